@@ -1,0 +1,88 @@
+"""Every error that rawko raises.
+
+RawkoError
+├── InvalidValue            a value that the format or the model does not allow
+├── IllegalMove             a status that cannot follow the present one
+├── NoProject               no project around the current folder
+├── TaskNotFound            no task of that name
+├── AmbiguousTask           several tasks start like that
+├── TaskBusy                another process runs the task
+├── ChainMoved              the file is not what the writer knew
+├── NewerFormat             written by a later version: read, never appended to
+├── UnsafePath              a link, a pipe or a foreign name where a task file should be
+└── StorageError            the system refused a file operation
+    └── OutcomeUnknown      a sync failed: the record may be on the disk, or not
+
+An error says what happened, to which file or task, and what to do now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class RawkoError(Exception):
+    """The root: catch this one to catch all."""
+
+
+class InvalidValue(RawkoError, ValueError):
+    pass
+
+
+class IllegalMove(RawkoError):
+    def __init__(self, task: str, now: str, wanted: str) -> None:
+        super().__init__(f"task {task} is {now}; it cannot become {wanted}")
+        self.task, self.now, self.wanted = task, now, wanted
+
+
+class NoProject(RawkoError):
+    pass
+
+
+class TaskNotFound(RawkoError, KeyError):
+    def __init__(self, name: str, closest: Sequence[str] = ()) -> None:
+        hint = f"; closest: {', '.join(closest)}" if closest else ""
+        super().__init__(f"no task starts with {name!r}{hint}")
+        self.name, self.closest = name, tuple(closest)
+
+    def __str__(self) -> str:  # KeyError would show the message in quotes
+        return str(self.args[0])
+
+
+class AmbiguousTask(RawkoError):
+    def __init__(self, name: str, candidates: Sequence[str]) -> None:
+        shown = ", ".join(candidates[:8]) + (f" and {len(candidates) - 8} more" if len(candidates) > 8 else "")
+        super().__init__(f"{name!r} could be any of: {shown}")
+        self.name, self.candidates = name, tuple(candidates)
+
+
+class TaskBusy(RawkoError):
+    def __init__(self, task: str, holder: str) -> None:
+        super().__init__(f"task {task} is being run by {holder}")
+        self.task, self.holder = task, holder
+
+
+class ChainMoved(RawkoError):
+    pass
+
+
+class NewerFormat(RawkoError):
+    pass
+
+
+class UnsafePath(RawkoError):
+    pass
+
+
+class StorageError(RawkoError):
+    def __init__(self, message: str, path: str, errno: int | None = None) -> None:
+        super().__init__(message)
+        self.path, self.errno = path, errno
+
+
+class OutcomeUnknown(StorageError):
+    """The record with this seal may or may not survive. Open the task again and look for the seal before retrying."""
+
+    def __init__(self, message: str, path: str, errno: int | None, seal: str) -> None:
+        super().__init__(message, path, errno)
+        self.seal = seal

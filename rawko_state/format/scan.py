@@ -1,0 +1,357 @@
+"""The streaming reader: bytes in, records out, in constant memory and whatever the bytes are.
+
+It never raises on content. What it could not make sense of is in ``problems``. Only structural lines are looked at one
+by one; everything between two of them is skipped in bulk, hashed, and, when it is small, kept with its block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from rawko_state.format.blocks import Block, parse_fields, parse_section
+from rawko_state.format.codec import decode
+from rawko_state.format.seal import GENESIS, HEADER_LIMIT, HeaderShape, header_shape, read_seal
+from rawko_state.format.text import decode as decode_text
+from rawko_state.model import Entry, Span
+
+Read: TypeAlias = Callable[[int], bytes]
+Fetch: TypeAlias = Callable[[int, int], bytes]
+Kind: TypeAlias = Literal["sealed", "unsealed", "damaged", "torn", "tail"]
+
+CHUNK: Final = 1 << 18
+INLINE: Final = 1 << 20
+"""Bodies up to this size come with their block; larger ones are left in the file."""
+MAX_LINE: Final = 65_536
+MAX_BLOCKS: Final = 10_000
+MAX_PENDING: Final = 256
+MAX_PROBLEMS: Final = 1_000
+
+_STRUCTURAL = re.compile(rb"\n(?:=== |--- |\[[A-Z])")
+_LONGEST_PREFIX: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    offset: int
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}"
+
+
+@dataclass(slots=True)
+class Region:
+    """The bytes under a marker or a heading: where they are, and themselves when they are small."""
+
+    title: bytes
+    offset: int
+    length: int = 0
+    data: bytes | None = None
+
+
+@dataclass(slots=True)
+class RawBlock:
+    """A block as it stands in the file. ``regions[0]`` is under the marker, the others are sections."""
+
+    offset: int
+    regions: list[Region]
+    length: int = 0
+
+    @property
+    def marker(self) -> bytes:
+        return self.regions[0].title
+
+    def entry(self, fetch: Fetch | None = None, *, head_only: bool = False) -> Entry:
+        """What the block says. Without ``fetch``, sections too large to have been kept are named in ``large``;
+        with ``head_only`` no section is looked at."""
+        marker = decode_text(self.marker)
+        head, *rest = self.regions[:1] if head_only else self.regions
+        fields, stray, _ = parse_fields(_data(head, fetch) or b"", marker)
+        sections = [] if stray is None else [stray]
+        large = []
+        for region in rest:
+            data = _data(region, fetch)
+            if data is None:
+                heading = decode_text(region.title)[1:].removesuffix("]")
+                large.append(Span(heading, region.offset, region.length))
+            else:
+                sections.append(parse_section(region.title, data))
+        return decode(Block(marker, tuple(fields), tuple(sections)), tuple(large))
+
+
+def _data(region: Region, fetch: Fetch | None) -> bytes | None:
+    if region.data is None and fetch is not None:
+        return fetch(region.offset, region.length)
+    return region.data
+
+
+@dataclass(slots=True)
+class Record:
+    """
+    sealed    its seal matches
+    unsealed  blocks of an unsealed file, before its first seal
+    damaged   its seal does not match, and a later one does
+    torn      an append that did not finish; a later writer marked it
+    tail      an append that did not finish, at the end of the file
+    """
+
+    kind: Kind
+    offset: int
+    length: int
+    blocks: list[RawBlock]
+    seal: str | None = None
+    parent: str | None = None
+    torn: int = 0
+    """How many bytes at the start of the record are the unfinished append."""
+    unterminated: bool = False
+    """The seal lacks its LF, which the next writer supplies."""
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+    @property
+    def counts(self) -> bool:
+        """Whether what it says is to be believed."""
+        return self.kind in ("sealed", "unsealed")
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """What has been read since the last seal, matching or not."""
+
+    offset: int
+    blocks: list[RawBlock] = field(default_factory=list)
+    dropped: int = 0
+
+
+class Scan:
+    """Iterate over it for the records; ``problems`` grows meanwhile."""
+
+    def __init__(self, read: Read, *, start: int = 0, parent: str = GENESIS, line: int = 1) -> None:
+        """``start`` and ``parent``: go on after a seal that is known to match. ``read(n)`` reads from there on."""
+        self._read = read
+        self._start = start
+        self.problems: list[Problem] = []
+        self.sealed = start > 0
+        """Whether the rules for sealed files hold where the reader stands."""
+        self.header = HeaderShape(None)
+        # A structural line is looked for by the LF before it; the first line gets one that is not in the file.
+        self._buffer = b"\n"
+        self._base = start - 1
+        self._lines_before = line - 2
+        self._ended = False
+        self._pending: list[Record] = []
+        self._stretch = _Stretch(start)
+        self._anchor = start
+        self._parent = parent
+        self._chain = [hashlib.sha256(parent.encode())]
+        self._hashed = start
+        self._open: RawBlock | None = None
+
+    @property
+    def tail_offset(self) -> int:
+        """Where the last matching seal ended."""
+        return self._anchor
+
+    @property
+    def tail_seal(self) -> str:
+        return self._parent
+
+    def __iter__(self) -> Iterator[Record]:
+        if self._start == 0:
+            while len(self._buffer) <= HEADER_LIMIT and self._fill(self._base):
+                pass
+            self.header = header_shape(self._buffer[1:])
+            self.sealed = self.header.format is not None
+            if not self._buffer.startswith(b"\n=== TASK "):
+                self._problem(0, "the file does not start with a TASK marker")
+        at = 0
+        while True:
+            found = _STRUCTURAL.search(self._buffer, at)
+            if found is None:
+                at = max(at, len(self._buffer) - _LONGEST_PREFIX)
+                self._hash(self._base + at)
+                shift = self._fill(self._base + at)
+                if not shift:
+                    break
+                at -= shift - 1
+                continue
+            first = found.start() + 1
+            last = self._buffer.find(b"\n", first)
+            if last < 0 and not self._ended and len(self._buffer) - first < MAX_LINE:
+                at = found.start() - (self._fill(self._base + found.start()) or 1) + 1
+                continue
+            if last < 0:
+                last = len(self._buffer)
+            if last - first > MAX_LINE:
+                self._problem(self._base + first, f"a structural line of more than {MAX_LINE} bytes")
+                last = first + MAX_LINE
+            yield from self._structural(first, last)
+            at = last
+        yield from self._finish()
+
+    def _fill(self, needed: int) -> int:
+        """Reads on, letting go of what neither the search (from ``needed``) nor a small open region needs. Returns 1 + the
+        number of bytes that the buffer was moved by; 0 at the end of the file."""
+        chunk = b"" if self._ended else self._read(CHUNK)
+        if not chunk:
+            self._ended = True
+            return 0
+        keep = needed
+        if self._open is not None and needed - self._open.regions[-1].offset <= INLINE:
+            keep = min(keep, self._open.regions[-1].offset - 1)
+        shift = max(0, keep - self._base)
+        self._lines_before += self._buffer.count(b"\n", 0, shift)
+        self._buffer = self._buffer[shift:] + chunk
+        self._base += shift
+        return shift + 1
+
+    def _problem(self, offset: int, message: str) -> None:
+        if len(self.problems) < MAX_PROBLEMS:
+            line = self._lines_before + 1 + self._buffer.count(b"\n", 0, max(0, offset - self._base))
+            self.problems.append(Problem(offset, line, message))
+
+    def _hash(self, until: int) -> None:
+        """Takes the bytes up to the file offset ``until`` into every hash that is being kept."""
+        first = self._hashed
+        if until <= first:
+            return
+        for hole, end in self.header.holes if first < HEADER_LIMIT else ():
+            if first < end and hole < until:
+                self._update(first, min(hole, until))
+                first = min(max(end, first), until)
+        self._update(first, until)
+        self._hashed = until
+
+    def _update(self, first: int, until: int) -> None:
+        if first < until:
+            piece = memoryview(self._buffer)[first - self._base : until - self._base]
+            for digest in self._chain:
+                digest.update(piece)
+
+    def _structural(self, first: int, last: int) -> Iterator[Record]:
+        offset = self._base + first
+        self._close_region(offset)
+        line = self._buffer[first:last]
+        seal = read_seal(line) if line.startswith(b"[End ") else None
+        if seal is not None:
+            yield from self._seal(seal, offset, last)
+            return
+        region = Region(line, min(self._base + last + 1, self._base + len(self._buffer)))
+        if line.startswith(b"["):
+            if not line.endswith(b"]"):
+                self._problem(offset, "a section heading without its closing bracket")
+            if self._open is None:
+                self._problem(offset, "a section outside of any block")
+                self._open = RawBlock(offset, [Region(b"=== ===", offset, 0, b"")])
+            self._open.regions.append(region)
+        else:
+            self._close_block(offset)
+            self._open = RawBlock(offset, [region])
+            if not self.sealed and not self._pending and len(self._stretch.blocks) >= MAX_BLOCKS:
+                yield self._unsealed_part(offset)
+
+    def _close_region(self, offset: int) -> None:
+        if self._open is None:
+            if offset > self._stretch.offset:
+                self._problem(self._stretch.offset, f"{offset - self._stretch.offset} bytes outside of any block")
+            return
+        region = self._open.regions[-1]
+        region.length = max(0, offset - region.offset)
+        if region.length <= INLINE and region.offset >= self._base:
+            region.data = self._buffer[region.offset - self._base : offset - self._base]
+
+    def _close_block(self, offset: int) -> None:
+        if self._open is not None:
+            self._open.length = offset - self._open.offset
+            if len(self._stretch.blocks) >= MAX_BLOCKS:
+                # The last one is kept: it may be the TORN marker that explains all the others.
+                self._stretch.blocks.pop()
+                self._stretch.dropped += 1
+            self._stretch.blocks.append(self._open)
+            self._open = None
+
+    def _unsealed_part(self, offset: int) -> Record:
+        """An unsealed file has no seal to wait for: its blocks are handed out before they pile up."""
+        part = Record("unsealed", self._stretch.offset, offset - self._stretch.offset, self._stretch.blocks)
+        self._stretch = _Stretch(offset)
+        return part
+
+    def _seal(self, seal: str, offset: int, last: int) -> Iterator[Record]:
+        self._close_block(offset)
+        self._hash(offset)
+        unterminated = last == len(self._buffer)
+        end = self._base + last + (0 if unterminated else 1)
+        digests = [digest.hexdigest()[:16] for digest in self._chain]
+        record = Record(
+            "sealed", self._stretch.offset, end - self._stretch.offset, self._stretch.blocks, seal, self._parent
+        )
+        record.unterminated = unterminated
+        if self._stretch.dropped:
+            self._problem(offset, f"a record of more than {MAX_BLOCKS} blocks: {self._stretch.dropped} are skipped")
+        if seal in digests:
+            spans_all = seal not in digests[:2] if len(digests) > 2 else False
+            yield from self._matched(record, spans_all)
+            self._anchor, self._parent, self.sealed = end, seal, True
+            self._chain = [hashlib.sha256(seal.encode())]
+        else:
+            self._problem(offset, f"the seal {seal} does not match its record")
+            record.kind, record.parent = "damaged", None
+            self._pending.append(record)
+            whole = self._chain[-1]
+            self._chain = [hashlib.sha256(seal.encode()), hashlib.sha256(digests[0].encode()), whole]
+            whole.update(memoryview(self._buffer)[offset - self._base : end - self._base])
+            if len(self._pending) > MAX_PENDING:
+                # So many bad seals in a row are no torn append.
+                yield self._pending.pop(0)
+                self._anchor = self._pending[0].offset
+        self._hashed = end
+        self._stretch = _Stretch(end)
+
+    def _matched(self, record: Record, spans_all: bool) -> Iterator[Record]:
+        """A seal has matched: what was waiting for it is now known to be damaged, or part of a torn span."""
+        length = _torn_length(record, self._anchor)
+        if spans_all or length is not None:
+            waiting, self._pending = self._pending, []
+            record.offset, record.length = self._anchor, record.end - self._anchor
+            if length is not None:
+                record.kind, record.torn, record.blocks = "torn", length, record.blocks[-1:]
+                self.problems = [p for p in self.problems if not record.offset <= p.offset < record.offset + length]
+            else:
+                record.blocks = [block for early in waiting for block in early.blocks] + record.blocks
+        yield from self._pending
+        self._pending = []
+        yield record
+
+    def _finish(self) -> Iterator[Record]:
+        end = self._base + len(self._buffer)
+        self._close_region(end)
+        self._close_block(end)
+        if end <= self._anchor:
+            return
+        if self.sealed:
+            blocks = [block for record in self._pending for block in record.blocks] + self._stretch.blocks
+            self.problems = [p for p in self.problems if p.offset < self._anchor]
+            self._problem(self._anchor, f"torn tail of {end - self._anchor} bytes")
+            yield Record("tail", self._anchor, end - self._anchor, blocks, torn=end - self._anchor)
+            return
+        for record in self._pending:
+            record.kind = "unsealed"
+            yield record
+        if self._stretch.offset < end:
+            yield Record("unsealed", self._stretch.offset, end - self._stretch.offset, self._stretch.blocks)
+
+
+def _torn_length(record: Record, anchor: int) -> int | None:
+    """The number of torn bytes that the record's last block accounts for, if it is a TORN marker in its place."""
+    if not record.blocks:
+        return None
+    last = record.blocks[-1]
+    length = last.offset - 1 - anchor
+    return length if length >= 0 and last.marker == b"=== TORN %d ===" % length else None

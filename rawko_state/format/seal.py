@@ -1,0 +1,71 @@
+"""Seals: the hash chain over the records of a file, and the two header values that it leaves out."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Final
+
+GENESIS: Final = "0" * 16
+SEAL_LENGTH: Final = len("[End 0123456789abcdef]\n")
+HEADER_LIMIT: Final = 65_536
+COPY_WIDTH: Final = 16
+
+_SEAL_LINE = re.compile(rb"\[End ([0-9a-f]{16})\]")
+_HEADER_END = re.compile(rb"\n(?:\n|=== |--- |\[[A-Z])")
+_FORMAT = re.compile(rb"\nFormat: ([0-9]+)(?=\n|\Z)")
+_COPIES = (re.compile(rb"\nStatus: ([^\n]*)"), re.compile(rb"\nDuration: ([^\n]*)"))
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderShape:
+    """What the first bytes of a file say about its seals."""
+
+    format: int | None
+    """None: the file is unsealed."""
+    status: tuple[int, int] | None = None
+    """Where the copied value stands: its first byte and the byte after its last."""
+    duration: tuple[int, int] | None = None
+
+    @property
+    def holes(self) -> tuple[tuple[int, int], ...]:
+        """The byte ranges that no seal covers, in order."""
+        return tuple(sorted(span for span in (self.status, self.duration) if span))
+
+
+def header_shape(start: bytes) -> HeaderShape:
+    """Reads the shape off the first HEADER_LIMIT bytes of a file (or all of a shorter one)."""
+    start = start[:HEADER_LIMIT]
+    if not start.startswith(b"=== TASK "):
+        return HeaderShape(None)
+    end = _HEADER_END.search(start)
+    lines = start[: end.start()] if end else start
+    version = _FORMAT.search(lines)
+    if version is None:
+        return HeaderShape(None)
+    status, duration = (pattern.search(lines) for pattern in _COPIES)
+    # int() refuses thousands of digits; such a number is newer than anything we know.
+    digits = version[1][:9]
+    return HeaderShape(int(digits), status.span(1) if status else None, duration.span(1) if duration else None)
+
+
+def seal_of(previous: str, body: bytes, holes: tuple[tuple[int, int], ...] = ()) -> str:
+    """The 16 digits for a record whose bytes before the seal line are ``body``."""
+    digest = hashlib.sha256(previous.encode())
+    at = 0
+    for first, last in holes:
+        digest.update(body[at:first])
+        at = last
+    digest.update(body[at:])
+    return digest.hexdigest()[:16]
+
+
+def seal_line(seal: str) -> bytes:
+    return b"[End %s]\n" % seal.encode()
+
+
+def read_seal(line: bytes) -> str | None:
+    """The digits of a seal line (without its LF), or None."""
+    match = _SEAL_LINE.fullmatch(line)
+    return match[1].decode() if match else None

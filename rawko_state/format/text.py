@@ -1,0 +1,93 @@
+"""Text on its way into a file and back: escaping of lines, and JSON for what UTF-8 text cannot carry.
+
+Escaping goes by prefix, never by whole line, so that structural lines of a later version stay safe too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+_LINE_TO_ESCAPE = re.compile(r"^(?=\\*(?:=== |--- |\[[A-Z]))", re.MULTILINE)
+_LINE_ESCAPED = re.compile(r"^\\(?=\\*(?:=== |--- |\[[A-Z]))", re.MULTILINE)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_JOINABLE = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
+_NOT_IN_FIELD = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
+
+
+def escape(text: str) -> str:
+    return _LINE_TO_ESCAPE.sub(r"\\", text)
+
+
+def unescape(text: str) -> str:
+    return _LINE_ESCAPED.sub("", text)
+
+
+def escape_after_first_line(text: str) -> str:
+    """For a body that does not start at the start of a line (``User: …``)."""
+    first, newline, rest = text.partition("\n")
+    return first + newline + escape(rest) if newline else text
+
+
+def unescape_after_first_line(text: str) -> str:
+    first, newline, rest = text.partition("\n")
+    return first + newline + unescape(rest) if newline else text
+
+
+def needs_json(text: str) -> bool:
+    """Whether a body would make the file something else than text: NUL, or what UTF-8 cannot carry."""
+    return "\x00" in text or _SURROGATE.search(text) is not None
+
+
+def field_needs_json(value: str) -> bool:
+    return _NOT_IN_FIELD.search(value) is not None
+
+
+def has_control(text: str) -> bool:
+    return _CONTROL.search(text) is not None
+
+
+def to_json(text: str) -> str:
+    """One JSON string in ASCII; an array of strings where JSON would join a high and a low surrogate."""
+    parts = _JOINABLE.split(text)
+    return json.dumps(text) if len(parts) == 1 else json.dumps(parts)
+
+
+def from_json(text: str) -> str | None:
+    """The string that to_json wrote, or None when this is something else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+        return "".join(value)
+    return None
+
+
+def quote(item: str) -> str:
+    """A path or a list item: as it is, or a JSON string when it could not stand on one line."""
+    if item.startswith('"') or has_control(item) or _SURROGATE.search(item) or item != item.strip() or not item:
+        return to_json(item)
+    return item
+
+
+def unquote(item: str) -> str:
+    if item.startswith(('"', "[")):
+        value = from_json(item)
+        # A path may start with a bracket; only the array that quote() writes is taken for JSON.
+        if value is not None and quote(value) == item:
+            return value
+    return item
+
+
+def decode(data: bytes) -> str:
+    """Bytes of a file as text. Invalid UTF-8 is shown as U+FFFD here; the file keeps its bytes."""
+    return data.decode("utf-8", "replace")
+
+
+def body_text(raw: str) -> str:
+    """A body without the LF that ends its last line and the empty line that ends the section; still escaped."""
+    return raw.removesuffix("\n").removesuffix("\n")

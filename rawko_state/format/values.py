@@ -1,0 +1,185 @@
+"""Field values: times, durations, labels, tokens … as text and back. A reader gets None for what has not the form."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+
+from rawko_state.errors import InvalidValue
+from rawko_state.model import Json, Money, Parent, Question
+
+_TIME = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
+)
+_DURATION = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,3}))?s")
+_PARENT = re.compile(r"([0-9A-Za-z]{1,64})(?:@(0|[1-9][0-9]{0,17}))?")
+_COUNT = re.compile(r"0|[1-9][0-9]{0,17}")
+_MONEY = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ([A-Z]{3})")
+_TOKEN = re.compile(r"([a-z][a-z0-9_]*)=(0|[1-9][0-9]{0,17})")
+_LABEL_KEY = re.compile(r"[A-Za-z0-9_.-]+")
+_LABEL = re.compile(r'([A-Za-z0-9_.-]+)=("(?:[^"\\]|\\.)*"|[^",=\s]+)(?:, |\Z)', re.DOTALL)
+_BARE_LABEL = re.compile(r'[^",=\s]+')
+
+
+def write_time(value: datetime) -> str:
+    if value.tzinfo is None:
+        raise InvalidValue(f"a time without a time zone: {value.isoformat()}")
+    value = value.astimezone(timezone.utc)
+    text = value.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")  # strftime writes year 5 as "5" on Linux
+    if value.microsecond:
+        text += f".{value.microsecond:06d}".rstrip("0")
+    return text + "Z"
+
+
+def read_time(text: str) -> datetime | None:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    micro = int((match[7] or "").ljust(6, "0"))
+    try:
+        value = datetime(year, month, day, hour, minute, second, micro, tzinfo=timezone.utc)
+        if match[8]:
+            offset = timedelta(hours=int(match[9]), minutes=int(match[10]))
+            value = value - offset if match[8] == "+" else value + offset
+    except (ValueError, OverflowError):
+        return None
+    return value
+
+
+def write_duration(milliseconds: int) -> str:
+    seconds, rest = divmod(milliseconds, 1000)
+    return f"{seconds}.{f'{rest:03d}'.rstrip('0') or '0'}s"
+
+
+def read_duration(text: str) -> int | None:
+    match = _DURATION.fullmatch(text)
+    return int(match[1]) * 1000 + int((match[2] or "").ljust(3, "0")) if match else None
+
+
+def write_count(value: int) -> str:
+    return str(value)
+
+
+def read_count(text: str) -> int | None:
+    return int(text) if _COUNT.fullmatch(text) else None
+
+
+def write_parent(value: Parent) -> str:
+    return value.task if value.turn is None else f"{value.task}@{value.turn}"
+
+
+def read_parent(text: str) -> Parent | None:
+    match = _PARENT.fullmatch(text)
+    return Parent(match[1], int(match[2]) if match[2] else None) if match else None
+
+
+def write_money(value: Money) -> str:
+    return f"{value.amount:f} {value.currency}"
+
+
+def read_money(text: str) -> Money | None:
+    match = _MONEY.fullmatch(text)
+    return Money(Decimal(match[1]), match[2]) if match else None
+
+
+def write_tokens(value: Mapping[str, int]) -> str:
+    return " ".join(f"{kind}={count}" for kind, count in value.items())
+
+
+def read_tokens(text: str) -> dict[str, int] | None:
+    pairs = [_TOKEN.fullmatch(word) for word in text.split(" ")]
+    found = {pair[1]: int(pair[2]) for pair in pairs if pair}
+    return found if len(found) == len(pairs) else None
+
+
+def write_labels(value: Mapping[str, str]) -> str:
+    for key in value:
+        if not _LABEL_KEY.fullmatch(key):
+            raise InvalidValue(f"not a label's name: {key!r} (letters, digits, '_', '.', '-')")
+    return ", ".join(f"{k}={v if _BARE_LABEL.fullmatch(v) else write_json(v)}" for k, v in value.items())
+
+
+def read_labels(text: str) -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        match = _LABEL.match(text, at)
+        if match is None:
+            return None
+        value = read_json(match[2]) if match[2].startswith('"') else match[2]
+        if not isinstance(value, str) or match[1] in found:
+            return None
+        found[match[1]] = value
+        at = match.end()
+    return found or None
+
+
+def write_keys(value: tuple[str, ...]) -> str:
+    for key in value:
+        if not _LABEL_KEY.fullmatch(key):
+            raise InvalidValue(f"not a label's name: {key!r} (letters, digits, '_', '.', '-')")
+    return ", ".join(value)
+
+
+def read_keys(text: str) -> tuple[str, ...] | None:
+    keys = tuple(text.split(", "))
+    return keys if all(_LABEL_KEY.fullmatch(key) for key in keys) else None
+
+
+def write_flag(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def read_flag(text: str) -> bool | None:
+    return {"yes": True, "no": False}.get(text)
+
+
+def write_json(value: Json) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValue(f"not a JSON value: {error}") from None
+
+
+def read_json(text: str) -> Json:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse(constant: str) -> Json:
+    raise ValueError(constant)
+
+
+def write_question(value: Question) -> str:
+    data: dict[str, Json] = {"text": value.text}
+    if value.choices:
+        data["choices"] = list(value.choices)
+    if value.default is not None:
+        data["default"] = value.default
+    if value.deadline is not None:
+        data["deadline"] = write_time(value.deadline)
+    if value.kind != "question":
+        data["kind"] = value.kind
+    return write_json({**data, **value.more})
+
+
+def read_question(text: str) -> Question | None:
+    data = read_json(text)
+    if not isinstance(data, dict):
+        return None
+    words, choices, default = data.pop("text", None), data.pop("choices", []), data.pop("default", None)
+    kind, until = data.pop("kind", "question"), data.pop("deadline", None)
+    deadline = read_time(until) if isinstance(until, str) else None
+    if until is not None and deadline is None:
+        return None
+    if not isinstance(words, str) or not isinstance(kind, str) or not isinstance(choices, list):
+        return None
+    if not all(isinstance(choice, str) for choice in choices) or not (default is None or isinstance(default, str)):
+        return None
+    return Question(words, tuple(choices), default, deadline, kind, data)

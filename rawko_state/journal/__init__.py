@@ -1,0 +1,199 @@
+"""The only code that touches task files, drafts, blobs and leases."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rawko_state.errors import RawkoError
+from rawko_state.format import FORMAT_VERSION, Problem, Record, Scan, emit_record
+from rawko_state.journal import blobs, disk
+from rawko_state.journal.chain import Appended, Chain, Checkpoint
+from rawko_state.journal.draft import Draft, Spoken, read_draft
+from rawko_state.journal.layout import Layout, TaskName, name_for, new_id, parse_name
+from rawko_state.journal.locks import Holder, Lease, append_lock, holder_of
+from rawko_state.model import Entry, TaskHeader, ToolCall, Turn
+
+__all__ = [
+    "Appended",
+    "Chain",
+    "Checkpoint",
+    "Draft",
+    "Holder",
+    "Journal",
+    "Layout",
+    "Lease",
+    "Spoken",
+    "TaskName",
+    "TaskReader",
+    "append_lock",
+    "name_for",
+    "parse_name",
+    "read_draft",
+]
+
+
+class TaskReader:
+    """A task file opened for reading: its records one after another, and any span of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = disk.open_regular(path)
+        self.size = os.fstat(self._descriptor).st_size
+        self.problems: list[Problem] = []
+
+    def __enter__(self) -> TaskReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def fetch(self, offset: int, length: int) -> bytes:
+        return disk.read_range(self._descriptor, offset, length)
+
+    def scan(self, checkpoint: tuple[int, str] | None = None) -> Scan:
+        """The records, from the start or from a seal on (its end and its digits)."""
+        at = checkpoint[0] if checkpoint else 0
+
+        def read(length: int) -> bytes:
+            nonlocal at
+            piece = disk.read_at(self._descriptor, length, at)
+            at += len(piece)
+            return piece
+
+        return Scan(read, start=at, parent=checkpoint[1]) if checkpoint else Scan(read)
+
+    def records(self) -> Iterator[Record]:
+        scan = self.scan()
+        self.problems = scan.problems
+        for record in scan:
+            self.problems = scan.problems
+            yield record
+        self.problems = scan.problems
+
+
+class Journal:
+    """The task files of one project."""
+
+    def __init__(self, root: Path) -> None:
+        self.layout = Layout(root)
+
+    def create(
+        self, header: TaskHeader, entries: Sequence[Entry], *, lease: bool = True
+    ) -> tuple[Chain, Lease | None, TaskHeader]:
+        """A new task file with its first record. The header's id is chosen here unless it has one."""
+        self.layout.make()
+        created = header.created or datetime.now(timezone.utc).replace(microsecond=0)
+        wanted = header.id
+        while True:
+            task_id = wanted or new_id()
+            header = dataclasses.replace(header, id=task_id, created=created, format=FORMAT_VERSION)
+            # The lease comes first: nobody must see the file and think that its writer is dead.
+            held = Lease(self.layout.lease(task_id), task_id) if lease else None
+            try:
+                if self._publish(name_for(created, task_id), [header, *entries]):
+                    break
+            except BaseException:
+                if held:
+                    held.release()
+                raise
+            if held:
+                held.release()
+            if wanted:
+                raise RawkoError(f"there is a task {wanted} already")
+        chain = Chain(self.layout.path(name_for(created, task_id)), task_id)
+        return chain, held, header
+
+    def _publish(self, name: TaskName, entries: Sequence[Entry]) -> bool:
+        """Puts the file in its place; False when another one has its id."""
+        data, seal = emit_record(entries)
+        gate = self.layout.live / "create.lock"
+        descriptor = disk.open_or_create(gate)
+        try:
+            with append_lock(descriptor, gate):
+                if any(other.id == name.id for other in self.layout.names()):
+                    return False
+                disk.write_new(self.layout.live, self.layout.path(name), data, seal)
+        finally:
+            os.close(descriptor)
+        return True
+
+    def find(self, prefix: str) -> TaskName:
+        return self.layout.find(prefix)
+
+    def open(self, name: TaskName, checkpoint: Checkpoint | None = None) -> Chain:
+        """For appending."""
+        self.layout.check()
+        return Chain(self.layout.path(name), name.id, checkpoint)
+
+    def reader(self, name: TaskName) -> TaskReader:
+        self.layout.check()
+        return TaskReader(self.layout.path(name))
+
+    def lease(self, task_id: str, wait: float = 0.0) -> Lease:
+        self.layout.make()
+        return Lease(self.layout.lease(task_id), task_id, wait)
+
+    def holder(self, task_id: str) -> Holder | None:
+        return holder_of(self.layout.lease(task_id))
+
+    def with_blobs(self, turn: Turn) -> Turn:
+        """The same turn with long tool output moved into blobs, which are durable when this returns."""
+        if not any(isinstance(call, ToolCall) and _is_long(call) for call in turn.tools):
+            return turn
+        tools = tuple(
+            dataclasses.replace(call, output=None, blob=blobs.put(self.layout, call.output or ""))
+            if isinstance(call, ToolCall) and _is_long(call)
+            else call
+            for call in turn.tools
+        )
+        return dataclasses.replace(turn, tools=tools)
+
+    def output_of(self, call: ToolCall) -> str | None:
+        """The output of a tool call, wherever it is kept."""
+        return blobs.get(self.layout, call.blob) if call.blob is not None else call.output
+
+    def recover_draft(self, chain: Chain, task_id: str) -> Turn | None:
+        """Turns a draft that its dead writer left into an interrupted turn. Whoever calls this holds the lease."""
+        path = self.layout.draft(task_id)
+        spoken = read_draft(path)
+        turn: Turn | None = None
+        if spoken is not None and not self._is_finished(chain, spoken):
+            whole = spoken
+
+            def make(state: object) -> list[Entry]:
+                nonlocal turn
+                turn = self.with_blobs(whole.interrupted(chain.state.turns + 1))
+                return [turn]
+
+            chain.append(make)
+        if path.exists():
+            with disk.told("remove", path):
+                os.unlink(path)
+        return turn
+
+    def _is_finished(self, chain: Chain, spoken: Spoken) -> bool:
+        """Whether the draft's turn reached the file before its writer died: then it stands after the draft's start."""
+        with TaskReader(chain.path) as reader:
+            for record in reader.records():
+                if record.end <= spoken.since or not record.counts:
+                    continue
+                for block in record.blocks:
+                    entry = block.entry(head_only=True)
+                    if isinstance(entry, Turn) and (entry.agent, entry.started) == (spoken.agent, spoken.started):
+                        return True
+        return False
+
+
+def _is_long(call: ToolCall) -> bool:
+    return call.output is not None and len(call.output) * 4 > blobs.OUTPUT_LIMIT and (
+        len(call.output.encode("utf-8", "surrogatepass")) > blobs.OUTPUT_LIMIT
+    )

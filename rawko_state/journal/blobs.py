@@ -1,0 +1,61 @@
+"""Long tool output: files named after the SHA-256 of their content, there before the record that names them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Final
+
+from rawko_state.errors import StorageError
+from rawko_state.journal import disk
+from rawko_state.journal.layout import Layout
+from rawko_state.model import Blob
+
+OUTPUT_LIMIT: Final = 16_384
+"""Tool output up to this many bytes stands in the task file."""
+
+
+def blob_path(layout: Layout, blob: Blob) -> Path:
+    return layout.blobs / blob.sha256
+
+
+def put(layout: Layout, content: str) -> Blob:
+    data = content.encode("utf-8", "surrogatepass")
+    blob = Blob(hashlib.sha256(data).hexdigest(), len(data))
+    path = blob_path(layout, blob)
+    if is_whole(layout, blob):
+        # The one who wrote it may not have come to syncing the folder yet.
+        disk.sync_folder(layout.blobs)
+    else:
+        disk.write_new(layout.live, path, data)
+    return blob
+
+
+def get(layout: Layout, blob: Blob) -> str:
+    path = blob_path(layout, blob)
+    descriptor = disk.open_regular(path)
+    try:
+        data = disk.read_range(descriptor, 0, blob.size)
+    finally:
+        os.close(descriptor)
+    if hashlib.sha256(data).hexdigest() != blob.sha256:
+        raise StorageError(f"{path} is not what its name says", str(path))
+    return data.decode("utf-8", "surrogatepass")
+
+
+def is_whole(layout: Layout, blob: Blob) -> bool:
+    """Whether it is there with the right content, in bounded memory."""
+    path = blob_path(layout, blob)
+    if not path.is_file():
+        return False
+    digest = hashlib.sha256()
+    descriptor = disk.open_regular(path)
+    try:
+        offset = 0
+        while piece := disk.read_at(descriptor, 1 << 20, offset):
+            digest.update(piece)
+            offset += len(piece)
+    finally:
+        os.close(descriptor)
+    return offset == blob.size and digest.hexdigest() == blob.sha256

@@ -1,0 +1,314 @@
+"""A task file opened for appending: the chain of its records, and the one way in which it grows.
+
+Every append, by whomever and for whatever, is Chain.append. Under the append lock it looks whether the file is still
+the one it knew, takes in what others appended meanwhile, closes a torn tail, writes once, syncs once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rawko_state.errors import ChainMoved, NewerFormat, OutcomeUnknown, StorageError
+from rawko_state.format import (
+    FORMAT_VERSION,
+    GENESIS,
+    HEADER_LIMIT,
+    SEAL_LENGTH,
+    HeaderShape,
+    Problem,
+    Record,
+    Scan,
+    copy_value,
+    emit_block,
+    emit_record,
+    encode,
+    header_shape,
+    seal_line,
+    seal_record,
+)
+from rawko_state.format.values import write_duration
+from rawko_state.journal import disk
+from rawko_state.journal.locks import append_lock
+from rawko_state.model import Entry, TaskState, Torn
+
+_PIECE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a reader of this file once was, so that the next one need not start from the beginning."""
+
+    end: int
+    seal: str
+    last_offset: int
+    state: TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What one append has put into the file."""
+
+    seal: str
+    parent: str
+    offset: int
+    """Of the first byte that it wrote, which may be a TORN record before its own."""
+    end: int
+    state: TaskState
+
+
+class Chain:
+    def __init__(self, path: Path, task_id: str, checkpoint: Checkpoint | None = None) -> None:
+        self.path = path
+        self.problems: list[Problem] = []
+        self._descriptor = disk.open_regular(path, write=True)
+        self._state = TaskState(id=task_id)
+        self._end = 0
+        self._last_offset = 0
+        self._seal = GENESIS
+        self._sealed = False
+        self._unterminated = False
+        self._size = 0
+        # Whoever wrote the last record may have failed to sync it; see format.md, section 9.
+        self._rewrite_last = True
+        try:
+            self._shape = header_shape(disk.read_range(self._descriptor, 0, HEADER_LIMIT))
+            if checkpoint is not None and self._is_seal_at(checkpoint.end, checkpoint.seal):
+                self._state, self._end = checkpoint.state, checkpoint.end
+                self._seal, self._last_offset, self._sealed = checkpoint.seal, checkpoint.last_offset, True
+            self._take_in(os.fstat(self._descriptor).st_size)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    @property
+    def state(self) -> TaskState:
+        return self._state
+
+    @property
+    def seal(self) -> str:
+        """The last seal that matches."""
+        return self._seal
+
+    @property
+    def torn(self) -> int:
+        """How many bytes at the end of the file are an append that did not finish."""
+        return self._size - self._end if self._sealed else 0
+
+    @property
+    def shape(self) -> HeaderShape:
+        return self._shape
+
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(self._end, self._seal, self._last_offset, self._state)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def refresh(self) -> TaskState:
+        """Takes in what others have appended since."""
+        with append_lock(self._descriptor, self.path):
+            self._catch_up()
+        return self._state
+
+    def holds(self, seal: str) -> bool:
+        """Whether a record with this seal stands in the file: what to ask after OutcomeUnknown."""
+        with append_lock(self._descriptor, self.path):
+            return any(record.seal == seal and record.counts for record in self._scan(0, GENESIS))
+
+    def append(self, make: Callable[[TaskState], Iterable[Entry]], *, expect: str | None = None) -> Appended:
+        """Appends one record and returns when it is durable.
+
+        ``make`` is given the state under the lock and says what to write, so that a turn's number is right whoever
+        else appends. With ``expect``, ChainMoved unless that is the last seal.
+        """
+        if self._descriptor < 0:
+            raise ChainMoved(f"{self.path} is closed")
+        with append_lock(self._descriptor, self.path):
+            self._catch_up()
+            if expect is not None and expect != self._seal:
+                raise ChainMoved(f"{self.path} has grown: its last seal is {self._seal}, not {expect}")
+            if self._shape.format is not None and self._shape.format > FORMAT_VERSION:
+                raise NewerFormat(f"{self.path} is of format {self._shape.format}; this rawko writes {FORMAT_VERSION}")
+            entries = list(make(self._state))
+            state = self._state
+            for entry in entries:
+                state = state.step(entry)
+            before = self._closing()
+            parent = before[1] if before else self._seal
+            data, seal = emit_record(entries, parent)
+            at = self._size
+            self._write(b"\n" * self._unterminated + (before[0] if before else b"") + data, seal)
+            changed = (state.status, state.duration_ms) != (self._state.status, self._state.duration_ms)
+            self._end = self._size
+            self._last_offset = self._end - len(data)
+            self._seal, self._state, self._sealed, self._unterminated = seal, state, True, False
+            if changed:
+                self._write_copies()
+            return Appended(seal, parent, at, self._end, state)
+
+    def close_tail(self) -> int:
+        """Marks a torn tail as such without appending anything else. Returns its length."""
+        with append_lock(self._descriptor, self.path):
+            self._catch_up()
+            length = self.torn
+            closing = self._closing() if length else None
+            if closing:
+                data, seal = closing
+                self._last_offset = self._end
+                self._write(data, seal)
+                self._end, self._seal = self._size, seal
+            return length
+
+    def stale_copies(self) -> bool:
+        """Whether the header's copies differ from what the records say."""
+        return any(current.rstrip(b" ") != value.rstrip().encode() for current, value, _ in self._copies())
+
+    def repair_copies(self) -> bool:
+        """Writes the copies again; False where they do not fit."""
+        with append_lock(self._descriptor, self.path):
+            self._catch_up()
+            self._write_copies()
+        return not self.stale_copies()
+
+    def _catch_up(self) -> None:
+        """The file must be the one that was opened, with all that was known of it, and may have grown."""
+        mine = os.fstat(self._descriptor)
+        try:
+            there = os.lstat(self.path)
+        except OSError as error:
+            raise ChainMoved(f"{self.path} is gone: {error.strerror}") from None
+        if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+            raise ChainMoved(f"{self.path} was replaced by another file; open the task again")
+        if self._sealed and self._end and not self._unterminated and not self._is_seal_at(self._end, self._seal):
+            raise ChainMoved(f"{self.path} was changed before byte {self._end}; run 'rawko verify'")
+        if mine.st_size != self._size or self._unterminated:
+            if mine.st_size < self._end:
+                raise ChainMoved(f"{self.path} was cut off at byte {mine.st_size}; run 'rawko verify'")
+            self._rewrite_last = True
+            self._take_in(mine.st_size)
+
+    def _is_seal_at(self, end: int, seal: str) -> bool:
+        return disk.read_at(self._descriptor, SEAL_LENGTH, max(0, end - SEAL_LENGTH)) == seal_line(seal)
+
+    def _scan(self, start: int, parent: str) -> Scan:
+        at = start
+
+        def read(length: int) -> bytes:
+            nonlocal at
+            piece = disk.read_at(self._descriptor, length, at)
+            at += len(piece)
+            return piece
+
+        return Scan(read, start=start, parent=parent)
+
+    def _take_in(self, size: int) -> None:
+        """Reads the records from the last known seal on; all of them in a file that has none."""
+        if not self._sealed:
+            self._state = TaskState(id=self._state.id)
+            self._end, self._seal = 0, GENESIS
+        scan = self._scan(self._end, self._seal)
+        self._unterminated = False
+        for record in scan:
+            if record.counts:
+                self._state = self._state.apply_all(block.entry(head_only=True) for block in record.blocks)
+            elif record.kind == "damaged":
+                self._state = _only_numbers(self._state, record)
+            if record.kind in ("sealed", "torn"):
+                self._last_offset, self._unterminated = record.offset, record.unterminated
+        self.problems = scan.problems
+        self._end, self._seal, self._size = scan.tail_offset, scan.tail_seal, size
+        self._sealed = scan.sealed
+
+    def _closing(self) -> tuple[bytes, str] | None:
+        """The record that must stand before the next one, and its seal: over a torn tail, or a whole unsealed file."""
+        if self._sealed and self.torn:
+            marker = b"\n" + emit_block(encode(Torn(length=self.torn)))
+        elif not self._sealed:
+            ending = disk.read_range(self._descriptor, max(0, self._size - 2), 2)
+            marker = b"\n" * (2 - (len(ending) - len(ending.rstrip(b"\n"))))
+        else:
+            return None
+        digest = hashlib.sha256(self._seal.encode())
+        # From 0 the header's copies are left out, as a reader will do who finds this record there.
+        holes = self._shape.holes if self._end == 0 else ()
+        at = self._end
+        for hole, end in (*holes, (self._size, self._size)):
+            while at < hole and (piece := disk.read_at(self._descriptor, min(_PIECE, hole - at), at)):
+                digest.update(piece)
+                at += len(piece)
+            at = max(at, end)
+        digest.update(marker)
+        seal = digest.hexdigest()[:16]
+        return marker + seal_line(seal), seal
+
+    def _write(self, data: bytes, seal: str) -> None:
+        if self._rewrite_last:
+            self._write_again(self._last_offset, self._size)
+        # If anything fails from here on, the next append looks at the file afresh.
+        start, self._size = self._size, -1
+        self._rewrite_last = True
+        disk.write_at(self._descriptor, data, start, self.path)
+        disk.sync(self._descriptor, self.path, seal)
+        self._size, self._rewrite_last = start + len(data), False
+
+    def _write_again(self, first: int, last: int) -> None:
+        """The same bytes in the same place: pages that an earlier failed sync has forgotten become dirty again."""
+        while first < last:
+            piece = disk.read_range(self._descriptor, first, min(_PIECE, last - first))
+            if not piece:
+                break
+            disk.write_at(self._descriptor, piece, first, self.path)
+            first += len(piece)
+
+    def _copies(self) -> list[tuple[bytes, str, int]]:
+        """Each copied value: as it stands, as it should be, and where. None in an unsealed file."""
+        if self._shape.format is None or self._shape.status is None or self._shape.duration is None:
+            return []
+        duration = "-" if self._state.duration_ms is None else write_duration(self._state.duration_ms)
+        found = []
+        for (first, last), value in ((self._shape.status, self._state.status), (self._shape.duration, duration)):
+            found.append((disk.read_range(self._descriptor, first, last - first), value, first))
+        return found
+
+    def _write_copies(self) -> None:
+        """For people who grep. The record is durable already, so trouble here must not fail the append."""
+        try:
+            for current, value, offset in self._copies():
+                wanted = copy_value(value, len(current)).encode()
+                if len(wanted) == len(current) and wanted != current:
+                    disk.write_at(self._descriptor, wanted, offset, self.path)
+            disk.sync(self._descriptor, self.path, self._seal)
+        except StorageError:
+            self._rewrite_last = True
+
+
+def _only_numbers(state: TaskState, record: Record) -> TaskState:
+    """A damaged turn does not count, but its number is taken."""
+    from dataclasses import replace
+
+    from rawko_state.model import Turn
+
+    for block in record.blocks:
+        entry = block.entry(head_only=True)
+        if isinstance(entry, Turn):
+            state = replace(state, turns=max(state.turns, entry.number))
+    return state
+
+
+def first_record(entries: Iterable[Entry]) -> tuple[bytes, str]:
+    """The bytes of a new file."""
+    body = io.BytesIO()
+    for entry in entries:
+        body.write(emit_block(encode(entry)))
+    return seal_record(body.getvalue(), GENESIS)
+
+
+__all__ = ["Appended", "Chain", "Checkpoint", "OutcomeUnknown", "first_record"]

@@ -1,0 +1,184 @@
+"""The system calls that task files are made with, and their errors in our words.
+
+Only what is written here may make bytes durable. A failed sync is never tried again: the kernel forgets the pages that it
+could not write, and a second sync would succeed without them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from rawko_state.errors import OutcomeUnknown, StorageError, UnsafePath
+
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+_NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
+# O_NONBLOCK: opening a pipe that someone put there must not wait for its other end.
+_SAFE: Final = _NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+@contextlib.contextmanager
+def told(doing: str, path: Path) -> Iterator[None]:
+    """Turns the system's error into ours, which names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot {doing} {path}: {error.strerror or error}", str(path), error.errno) from error
+
+
+def open_regular(path: Path, *, write: bool = False) -> int:
+    """Opens a file that is one: not a link, a pipe or a device, and under no second name."""
+    try:
+        descriptor = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | _SAFE)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise UnsafePath(f"{path} is not a regular file") from None
+        raise StorageError(f"cannot open {path}: {error.strerror}", str(path), error.errno) from error
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(descriptor)
+        what = "has a second name (hard link)" if stat.S_ISREG(found.st_mode) else "is not a regular file"
+        raise UnsafePath(f"{path} {what}")
+    return descriptor
+
+
+def create_exclusive(path: Path) -> int:
+    with told("create", path):
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE, FILE_MODE)
+
+
+def open_or_create(path: Path) -> int:
+    """For lock files and drafts: their content is ours alone, but a link in their place is not followed."""
+    with told("open", path):
+        return os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, FILE_MODE)
+
+
+if hasattr(os, "pwrite"):
+
+    def _write_at(descriptor: int, data: memoryview, offset: int) -> int:
+        return os.pwrite(descriptor, data, offset)
+
+    def read_at(descriptor: int, length: int, offset: int) -> bytes:
+        return os.pread(descriptor, length, offset)
+
+else:  # Windows
+
+    def _write_at(descriptor: int, data: memoryview, offset: int) -> int:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return os.write(descriptor, data)
+
+    def read_at(descriptor: int, length: int, offset: int) -> bytes:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return os.read(descriptor, length)
+
+
+def write_at(descriptor: int, data: bytes, offset: int, path: Path) -> None:
+    """One write, unless the system takes only a part of it."""
+    rest = memoryview(data)
+    with told("write to", path):
+        while rest:
+            written = _write_at(descriptor, rest, offset)
+            rest, offset = rest[written:], offset + written
+
+
+def read_range(descriptor: int, offset: int, length: int) -> bytes:
+    """Exactly that many bytes, or fewer at the end of the file."""
+    pieces = []
+    while length > 0:
+        piece = read_at(descriptor, min(length, 1 << 24), offset)
+        if not piece:
+            break
+        pieces.append(piece)
+        offset, length = offset + len(piece), length - len(piece)
+    return b"".join(pieces)
+
+
+def _data_sync(descriptor: int) -> None:
+    if sys.platform == "darwin":
+        import fcntl
+
+        # fsync on macOS leaves the data in the drive's cache.
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    elif hasattr(os, "fdatasync"):
+        os.fdatasync(descriptor)
+    else:
+        os.fsync(descriptor)
+
+
+def sync(descriptor: int, path: Path, seal: str) -> None:
+    """Makes the data durable, or raises: then nobody knows what is on the disk."""
+    try:
+        _data_sync(descriptor)
+    except OSError as error:
+        raise OutcomeUnknown(
+            f"cannot sync {path}: {error.strerror}; the record with seal {seal} may be lost: look for it before you retry",
+            str(path),
+            error.errno,
+            seal,
+        ) from error
+
+
+def sync_folder(path: Path, seal: str = "") -> None:
+    """Makes the names in a folder durable."""
+    if os.name == "nt":
+        return
+    with told("open", path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFE)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise OutcomeUnknown(f"cannot sync {path}: {error.strerror}", str(path), error.errno, seal) from error
+    finally:
+        os.close(descriptor)
+
+
+def write_new(folder: Path, target: Path, data: bytes, seal: str = "") -> None:
+    """A whole file that is there complete or not at all: written and synced in ``folder``, renamed to ``target``.
+
+    The caller makes sure that the target's name is free, and that its folder exists.
+    """
+    temporary = folder / f"new-{os.getpid()}-{os.urandom(6).hex()}"
+    descriptor = create_exclusive(temporary)
+    try:
+        try:
+            write_at(descriptor, data, 0, temporary)
+            sync(descriptor, temporary, seal)
+        finally:
+            os.close(descriptor)
+        with told("rename to", target):
+            os.rename(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    sync_folder(target.parent, seal)
+
+
+def make_folder(path: Path) -> None:
+    """A folder of ours: private, durable, and not a link to somewhere else."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        if not path.parent.exists():
+            make_folder(path.parent)
+        with told("create", path), contextlib.suppress(FileExistsError):
+            os.mkdir(path, FOLDER_MODE)
+            sync_folder(path.parent)
+        return
+    except OSError as error:
+        raise StorageError(f"cannot look at {path}: {error.strerror}", str(path), error.errno) from error
+    check_folder(path, found)
+
+
+def check_folder(path: Path, found: os.stat_result | None = None) -> None:
+    found = found or os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        what = "a link" if stat.S_ISLNK(found.st_mode) else "not a folder"
+        raise UnsafePath(f"{path} is {what}; rawko keeps its files only in a folder of the project's own")

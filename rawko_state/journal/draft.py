@@ -1,0 +1,151 @@
+"""Drafts: what a turn has said so far, in ``live/ID.draft``, one JSON object a line.
+
+A turn becomes one record when it ends. Until then its text, tool calls and progress are here, flushed as they come, so that
+a killed process loses nothing that it had said. The next writer turns a draft that is left over into an interrupted turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rawko_state.errors import StorageError
+from rawko_state.format.values import read_time, write_time
+from rawko_state.journal import disk
+from rawko_state.model import FileTouch, Progress, ToolCall, Turn
+
+MAY_HAVE_RUN = "may have run"
+
+
+@dataclass(slots=True)
+class Spoken:
+    """What stands in a draft."""
+
+    agent: str
+    started: datetime
+    since: int
+    """Where the file ended when the turn began: the turn, if it was finished, stands after that."""
+    fields: dict[str, Any] = field(default_factory=dict)
+    text: list[str] = field(default_factory=list)
+    tools: list[ToolCall] = field(default_factory=list)
+    running: dict[str, int] = field(default_factory=dict)
+    """Tool calls without a result yet: their key, and their place in tools."""
+    progress: list[Progress] = field(default_factory=list)
+    files: list[FileTouch] = field(default_factory=list)
+
+    def take(self, event: dict[str, Any]) -> None:
+        """One line of a draft. The live turn and the recovery go through this, so both say the same."""
+        kind = event.get("kind")
+        if kind == "text":
+            self.text.append(str(event["text"]))
+        elif kind == "tool":
+            more = dict(event.get("more") or {})
+            call = ToolCall(
+                str(event["tool"]), str(event.get("args", "")), event.get("result"), event.get("time"), event.get("output"),
+                None, more,
+            )  # fmt: skip
+            if event.get("open"):
+                self.running[str(event["key"])] = len(self.tools)
+            self.tools.append(call)
+        elif kind == "tool_end":
+            at = self.running.pop(str(event["key"]), None)
+            if at is not None:
+                call = self.tools[at]
+                self.tools[at] = ToolCall(
+                    call.tool, call.args, event.get("result"), call.time, event.get("output"), None,
+                    {**call.more, **(event.get("more") or {})},
+                )  # fmt: skip
+        elif kind == "progress":
+            self.progress.append(Progress(str(event["text"]), str(event.get("of", "progress")), event.get("time")))
+        elif kind == "file":
+            self.files.append(FileTouch(str(event["operation"]), str(event["path"])))
+
+    def interrupted(self, number: int) -> Turn:
+        """The turn that this becomes when its writer died."""
+        tools = list(self.tools)
+        for at in self.running.values():
+            call = tools[at]
+            tools[at] = ToolCall(
+                call.tool, call.args, MAY_HAVE_RUN, call.time, call.output, None, {**call.more, "unfinished": True}
+            )
+        return Turn(
+            number=number,
+            agent=self.agent,
+            status="interrupted",
+            started=self.started,
+            model=self.fields.get("model"),
+            tool_calls=len(tools) or None,
+            content="".join(self.text) if self.text else None,
+            tools=tuple(tools),
+            progress=tuple(self.progress),
+            files=tuple(self.files),
+        )
+
+
+class Draft:
+    """The draft of a running turn, being written."""
+
+    def __init__(self, path: Path, agent: str, since: int, fields: dict[str, Any] | None = None) -> None:
+        self.path = path
+        self.spoken = Spoken(agent, datetime.now(timezone.utc), since, fields or {})
+        self._descriptor = disk.open_or_create(path)
+        with disk.told("write to", path):
+            os.ftruncate(self._descriptor, 0)
+        self._end = 0
+        head = {"agent": agent, "started": write_time(self.spoken.started), "since": since, "fields": fields or {}}
+        self._line(head, durable=False)
+
+    def add(self, event: dict[str, Any], *, durable: bool = False) -> None:
+        """Takes an event in and flushes it; with ``durable`` it survives a power cut too."""
+        self._line(event, durable=durable)
+        self.spoken.take(event)
+
+    def _line(self, value: dict[str, Any], *, durable: bool) -> None:
+        data = json.dumps(value).encode() + b"\n"
+        disk.write_at(self._descriptor, data, self._end, self.path)
+        self._end += len(data)
+        if durable:
+            disk.sync(self._descriptor, self.path, "")
+
+    def discard(self) -> None:
+        """Its turn is in the task file now."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+
+    def leave(self) -> None:
+        """Lets go of the file, which stays for the next writer."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def read_draft(path: Path) -> Spoken | None:
+    """What a draft says; a torn last line is left out, a draft without a readable head is None."""
+    try:
+        descriptor = disk.open_regular(path)
+    except StorageError:
+        return None
+    try:
+        with os.fdopen(descriptor, "rb") as stream:
+            spoken: Spoken | None = None
+            for line in stream:
+                try:
+                    event = json.loads(line)
+                    if spoken is None:
+                        started = read_time(event["started"]) or datetime.now(timezone.utc)
+                        spoken = Spoken(event["agent"], started, int(event["since"]), dict(event.get("fields") or {}))
+                    else:
+                        spoken.take(event)
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    continue
+            return spoken
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}", str(path), error.errno) from error

@@ -1,0 +1,121 @@
+"""Where things stand in a project, and what a task file may be called."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final
+
+from rawko_state.errors import AmbiguousTask, TaskNotFound
+from rawko_state.journal import disk
+
+ID_LENGTH: Final = 6
+_ID_LETTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_ID = re.compile(r"[0-9A-Za-z]{1,64}")
+_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2})-([0-9A-Za-z]{1,64})\.task")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TaskName:
+    """What a file name says; it decides, whatever the header says."""
+
+    stamp: str
+    id: str
+
+    @property
+    def filename(self) -> str:
+        return f"{self.stamp}-{self.id}.task"
+
+    @property
+    def created(self) -> datetime | None:
+        try:
+            return datetime.strptime(self.stamp, "%Y-%m-%dT%H-%M-%S").replace(tzinfo=timezone.utc)
+        except ValueError:
+            return None
+
+
+def parse_name(filename: str) -> TaskName | None:
+    match = _NAME.fullmatch(filename)
+    return TaskName(match[1], match[2]) if match else None
+
+
+def name_for(created: datetime, task_id: str) -> TaskName:
+    return TaskName(created.astimezone(timezone.utc).strftime("%Y-%m-%dT%H-%M-%S"), task_id)
+
+
+def new_id() -> str:
+    return "".join(secrets.choice(_ID_LETTERS) for _ in range(ID_LENGTH))
+
+
+class Layout:
+    """The folders of one project's state."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.state = root / ".rawko" / "state"
+        self.tasks = self.state / "tasks"
+        self.live = self.state / "live"
+        self.blobs = self.state / "blobs"
+
+    def make(self) -> None:
+        """Makes the folders that are missing; refuses links in their place."""
+        disk.make_folder(self.root / ".rawko")
+        for folder in (self.state, self.tasks, self.live, self.blobs):
+            disk.make_folder(folder)
+
+    def check(self) -> None:
+        """Refuses links in place of the folders that are there."""
+        for folder in (self.root / ".rawko", self.state, self.tasks, self.live, self.blobs):
+            if os.path.lexists(folder):
+                disk.check_folder(folder)
+
+    def path(self, name: TaskName) -> Path:
+        return self.tasks / name.filename
+
+    def lease(self, task_id: str) -> Path:
+        return self.live / f"{task_id}.lease"
+
+    def draft(self, task_id: str) -> Path:
+        return self.live / f"{task_id}.draft"
+
+    def names(self) -> Iterator[TaskName]:
+        """Every task file, in no order. What else lies in the folder is passed over; see strangers()."""
+        for filename in self._listed():
+            name = parse_name(filename)
+            if name is not None:
+                yield name
+
+    def strangers(self) -> Iterator[str]:
+        """What lies in the tasks folder and is no task file."""
+        return (filename for filename in self._listed() if parse_name(filename) is None)
+
+    def _listed(self) -> list[str]:
+        self.check()
+        try:
+            with disk.told("list", self.tasks):
+                return os.listdir(self.tasks)
+        except disk.StorageError:
+            if not self.tasks.exists():
+                return []
+            raise
+
+    def find(self, prefix: str) -> TaskName:
+        """The one task whose id is, or starts with, this."""
+        if not _ID.fullmatch(prefix):
+            raise TaskNotFound(prefix)
+        names = sorted(self.names())
+        exact = [name for name in names if name.id == prefix]
+        if exact:
+            return exact[0]
+        matching = {name.id: name for name in reversed(names) if name.id.startswith(prefix)}
+        if len(matching) > 1:
+            raise AmbiguousTask(prefix, sorted(matching))
+        if not matching:
+            raise TaskNotFound(prefix, difflib.get_close_matches(prefix, [name.id for name in names], n=3, cutoff=0.5))
+        return next(iter(matching.values()))

@@ -1,0 +1,173 @@
+"""Locks that the system lets go of when their process dies, however it dies.
+
+The *append lock* is an flock on the task file, held for the time of one append. The *run lease* is an flock on a file in
+``live/``, held as long as a process works on the task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final
+
+from rawko_state.errors import StorageError, TaskBusy
+from rawko_state.journal import disk
+
+APPEND_TIMEOUT: Final = 60.0
+_POLL: Final = 0.02
+
+if os.name == "nt":
+    import msvcrt
+
+    def _try_lock(descriptor: int) -> bool:
+        os.lseek(descriptor, 1 << 40, os.SEEK_SET)  # far past any content: a lock there keeps nobody from reading
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        except OSError:
+            return False
+        return True
+
+    def _unlock(descriptor: int) -> None:
+        os.lseek(descriptor, 1 << 40, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
+                return False
+            raise
+        return True
+
+    def _unlock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def append_lock(descriptor: int, path: Path, timeout: float = APPEND_TIMEOUT) -> Iterator[None]:
+    """Appends take milliseconds, so whoever holds this for a minute is stopped, not working."""
+    until = time.monotonic() + timeout
+    with disk.told("lock", path):
+        pause = 0.0002
+        while not _try_lock(descriptor):
+            if time.monotonic() > until:
+                raise StorageError(f"{path} has been locked for {timeout:.0f} s by a process that does not go on", str(path))
+            time.sleep(pause)
+            pause = min(pause * 2, _POLL)
+    try:
+        yield
+    finally:
+        _unlock(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lease."""
+
+    pid: int
+    host: str
+    since: str
+
+    def __str__(self) -> str:
+        where = "" if self.host == socket.gethostname() else f" on {self.host}"
+        return f"process {self.pid}{where}, since {self.since}"
+
+
+class Lease:
+    """The right to run a task. Taken when made; let go of by release(), or by the death of the process."""
+
+    def __init__(self, path: Path, task: str, wait: float = 0.0) -> None:
+        self.path, self.task = path, task
+        until = time.monotonic() + wait
+        while True:
+            descriptor = disk.open_or_create(path)
+            if _try_lock(descriptor):
+                if _is_at(descriptor, path):
+                    break
+                os.close(descriptor)  # it was released, and its file removed, between our open and our lock
+                continue
+            holder = _read_holder(descriptor)
+            os.close(descriptor)
+            if time.monotonic() >= until:
+                raise TaskBusy(task, str(holder) if holder else "another process")
+            time.sleep(_POLL)
+        self._descriptor: int | None = descriptor
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        content = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now}).encode()
+        with disk.told("write to", path):
+            os.ftruncate(descriptor, 0)
+        disk.write_at(descriptor, content, 0, path)
+        _held[id(self)] = self
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            _held.pop(id(self), None)
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)  # while locked: whoever opens it now finds that it is gone, and tries again
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _forget(self) -> None:
+        """In a forked child: the lease stays with the parent."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+_held: dict[int, Lease] = {}
+
+
+def _forget_all() -> None:
+    for lease in list(_held.values()):
+        lease._forget()
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
+
+
+def holder_of(path: Path) -> Holder | None:
+    """Who holds the lease now, or None. Looking does not take it."""
+    try:
+        descriptor = disk.open_regular(path, write=os.name == "nt")
+    except StorageError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
+    try:
+        if _try_lock(descriptor):
+            _unlock(descriptor)
+            return None
+        return _read_holder(descriptor) or Holder(0, socket.gethostname(), "unknown")
+    finally:
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        there = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(descriptor)
+    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+
+
+def _read_holder(descriptor: int) -> Holder | None:
+    try:
+        data = json.loads(disk.read_at(descriptor, 4096, 0))
+        return Holder(int(data["pid"]), str(data["host"]), str(data["since"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

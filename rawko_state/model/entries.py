@@ -1,0 +1,242 @@
+"""What a task is made of: one frozen value per block of a task file.
+
+A field that is None is absent from the file; an empty string is there and empty. What this version does not know
+is kept in ``extra`` (fields) and ``sections``, in the order of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+Json: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """``Name: value`` and the items of a list under it."""
+
+    name: str
+    value: str = ""
+    items: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """``[Heading]`` and its text; the heading is empty for text that stands under none."""
+
+    heading: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A section too large to be held: where its body stands in the file."""
+
+    heading: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """Where a task came from: forked after a turn, or the child of a task as a whole (turn is None)."""
+
+    task: str
+    turn: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    amount: Decimal
+    currency: str = "USD"
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Output that was too long for the task file: a file of this digest in the blobs folder."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    tool: str
+    args: str = ""
+    result: str | None = None
+    time: str | None = None
+    """``HH:MM:SS`` in UTC."""
+    output: str | None = None
+    blob: Blob | None = None
+    more: Mapping[str, Json] = field(default_factory=dict)
+    """What else is known: ``id``, ``input`` (the arguments as data), ``error`` …"""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    text: str
+    kind: str = "progress"
+    time: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileTouch:
+    operation: str
+    """``read``, ``write`` or ``delete``."""
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    text: str
+    choices: tuple[str, ...] = ()
+    default: str | None = None
+    deadline: datetime | None = None
+    kind: str = "question"
+    """``question``, or ``approval`` for a yes or no on a tool call."""
+    more: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What all blocks share."""
+
+    extra: tuple[Field, ...] = ()
+    sections: tuple[Section, ...] = ()
+    large: tuple[Span, ...] = ()
+    """Sections that the reader left in the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskHeader(Entry):
+    id: str
+    created: datetime | None = None
+    status: str | None = None
+    """The copy for grep; what the records say is in TaskState."""
+    duration_ms: int | None = None
+    format: int | None = None
+    title: str | None = None
+    parent: Parent | None = None
+    agent: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    repo: str | None = None
+    branch: str | None = None
+    commit: str | None = None
+    cwd: str | None = None
+    runtime: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    user: str | None = None
+    writer: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(Entry):
+    text: str
+    by: str | None = None
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution(Entry):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn(Entry):
+    number: int
+    agent: str
+    selected: str | None = None
+    decision: str | None = None
+    reason: str | None = None
+    guidance: str | None = None
+    status: str | None = None
+    duration_ms: int | None = None
+    tool_calls: int | None = None
+    started: datetime | None = None
+    model: str | None = None
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    cost: Money | None = None
+    by: str | None = None
+    answers: int | None = None
+    content: str | None = None
+    tools: tuple[ToolCall | str, ...] = ()
+    """A line of the log that is no tool line is kept as a string; so in progress and files."""
+    progress: tuple[Progress | str, ...] = ()
+    files: tuple[FileTouch | str, ...] = ()
+    question: Question | None = None
+    state: Json = None
+    payload: str | None = None
+
+    @property
+    def is_arbiter(self) -> bool:
+        return self.selected is not None or self.decision is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(Entry):
+    status: str | None = None
+    completed: datetime | None = None
+    duration_ms: int | None = None
+    summary: str | None = None
+    error: str | None = None
+    by: str | None = None
+    files_modified: tuple[str, ...] = ()
+    output: Json = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed(Entry):
+    at: datetime | None
+    by: str | None = None
+    agent: str | None = None
+    reason: str | None = None
+    writer: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note(Entry):
+    at: datetime | None = None
+    by: str | None = None
+    title: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    unlabel: tuple[str, ...] = ()
+    pinned: bool | None = None
+    status: str | None = None
+    reason: str | None = None
+    kind: str | None = None
+    context: str | None = None
+    """``in``: part of the conversation; ``out``: not."""
+    content: str | None = None
+    data: Json = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torn(Entry):
+    """The first ``length`` bytes of this record are an append that did not finish."""
+
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown(Entry):
+    """A block of a later version, or of none: kept and shown, not understood."""
+
+    marker: str
+
+
+def touched(turn: Turn) -> tuple[FileTouch, ...]:
+    """The files that a turn read, wrote or deleted, each once and in order: its Files section, else its tool log."""
+    found = [f for f in turn.files if isinstance(f, FileTouch)]
+    if not found:
+        for call in turn.tools:
+            if isinstance(call, ToolCall) and call.args:
+                namespace, _, operation = call.tool.partition(".")
+                if namespace == "filesystem" and operation in ("read", "write", "delete"):
+                    found.append(FileTouch(operation, call.args))
+    return tuple(dict.fromkeys(found))

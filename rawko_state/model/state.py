@@ -1,0 +1,153 @@
+"""What all records of a task together say: the fold over its blocks that the writer, verify and the index share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from rawko_state.errors import IllegalMove, InvalidValue
+from rawko_state.model import status as words
+from rawko_state.model.entries import (
+    Entry,
+    Execution,
+    Note,
+    Parent,
+    Request,
+    Result,
+    Resumed,
+    TaskHeader,
+    Turn,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """Small and bounded, whatever the size of the task."""
+
+    id: str = ""
+    created: datetime | None = None
+    format: int | None = None
+    status: str = words.PENDING
+    duration_ms: int | None = None
+    completed: datetime | None = None
+    turns: int = 0
+    """The highest turn number so far."""
+    runs: int = 0
+    title: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    pinned: bool = False
+    parent: Parent | None = None
+    detached: bool = False
+    question: int | None = None
+    """The turn whose question has no answer yet."""
+    selected: str | None = None
+    """The agent that the arbiter chose last, while it has not completed a turn since."""
+    by_header: bool = False
+    """An unsealed file's header says the status, and no record has said otherwise yet."""
+
+    def apply(self, entry: Entry) -> TaskState:
+        """The state after one more block. Total: any block may follow any other, as people edit files by hand."""
+        if isinstance(entry, Turn):
+            return self._turn(entry)
+        if isinstance(entry, TaskHeader):
+            return self._header(entry)
+        if isinstance(entry, Request):
+            now = self.status if self.by_header else words.PENDING
+            return replace(self, runs=self.runs + 1, status=now)
+        if isinstance(entry, Execution):
+            return self if self.by_header else replace(self, status=words.RUNNING)
+        if isinstance(entry, Result):
+            return self._result(entry)
+        if isinstance(entry, Resumed):
+            detached = entry.writer == "detached"
+            return replace(self, status=words.RUNNING, completed=None, by_header=False, detached=detached)
+        if isinstance(entry, Note):
+            return self._note(entry)
+        return self
+
+    def step(self, entry: Entry) -> TaskState:
+        """apply(), for writers: refuses what may not follow. The one place that guards every way in."""
+        after = self.apply(entry)
+        if isinstance(entry, Turn):
+            if self.status in words.FINISHED or self.status == words.PENDING:
+                raise IllegalMove(self.id, self.status, words.RUNNING + " by a turn; resume it first")
+            if entry.answers is not None and entry.answers != self.question:
+                raise InvalidValue(f"task {self.id}: turn {entry.answers} asks nothing that is still open")
+        elif isinstance(entry, Result) and self.status in words.FINISHED:
+            raise IllegalMove(self.id, self.status, after.status)
+        if after.status != self.status and not words.is_legal(self.status, after.status):
+            raise IllegalMove(self.id, self.status, after.status)
+        return after
+
+    def apply_all(self, entries: Iterable[Entry]) -> TaskState:
+        state = self
+        for entry in entries:
+            state = state.apply(entry)
+        return state
+
+    def _header(self, header: TaskHeader) -> TaskState:
+        state = replace(
+            self,
+            id=self.id or header.id,
+            created=header.created,
+            format=header.format,
+            title=header.title,
+            labels=dict(header.labels),
+            parent=header.parent,
+            detached=header.writer == "detached",
+        )
+        if header.format is None and header.status:
+            state = replace(
+                state, status=words.canonical(header.status), duration_ms=header.duration_ms, by_header=True
+            )
+        return state
+
+    def _turn(self, turn: Turn) -> TaskState:
+        status, question, selected = self.status, self.question, self.selected
+        by_header = self.by_header
+        if turn.status == words.WAITING:
+            status, question, by_header = words.WAITING, turn.number, False
+        elif turn.answers is not None and turn.answers == question:
+            question = None
+            if status == words.WAITING:
+                status = words.RUNNING
+        if turn.is_arbiter:
+            selected = turn.selected
+        elif turn.agent == selected and turn.status == "complete":
+            selected = None
+        return replace(
+            self,
+            status=status,
+            question=question,
+            selected=selected,
+            by_header=by_header,
+            turns=max(self.turns, turn.number),
+        )
+
+    def _result(self, result: Result) -> TaskState:
+        word = result.status or ""
+        duration = self.duration_ms
+        if result.duration_ms is not None:
+            duration = result.duration_ms + (0 if duration is None or self.by_header else duration)
+        return replace(
+            self,
+            status=words.RESULT_STATUS.get(word, word or words.COMPLETED),
+            completed=result.completed,
+            duration_ms=duration,
+            question=None,
+            by_header=False,
+        )
+
+    def _note(self, note: Note) -> TaskState:
+        labels = {**self.labels, **note.labels}
+        for key in note.unlabel:
+            labels.pop(key, None)
+        return replace(
+            self,
+            title=self.title if note.title is None else note.title,
+            labels=labels,
+            pinned=self.pinned if note.pinned is None else note.pinned,
+            status=self.status if note.status is None else words.canonical(note.status),
+            by_header=self.by_header and note.status is None,
+        )
