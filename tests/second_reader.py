@@ -8,7 +8,7 @@ from typing import Any
 STRUCTURAL = re.compile(rb"=== |--- |\[[A-Z]")
 ESCAPED = re.compile(rb"\\+(?:=== |--- |\[[A-Z])")
 SEAL = re.compile(rb"\[End ([0-9a-f]{16})\]")
-TORN = re.compile(rb"=== TORN ([0-9]{1,18}) ===")
+TORN = re.compile(rb"\n=== TORN ([1-9][0-9]{0,17}) ===\n\n\Z")
 FORMAT = re.compile(rb"Format: [0-9]+")
 FIELD = re.compile(rb"([A-Z][A-Za-z0-9]*(?:[ -][A-Za-z0-9]+)*):(?: (.*))?", re.DOTALL)
 BODY_NEEDS_JSON = re.compile("[\0\ud800-\udfff]")
@@ -47,6 +47,15 @@ def undo_json(name: str, text: str, needs_json: re.Pattern[str]) -> list[str]:
     return [name, text]
 
 
+def undo_item(item: str) -> str:
+    value = from_json(item)
+    if isinstance(value, str):
+        return value
+    split_pair = isinstance(value, list) and all(isinstance(part, str) for part in value)
+    joined = "".join(value) if split_pair else ""
+    return joined if re.search("[\ud800-\udbff][\udc00-\udfff]", joined) else item
+
+
 def read_section(heading: bytes, lines: list[bytes]) -> list[str]:
     if not heading.endswith(b"]"):
         return [text_of(heading), body_of(lines)]
@@ -67,14 +76,14 @@ def read_block(marker: str, lines: list[bytes]) -> dict[str, Any]:
             break
         if field:
             fields.append([text_of(field[1]), text_of(field[2] or b""), []])
-        elif line.startswith(b"  | ") and fields and not fields[-1][2]:
+        elif (line + b" ").startswith(b"  | ") and fields and not fields[-1][2]:
             fields[-1][1] += "\n" + text_of(line[4:])
-        elif line.startswith(b"  - ") and fields:
+        elif (line + b" ").startswith(b"  - ") and fields:
             item = text_of(line[4:])
-            decoded = from_json(item) if item.startswith('"') else None
-            fields[-1][2].append(decoded if isinstance(decoded, str) else item)
+            fields[-1][2].append(undo_item(item))
         else:
-            text = body_of([raw, *following] if line else following)
+            rest = [raw, *following] if line else following
+            text = body_of(rest) if any(rest_line != b"\n" for rest_line in rest) else ""
             break
     decoded_fields = [[*undo_json(name, value, FIELD_NEEDS_JSON), items] for name, value, items in fields]
     return {"marker": marker, "fields": decoded_fields + user, "sections": [["", text]] if text else []}
@@ -105,12 +114,12 @@ def read_blocks(data: bytes) -> list[dict[str, Any]]:
 
 def read_header(data: bytes) -> tuple[bool, list[tuple[int, int]]]:
     """Whether the file is sealed, and where its copied values stand."""
-    first, *following = split_lines(data) or [b""]
+    first, *following = split_lines(data[:HEADER_LIMIT]) or [b""]
     sealed, offset = False, len(first)
     copied: dict[bytes, tuple[int, int]] = {}
     for line in following if first.startswith(b"=== TASK ") else []:
         content, end = line.removesuffix(b"\n"), offset + len(line)
-        if not content or STRUCTURAL.match(content) or end > HEADER_LIMIT:
+        if not content or STRUCTURAL.match(content):
             break
         sealed = sealed or FORMAT.fullmatch(content) is not None
         for prefix in (b"Status: ", b"Duration: "):
@@ -121,13 +130,8 @@ def read_header(data: bytes) -> tuple[bool, list[tuple[int, int]]]:
 
 
 def torn_length(record: bytes) -> int | None:
-    offset, torn = 0, None
-    for line in split_lines(record):
-        if line.startswith((b"=== ", b"--- ")):
-            marker = TORN.fullmatch(line.removesuffix(b"\n"))
-            torn = int(marker[1]) if marker and int(marker[1]) == offset - 1 else None
-        offset += len(line)
-    return torn
+    marker = TORN.search(record)
+    return int(marker[1]) if marker and int(marker[1]) == marker.start() else None
 
 
 def read(data: bytes) -> dict[str, Any]:
@@ -147,7 +151,7 @@ def read(data: bytes) -> dict[str, Any]:
         records.append(record)
 
     anchor, base, start, offset = NO_SEAL, 0, 0, 0
-    previous = {NO_SEAL}
+    previous = [NO_SEAL]
     unmatched: list[tuple[int, int, int, str]] = []
     for line in split_lines(data):
         line_start, offset = offset, offset + len(line)
@@ -155,13 +159,13 @@ def read(data: bytes) -> dict[str, Any]:
         if not seal:
             continue
         digits = seal[1].decode()
-        since_seal = {digits_over(known, start, line_start) for known in previous}
+        since_seal = [digits_over(known, start, line_start) for known in previous]
         adopts = not sealed and base == 0
         runs_on = adopts or torn_length(data[base:line_start]) is not None
-        since_match = {digits_over(anchor, base, line_start)} if runs_on else set()
-        if digits not in since_seal | since_match:
+        since_match = [digits_over(anchor, base, line_start)] if runs_on else []
+        if digits not in since_seal + since_match:
             unmatched.append((start, line_start, offset, digits))
-            previous, start = {digits} | since_seal | since_match, offset
+            previous, start = [digits, since_seal[0]], offset
             continue
         first = base
         if digits in since_seal:
@@ -170,7 +174,7 @@ def read(data: bytes) -> dict[str, Any]:
                 report("damaged", *damaged)
         torn = None if adopts and first == 0 else torn_length(data[first:line_start])
         report("sealed" if torn is None else "torn", first, line_start, offset, digits, torn or 0)
-        anchor, base, start, previous, unmatched = digits, offset, offset, {digits}, []
+        anchor, base, start, previous, unmatched = digits, offset, offset, [digits], []
 
     if not sealed and base == 0:
         for unsealed in unmatched:

@@ -155,7 +155,7 @@ def parse_section(heading_line: bytes, body: bytes) -> Section:
     """``[Heading]`` and the bytes up to the next structural line."""
     heading = decode(heading_line)[1:].removesuffix("]")
     raw = body_text(decode(body))
-    if heading.endswith(" json"):
+    if heading_line.endswith(b" json]"):
         text = from_json(raw)
         if text is not None and needs_json(text):
             return Section(heading[: -len(" json")], text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from rawko_state.format.blocks import Block, parse_fields, parse_section
@@ -295,18 +295,25 @@ class Scan:
         record.unterminated = unterminated
         if self._stretch.dropped:
             self._problem(offset, f"a record of more than {MAX_BLOCKS} blocks: {self._stretch.dropped} are skipped")
-        if seal in digests:
-            spans_all = seal not in digests[:2] if len(digests) > 2 else False
-            yield from self._matched(record, spans_all)
+        matched: Record | None = None
+        if seal in digests[:2]:
+            yield from self._pending
+            matched = self._as_torn(record)
+        elif seal in digests[2:]:
+            # The hash that runs on since the last match: over a torn span, or over an unsealed file so far.
+            whole = self._whole(record)
+            matched = whole if whole.kind == "torn" or not self.sealed else None
+        if matched is not None:
+            yield matched
+            self._pending = []
             self._anchor, self._parent, self.sealed = end, seal, True
             self._chain = [hashlib.sha256(seal.encode())]
         else:
             self._problem(offset, f"the seal {seal} does not match its record")
-            record.kind, record.parent = "damaged", None
-            self._pending.append(record)
-            whole = self._chain[-1]
-            self._chain = [hashlib.sha256(seal.encode()), hashlib.sha256(digests[0].encode()), whole]
-            whole.update(memoryview(self._buffer)[offset - self._base : end - self._base])
+            self._pending.append(replace(record, kind="damaged", parent=None))
+            runs_on = self._chain[-1]
+            runs_on.update(memoryview(self._buffer)[offset - self._base : end - self._base])
+            self._chain = [hashlib.sha256(seal.encode()), hashlib.sha256(digests[0].encode()), runs_on]
             if len(self._pending) > MAX_PENDING:
                 # So many bad seals in a row are no torn append.
                 yield self._pending.pop(0)
@@ -314,20 +321,19 @@ class Scan:
         self._hashed = end
         self._stretch = _Stretch(end)
 
-    def _matched(self, record: Record, spans_all: bool) -> Iterator[Record]:
-        """A seal has matched: what was waiting for it is now known to be damaged, or part of a torn span."""
-        length = _torn_length(record, self._anchor)
-        if spans_all or length is not None:
-            waiting, self._pending = self._pending, []
-            record.offset, record.length = self._anchor, record.end - self._anchor
-            if length is not None:
-                record.kind, record.torn, record.blocks = "torn", length, record.blocks[-1:]
-                self.problems = [p for p in self.problems if not record.offset <= p.offset < record.offset + length]
-            else:
-                record.blocks = [block for early in waiting for block in early.blocks] + record.blocks
-        yield from self._pending
-        self._pending = []
-        yield record
+    def _whole(self, record: Record) -> Record:
+        """All since the last matching seal, as one record that ends like this one."""
+        blocks = [block for early in self._pending for block in early.blocks] + record.blocks
+        whole = replace(record, offset=self._anchor, length=record.end - self._anchor, blocks=blocks)
+        return self._as_torn(whole)
+
+    def _as_torn(self, record: Record) -> Record:
+        """The same record; as a torn span if its last block is a TORN marker in its place."""
+        length = _torn_length(record) if self.sealed or record.offset else 0
+        if length:
+            record = replace(record, kind="torn", torn=length, blocks=record.blocks[-1:])
+            self.problems = [p for p in self.problems if not record.offset <= p.offset < record.offset + length]
+        return record
 
     def _finish(self) -> Iterator[Record]:
         end = self._base + len(self._buffer)
@@ -348,10 +354,11 @@ class Scan:
             yield Record("unsealed", self._stretch.offset, end - self._stretch.offset, self._stretch.blocks)
 
 
-def _torn_length(record: Record, anchor: int) -> int | None:
+def _torn_length(record: Record) -> int:
     """The number of torn bytes that the record's last block accounts for, if it is a TORN marker in its place."""
     if not record.blocks:
-        return None
+        return 0
     last = record.blocks[-1]
-    length = last.offset - 1 - anchor
-    return length if length >= 0 and last.marker == b"=== TORN %d ===" % length else None
+    length = last.offset - 1 - record.offset
+    marker = b"=== TORN %d ===" % length
+    return length if length > 0 and last.marker == marker and last.length == len(marker) + 2 else 0

@@ -77,8 +77,8 @@ def quote(item: str) -> str:
 def unquote(item: str) -> str:
     if item.startswith(('"', "[")):
         value = from_json(item)
-        # A path may start with a bracket; only the array that quote() writes is taken for JSON.
-        if value is not None and quote(value) == item:
+        # A path may start with a bracket; only an array that quote() would write is taken for JSON.
+        if value is not None and (item[0] == '"' or quote(value) == item):
             return value
     return item
 

@@ -115,15 +115,18 @@ class Journal:
     def _publish(self, name: TaskName, entries: Sequence[Entry]) -> bool:
         """Puts the file in its place; False when another one has its id."""
         data, seal = emit_record(entries)
+        temporary = disk.write_temporary(self.layout.live, data, seal)
         gate = self.layout.live / "create.lock"
         descriptor = disk.open_or_create(gate)
         try:
             with append_lock(descriptor, gate):
                 if any(other.id == name.id for other in self.layout.names()):
                     return False
-                disk.write_new(self.layout.live, self.layout.path(name), data, seal)
+                disk.rename(temporary, self.layout.path(name))
         finally:
             os.close(descriptor)
+            disk.remove_quietly(temporary)
+        disk.sync_folder(self.layout.tasks, seal)
         return True
 
     def find(self, prefix: str) -> TaskName:
@@ -183,10 +186,8 @@ class Journal:
     def _is_finished(self, chain: Chain, spoken: Spoken) -> bool:
         """Whether the draft's turn reached the file before its writer died: then it stands after the draft's start."""
         with TaskReader(chain.path) as reader:
-            for record in reader.records():
-                if record.end <= spoken.since or not record.counts:
-                    continue
-                for block in record.blocks:
+            for record in reader.scan((spoken.since, spoken.seal)):
+                for block in record.blocks if record.counts else ():
                     entry = block.entry(head_only=True)
                     if isinstance(entry, Turn) and (entry.agent, entry.started) == (spoken.agent, spoken.started):
                         return True

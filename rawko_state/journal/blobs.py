@@ -27,8 +27,9 @@ def put(layout: Layout, content: str) -> Blob:
     if is_whole(layout, blob):
         # The one who wrote it may not have come to syncing the folder yet.
         disk.sync_folder(layout.blobs)
-    else:
-        disk.write_new(layout.live, path, data)
+        return blob
+    disk.rename(disk.write_temporary(layout.live, data), path)
+    disk.sync_folder(layout.blobs)
     return blob
 
 

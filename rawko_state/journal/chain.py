@@ -7,14 +7,13 @@ the one it knew, takes in what others appended meanwhile, closes a torn tail, wr
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from rawko_state.errors import ChainMoved, NewerFormat, OutcomeUnknown, StorageError
+from rawko_state.errors import ChainMoved, NewerFormat, StorageError
 from rawko_state.format import (
     FORMAT_VERSION,
     GENESIS,
@@ -30,12 +29,11 @@ from rawko_state.format import (
     encode,
     header_shape,
     seal_line,
-    seal_record,
 )
 from rawko_state.format.values import write_duration
 from rawko_state.journal import disk
 from rawko_state.journal.locks import append_lock
-from rawko_state.model import Entry, TaskState, Torn
+from rawko_state.model import Entry, TaskState, Torn, Turn
 
 _PIECE: Final = 1 << 20
 
@@ -121,7 +119,7 @@ class Chain:
     def holds(self, seal: str) -> bool:
         """Whether a record with this seal stands in the file: what to ask after OutcomeUnknown."""
         with append_lock(self._descriptor, self.path):
-            return any(record.seal == seal and record.counts for record in self._scan(0, GENESIS))
+            return any(record.seal == seal and record.counts for record in self.scan_again())
 
     def append(self, make: Callable[[TaskState], Iterable[Entry]], *, expect: str | None = None) -> Appended:
         """Appends one record and returns when it is durable.
@@ -153,6 +151,10 @@ class Chain:
             if changed:
                 self._write_copies()
             return Appended(seal, parent, at, self._end, state)
+
+    def scan_again(self) -> Scan:
+        """All records from the beginning, as they stand now."""
+        return self._scan(0, GENESIS)
 
     def close_tail(self) -> int:
         """Marks a torn tail as such without appending anything else. Returns its length."""
@@ -292,23 +294,8 @@ class Chain:
 
 def _only_numbers(state: TaskState, record: Record) -> TaskState:
     """A damaged turn does not count, but its number is taken."""
-    from dataclasses import replace
-
-    from rawko_state.model import Turn
-
     for block in record.blocks:
         entry = block.entry(head_only=True)
         if isinstance(entry, Turn):
             state = replace(state, turns=max(state.turns, entry.number))
     return state
-
-
-def first_record(entries: Iterable[Entry]) -> tuple[bytes, str]:
-    """The bytes of a new file."""
-    body = io.BytesIO()
-    for entry in entries:
-        body.write(emit_block(encode(entry)))
-    return seal_record(body.getvalue(), GENESIS)
-
-
-__all__ = ["Appended", "Chain", "Checkpoint", "OutcomeUnknown", "first_record"]

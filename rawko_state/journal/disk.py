@@ -139,11 +139,8 @@ def sync_folder(path: Path, seal: str = "") -> None:
         os.close(descriptor)
 
 
-def write_new(folder: Path, target: Path, data: bytes, seal: str = "") -> None:
-    """A whole file that is there complete or not at all: written and synced in ``folder``, renamed to ``target``.
-
-    The caller makes sure that the target's name is free, and that its folder exists.
-    """
+def write_temporary(folder: Path, data: bytes, seal: str = "") -> Path:
+    """A whole, synced file under a name of its own, to be renamed to where it belongs."""
     temporary = folder / f"new-{os.getpid()}-{os.urandom(6).hex()}"
     descriptor = create_exclusive(temporary)
     try:
@@ -152,13 +149,21 @@ def write_new(folder: Path, target: Path, data: bytes, seal: str = "") -> None:
             sync(descriptor, temporary, seal)
         finally:
             os.close(descriptor)
-        with told("rename to", target):
-            os.rename(temporary, target)
     except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
+        remove_quietly(temporary)
         raise
-    sync_folder(target.parent, seal)
+    return temporary
+
+
+def remove_quietly(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def rename(source: Path, target: Path) -> None:
+    """The target is there complete or not at all; its name is durable only after sync_folder()."""
+    with told("rename to", target):
+        os.rename(source, target)
 
 
 def make_folder(path: Path) -> None:

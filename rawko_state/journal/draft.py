@@ -30,6 +30,7 @@ class Spoken:
     started: datetime
     since: int
     """Where the file ended when the turn began: the turn, if it was finished, stands after that."""
+    seal: str
     fields: dict[str, Any] = field(default_factory=dict)
     text: list[str] = field(default_factory=list)
     tools: list[ToolCall] = field(default_factory=list)
@@ -90,15 +91,15 @@ class Spoken:
 class Draft:
     """The draft of a running turn, being written."""
 
-    def __init__(self, path: Path, agent: str, since: int, fields: dict[str, Any] | None = None) -> None:
+    def __init__(self, path: Path, agent: str, since: int, seal: str, fields: dict[str, Any] | None = None) -> None:
         self.path = path
-        self.spoken = Spoken(agent, datetime.now(timezone.utc), since, fields or {})
+        self.spoken = Spoken(agent, datetime.now(timezone.utc), since, seal, fields or {})
         self._descriptor = disk.open_or_create(path)
         with disk.told("write to", path):
             os.ftruncate(self._descriptor, 0)
         self._end = 0
-        head = {"agent": agent, "started": write_time(self.spoken.started), "since": since, "fields": fields or {}}
-        self._line(head, durable=False)
+        head = {"agent": agent, "started": write_time(self.spoken.started), "since": since, "seal": seal}
+        self._line({**head, "fields": fields or {}}, durable=False)
 
     def add(self, event: dict[str, Any], *, durable: bool = False) -> None:
         """Takes an event in and flushes it; with ``durable`` it survives a power cut too."""
@@ -141,7 +142,8 @@ def read_draft(path: Path) -> Spoken | None:
                     event = json.loads(line)
                     if spoken is None:
                         started = read_time(event["started"]) or datetime.now(timezone.utc)
-                        spoken = Spoken(event["agent"], started, int(event["since"]), dict(event.get("fields") or {}))
+                        fields = dict(event.get("fields") or {})
+                        spoken = Spoken(event["agent"], started, int(event["since"]), str(event["seal"]), fields)
                     else:
                         spoken.take(event)
                 except (ValueError, KeyError, TypeError, AttributeError):

@@ -1,0 +1,1 @@
+"""Stores: the ways to keep tasks that share one contract."""

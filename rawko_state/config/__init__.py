@@ -1,0 +1,1 @@
+"""Settings, and where the project is."""

@@ -1,0 +1,100 @@
+"""Walking a task file's chain: what is wrong with it, and what can be mended without losing a byte."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from rawko_state.errors import RawkoError
+from rawko_state.format import FORMAT_VERSION, Record
+from rawko_state.journal import blobs, disk
+from rawko_state.journal.chain import Chain
+from rawko_state.journal.layout import Layout, TaskName
+from rawko_state.journal.locks import append_lock
+from rawko_state.model import TaskHeader, ToolCall, Turn
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found in one file. ``faults`` is empty when all is well."""
+
+    name: TaskName
+    unsealed: bool = False
+    records: int = 0
+    turns: int = 0
+    torn: int = 0
+    """Bytes of marked torn spans: kept, and no fault."""
+    faults: list[str] = field(default_factory=list)
+    """The first one is the first bad record of the file."""
+    repaired: list[str] = field(default_factory=list)
+    can_repair: bool = False
+
+
+def verify(layout: Layout, name: TaskName, *, repair: bool = False) -> Verdict:
+    """Reads the whole file in bounded memory. With ``repair``, mends what can be mended."""
+    verdict = Verdict(name)
+    path = layout.path(name)
+    try:
+        chain = Chain(path, name.id)
+    except RawkoError as error:
+        verdict.faults.append(str(error))
+        return verdict
+    try:
+        _walk(layout, chain, verdict)
+        if repair and verdict.can_repair:
+            _repair(chain, verdict)
+    except RawkoError as error:
+        verdict.faults.append(str(error))
+    finally:
+        chain.close()
+    return verdict
+
+
+def _walk(layout: Layout, chain: Chain, verdict: Verdict) -> None:
+    descriptor = disk.open_regular(chain.path)
+    try:
+        # Under the append lock, so that an append on its way is not taken for a torn one.
+        with append_lock(descriptor, chain.path):
+            scan = chain.scan_again()
+            for record in scan:
+                _look_at(layout, record, verdict)
+    finally:
+        os.close(descriptor)
+    verdict.unsealed = scan.header.format is None
+    for problem in scan.problems:
+        tail = problem.message.startswith("torn tail")
+        if verdict.unsealed and not tail and "seal" not in problem.message:
+            continue
+        verdict.faults.append(str(problem))
+        verdict.can_repair |= tail
+    if scan.header.format is not None and scan.header.format > FORMAT_VERSION:
+        verdict.faults.append(f"format {scan.header.format} is newer than this rawko understands")
+    elif chain.stale_copies():
+        verdict.faults.append("the header's Status or Duration differs from what the records say")
+        verdict.can_repair = True
+
+
+def _look_at(layout: Layout, record: Record, verdict: Verdict) -> None:
+    verdict.records += 1
+    if record.kind == "torn":
+        verdict.torn += record.torn
+    for block in record.blocks:
+        is_turn = block.marker.startswith(b"--- Turn ")
+        if not record.counts or not (is_turn or block.offset == 0):
+            continue
+        entry = block.entry()
+        if isinstance(entry, Turn):
+            verdict.turns += 1
+            for call in entry.tools:
+                if isinstance(call, ToolCall) and call.blob and not blobs.is_whole(layout, call.blob):
+                    verdict.faults.append(f"turn {entry.number}: blob {call.blob.sha256} is missing or changed")
+        elif isinstance(entry, TaskHeader) and entry.id != verdict.name.id:
+            verdict.faults.append(f"the header says task {entry.id}; the file name counts")
+
+
+def _repair(chain: Chain, verdict: Verdict) -> None:
+    length = chain.close_tail()
+    if length:
+        verdict.repaired.append(f"marked a torn tail of {length} bytes")
+    if chain.stale_copies() and chain.repair_copies():
+        verdict.repaired.append("wrote the header's Status and Duration again")
