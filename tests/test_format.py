@@ -195,7 +195,9 @@ class TestAnyBytes:
 
     @given(strategies.files(), st.integers(1, 40), st.data())
     @settings(max_examples=MANY // 5)
-    def test_reading_in_pieces_gives_the_same(self, records: list[list[m.Entry]], size: int, data: st.DataObject) -> None:
+    def test_reading_in_pieces_gives_the_same(
+        self, records: list[list[m.Entry]], size: int, data: st.DataObject
+    ) -> None:
         content = chain(records)[: data.draw(st.integers(0, 2000))]
         stream = io.BytesIO(content)
         scan = Scan(lambda _: stream.read(size))
@@ -233,7 +235,11 @@ class TestDamage:
                 found, problems = scan_bytes(bytes(data))
                 entries = [block.entry() for record in found for block in record.blocks]
                 header = next((e for e in entries if isinstance(e, m.TaskHeader)), None)
-                copies_differ = header is None or (header.status, header.duration_ms, header.extra) != ("running", None, ())
+                copies_differ = header is None or (header.status, header.duration_ms, header.extra) != (
+                    "running",
+                    None,
+                    (),
+                )
                 assert problems or copies_differ, f"bit {bit} of byte {at}"
                 readable = {e.content for e in entries if isinstance(e, m.Turn)}
                 assert len(before & readable) >= 3 or good[at : at + 1] == b"\n", f"bit {bit} of byte {at}"
@@ -269,7 +275,9 @@ class TestStreaming:
 
     def test_a_span_holds_exactly_the_body(self) -> None:
         content = "\n".join(f"line {n}" for n in range(200_000))
-        data = chain([[m.TaskHeader(id="huge01", status="running", format=1)], [m.Turn(number=1, agent="a", content=content)]])
+        data = chain(
+            [[m.TaskHeader(id="huge01", status="running", format=1)], [m.Turn(number=1, agent="a", content=content)]]
+        )
         block = scan_bytes(data)[0][1].blocks[0]
         (span,) = block.entry().large
         assert data[span.offset : span.offset + span.length] == content.encode() + b"\n\n"

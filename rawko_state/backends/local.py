@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from rawko_state.backends.session import Task
-from rawko_state.journal import Chain, Journal, Lease, TaskName, TaskReader
+from rawko_state.journal import Chain, Journal, TaskName, TaskReader
 from rawko_state.journal.verify import Verdict, verify
 from rawko_state.model import Execution, Field, Parent, Request, Resumed, Section, TaskHeader
 
@@ -78,12 +77,15 @@ class LocalStore:
         """Opens a task to go on with it: takes the lease, turns what a dead writer left into an interrupted turn."""
         name = self.journal.find(prefix)
         lease = self.journal.lease(name.id, wait)
+        chain: Chain | None = None
         try:
             chain = self.journal.open(name)
             self.journal.recover_draft(chain, name.id)
             at = datetime.now(timezone.utc).replace(microsecond=0)
             chain.append(lambda state: [Resumed(at=at, by=by, writer="detached" if detached else None)])
         except BaseException:
+            if chain is not None:
+                chain.close()
             lease.release()
             raise
         if detached:
@@ -129,6 +131,3 @@ class LocalStore:
 
 def _own(name: str) -> str:
     return name if name.startswith("X-") else f"X-{name}"
-
-
-__all__ = ["Any", "Lease", "LocalStore", "Task"]

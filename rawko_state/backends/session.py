@@ -13,7 +13,6 @@ from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.journal import Appended, Chain, Draft, Journal, Lease
 from rawko_state.model import (
     Entry,
-    FileTouch,
     Json,
     Money,
     Note,
@@ -21,7 +20,6 @@ from rawko_state.model import (
     Result,
     Section,
     TaskState,
-    ToolCall,
     Turn,
     status,
 )
@@ -215,10 +213,10 @@ class Task:
         """The one way of everything into the file."""
         return self._chain.append(make, expect=expect)
 
-    def _draft(self, agent: str, fields: dict[str, Any]) -> Draft:
+    def _draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
         self._journal.layout.make()
         point = self._chain.checkpoint()
-        return Draft(self._journal.layout.draft(self.id), agent, point.end, point.seal, fields)
+        return Draft(self._journal.layout.draft(self.id), agent, point.end, point.seal, fields, durable)
 
     def _ended(self) -> None:
         self._live = None
@@ -234,7 +232,7 @@ class LiveTurn:
     def __init__(self, task: Task, journal: Journal, agent: str, model: str | None, durable: bool) -> None:
         self._task, self._journal, self.agent, self._durable = task, journal, agent, durable
         self._model = model
-        self._draft = task._draft(agent, {"model": model} if model else {})
+        self._draft = task._draft(agent, {"model": model} if model else {}, durable)
         self._keys = 0
         self._ended = False
 
@@ -344,6 +342,3 @@ class LiveTurn:
 def clock() -> str:
     """Now, as the tool log writes it."""
     return _now().strftime("%H:%M:%S")
-
-
-__all__ = ["FileTouch", "LiveTurn", "Task", "ToolCall", "clock"]

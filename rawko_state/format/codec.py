@@ -131,7 +131,9 @@ def encode(entry: Entry) -> Block:
     """The block that says what the entry says."""
     kind = type(entry)
     fields = [
-        Field(part.name, part.write(value)) for part in _FIELDS[kind] if _present(value := getattr(entry, part.attribute))
+        Field(part.name, part.write(value))
+        for part in _FIELDS[kind]
+        if _present(value := getattr(entry, part.attribute))
     ]
     if isinstance(entry, TaskHeader) and entry.format is not None:
         fields = _with_copies(fields, entry)

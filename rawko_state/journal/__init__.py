@@ -195,6 +195,8 @@ class Journal:
 
 
 def _is_long(call: ToolCall) -> bool:
-    return call.output is not None and len(call.output) * 4 > blobs.OUTPUT_LIMIT and (
-        len(call.output.encode("utf-8", "surrogatepass")) > blobs.OUTPUT_LIMIT
+    return (
+        call.output is not None
+        and len(call.output) * 4 > blobs.OUTPUT_LIMIT
+        and (len(call.output.encode("utf-8", "surrogatepass")) > blobs.OUTPUT_LIMIT)
     )

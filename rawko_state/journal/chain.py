@@ -191,7 +191,10 @@ class Chain:
             raise ChainMoved(f"{self.path} was replaced by another file; open the task again")
         if self._sealed and self._end and not self._unterminated and not self._is_seal_at(self._end, self._seal):
             raise ChainMoved(f"{self.path} was changed before byte {self._end}; run 'rawko verify'")
-        if mine.st_size != self._size or self._unterminated:
+        if self._unterminated and mine.st_size > self._end:
+            # Another writer has supplied the LF that the last seal lacked.
+            self._end, self._unterminated = self._end + 1, False
+        if mine.st_size != self._size:
             if mine.st_size < self._end:
                 raise ChainMoved(f"{self.path} was cut off at byte {mine.st_size}; run 'rawko verify'")
             self._rewrite_last = True
@@ -217,7 +220,6 @@ class Chain:
             self._state = TaskState(id=self._state.id)
             self._end, self._seal = 0, GENESIS
         scan = self._scan(self._end, self._seal)
-        self._unterminated = False
         for record in scan:
             if record.counts:
                 self._state = self._state.apply_all(block.entry(head_only=True) for block in record.blocks)

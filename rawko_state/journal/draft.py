@@ -91,15 +91,17 @@ class Spoken:
 class Draft:
     """The draft of a running turn, being written."""
 
-    def __init__(self, path: Path, agent: str, since: int, seal: str, fields: dict[str, Any] | None = None) -> None:
+    def __init__(self, path: Path, agent: str, since: int, seal: str, fields: dict[str, Any], durable: bool) -> None:
         self.path = path
-        self.spoken = Spoken(agent, datetime.now(timezone.utc), since, seal, fields or {})
+        self.spoken = Spoken(agent, datetime.now(timezone.utc), since, seal, fields)
         self._descriptor = disk.open_or_create(path)
         with disk.told("write to", path):
             os.ftruncate(self._descriptor, 0)
         self._end = 0
         head = {"agent": agent, "started": write_time(self.spoken.started), "since": since, "seal": seal}
-        self._line({**head, "fields": fields or {}}, durable=False)
+        self._line({**head, "fields": fields}, durable=durable)
+        if durable:
+            disk.sync_folder(path.parent)
 
     def add(self, event: dict[str, Any], *, durable: bool = False) -> None:
         """Takes an event in and flushes it; with ``durable`` it survives a power cut too."""

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from rawko_state.errors import AmbiguousTask, TaskNotFound
+from rawko_state.errors import AmbiguousTask, StorageError, TaskNotFound
 from rawko_state.journal import disk
 
 ID_LENGTH: Final = 6
@@ -100,7 +100,7 @@ class Layout:
         try:
             with disk.told("list", self.tasks):
                 return os.listdir(self.tasks)
-        except disk.StorageError:
+        except StorageError:
             if not self.tasks.exists():
                 return []
             raise

@@ -63,13 +63,17 @@ def append_lock(descriptor: int, path: Path, timeout: float = APPEND_TIMEOUT) ->
         pause = 0.0002
         while not _try_lock(descriptor):
             if time.monotonic() > until:
-                raise StorageError(f"{path} has been locked for {timeout:.0f} s by a process that does not go on", str(path))
+                raise StorageError(
+                    f"{path} has been locked for {timeout:.0f} s by a process that does not go on", str(path)
+                )
             time.sleep(pause)
             pause = min(pause * 2, _POLL)
     try:
         yield
     finally:
-        _unlock(descriptor)
+        # What was done under the lock is done. If it cannot be let go of, it goes with the descriptor.
+        with contextlib.suppress(OSError):
+            _unlock(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ class Lease:
         until = time.monotonic() + wait
         while True:
             descriptor = disk.open_or_create(path)
-            if _try_lock(descriptor):
+            if _locked(descriptor, path):
                 if _is_at(descriptor, path):
                     break
                 os.close(descriptor)  # it was released, and its file removed, between our open and our lock
@@ -106,9 +110,13 @@ class Lease:
         self._descriptor: int | None = descriptor
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         content = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now}).encode()
-        with disk.told("write to", path):
-            os.ftruncate(descriptor, 0)
-        disk.write_at(descriptor, content, 0, path)
+        try:
+            with disk.told("write to", path):
+                os.ftruncate(descriptor, 0)
+            disk.write_at(descriptor, content, 0, path)
+        except BaseException:
+            self.release()
+            raise
         _held[id(self)] = self
 
     def release(self) -> None:
@@ -124,6 +132,15 @@ class Lease:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _locked(descriptor: int, path: Path) -> bool:
+    try:
+        with disk.told("lock", path):
+            return _try_lock(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 _held: dict[int, Lease] = {}

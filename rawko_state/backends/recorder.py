@@ -1,0 +1,321 @@
+"""The line protocol: JSON objects that drive a Task, one by one. Described in docs/record.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from rawko_state.backends.local import LocalStore
+from rawko_state.backends.session import LiveTurn, Task
+from rawko_state.errors import InvalidValue
+from rawko_state.format.values import read_money, read_time, read_tokens, write_tokens
+from rawko_state.journal import Appended
+from rawko_state.model import FileTouch, Progress, Question, Section, ToolCall, Turn
+
+_TEXT = (str,)
+_OPTIONAL_TEXT = (str, type(None))
+_START = ("title", "agent", "model", "provider", "repo", "branch", "commit", "cwd", "runtime", "user", "by", "source")
+
+
+class Recorder:
+    """Takes lines for one task."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self._store = store
+        self._task: Task | None = None
+        self._live: LiveTurn | None = None
+        self._open_tools: dict[str, str] = {}
+
+    def take(self, line: bytes) -> dict[str, Any]:
+        """Does what the line says, durably, and returns what there is to acknowledge."""
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InvalidValue(f"not JSON: {error}") from None
+        if not isinstance(data, dict):
+            raise InvalidValue("not a JSON object")
+        kind = data.pop("type", None)
+        action = self._ACTIONS.get(kind) if isinstance(kind, str) else None
+        if action is None:
+            raise InvalidValue(f"unknown type {kind!r}; known: {', '.join(self._ACTIONS)}")
+        answer = action(self, data)
+        if data:
+            # Told, not dropped: what is misspelt would otherwise be lost without a word.
+            answer["unknown"] = sorted(data)
+        return answer
+
+    def close(self) -> None:
+        """At the end of the input. A turn that is still open becomes an interrupted one."""
+        if self._live is not None:
+            self._live.end("interrupted")
+            self._live = None
+        if self._task is not None:
+            self._task.close()
+
+    def _running(self) -> Task:
+        if self._task is None:
+            raise InvalidValue("no task yet: the first line is of type start or resume")
+        return self._task
+
+    def _start(self, data: dict[str, Any]) -> dict[str, Any]:
+        if self._task is not None:
+            raise InvalidValue(f"task {self._task.id} is started already; one pipe is one task")
+        request = _take(data, "request", _TEXT)
+        options = {name: _take(data, name, _OPTIONAL_TEXT, None) for name in _START}
+        labels = _strings(data, "labels")
+        fields = _strings(data, "fields")
+        sections = _strings(data, "sections")
+        self._task = self._store.start(request, labels=labels, fields=fields, sections=sections, **options)
+        return {"task": self._task.id, "seal": self._task.seal}
+
+    def _resume(self, data: dict[str, Any]) -> dict[str, Any]:
+        if self._task is not None:
+            raise InvalidValue(f"task {self._task.id} is open already; one pipe is one task")
+        self._task = self._store.resume(_take(data, "task", _TEXT), by=_take(data, "by", _OPTIONAL_TEXT, None))
+        return {"task": self._task.id, "turn": self._task.state.turns, "seal": self._task.seal}
+
+    def _turn(self, data: dict[str, Any]) -> dict[str, Any]:
+        task = self._running()
+        agent = _take(data, "agent", _TEXT)
+        if _take(data, "open", (bool,), False):
+            self._live = task.turn(agent, model=_take(data, "model", _OPTIONAL_TEXT, None), durable=True)
+            self._open_tools = {}
+            return {"task": task.id}
+        question = data.pop("question", None)
+        turn = Turn(
+            number=1,
+            agent=agent,
+            status=_take(data, "status", _TEXT, "waiting" if question is not None else "complete"),
+            duration_ms=_take(data, "duration_ms", (int, type(None)), None),
+            started=_time(data, "started"),
+            model=_take(data, "model", _OPTIONAL_TEXT, None),
+            tokens=_tokens(data),
+            cost=_cost(data),
+            by=_take(data, "by", _OPTIONAL_TEXT, None),
+            reason=_take(data, "reason", _OPTIONAL_TEXT, None),
+            content=_take(data, "content", _OPTIONAL_TEXT, None),
+            tools=tuple(_tool(call) for call in _take(data, "tools", (list,), [])),
+            progress=tuple(_progress(step) for step in _take(data, "progress", (list,), [])),
+            files=tuple(_file(file) for file in _take(data, "files", (list,), [])),
+            question=_question(question) if question is not None else None,
+            state=data.pop("state", None),
+            payload=_take(data, "payload", _OPTIONAL_TEXT, None),
+            sections=tuple(Section(name, text) for name, text in _strings(data, "sections").items()),
+        )
+        if turn.tools:
+            turn = replace(turn, tool_calls=len(turn.tools))
+        return self._told(task.add_turn(turn, expect=_take(data, "expect", _OPTIONAL_TEXT, None)))
+
+    def _text(self, data: dict[str, Any]) -> dict[str, Any]:
+        self._open_turn().say(_take(data, "text", _TEXT))
+        return {"task": self._running().id}
+
+    def _tool_line(self, data: dict[str, Any]) -> dict[str, Any]:
+        live = self._open_turn()
+        key = _take(data, "id", _OPTIONAL_TEXT, None)
+        if key is not None and key in self._open_tools:
+            result, output = _take(data, "result", _OPTIONAL_TEXT, None), _take(data, "output", _OPTIONAL_TEXT, None)
+            live.end_tool(self._open_tools.pop(key), result, output=output)
+        else:
+            running = _take(data, "running", (bool,), False)
+            call = _tool(data, key)
+            if running and key is not None:
+                self._open_tools[key] = live.begin_tool(call.tool, call.args, time=call.time, **call.more)
+            else:
+                live.tool(call.tool, call.args, call.result, output=call.output, time=call.time, **call.more)
+        data.clear()
+        return {"task": self._running().id}
+
+    def _progress_line(self, data: dict[str, Any]) -> dict[str, Any]:
+        self._open_turn().progress(_take(data, "text", _TEXT), _take(data, "kind", _TEXT, "progress"))
+        return {"task": self._running().id}
+
+    def _file_line(self, data: dict[str, Any]) -> dict[str, Any]:
+        self._open_turn().touch(_take(data, "operation", _TEXT), _take(data, "path", _TEXT))
+        return {"task": self._running().id}
+
+    def _end(self, data: dict[str, Any]) -> dict[str, Any]:
+        live = self._open_turn()
+        cost = _cost(data)
+        appended = live.end(
+            _take(data, "status", _TEXT, "complete"),
+            content=_take(data, "content", _OPTIONAL_TEXT, None),
+            tokens=_tokens(data),
+            cost=None if cost is None else cost.amount,
+            state=data.pop("state", None),
+            payload=_take(data, "payload", _OPTIONAL_TEXT, None),
+            reason=_take(data, "reason", _OPTIONAL_TEXT, None),
+            sections=_strings(data, "sections"),
+        )
+        self._live = None
+        return self._told(appended)
+
+    def _decision(self, data: dict[str, Any]) -> dict[str, Any]:
+        names = ("selected", "decision", "reason", "guidance")
+        options = {name: _take(data, name, _OPTIONAL_TEXT, None) for name in names}
+        return self._told(self._running().decide(agent=_take(data, "agent", _TEXT, "arbiter"), **options))
+
+    def _note(self, data: dict[str, Any]) -> dict[str, Any]:
+        appended = self._running().note(
+            _take(data, "text", _OPTIONAL_TEXT, None),
+            title=_take(data, "title", _OPTIONAL_TEXT, None),
+            labels=_strings(data, "labels"),
+            unlabel=_take(data, "unlabel", (list,), []),
+            pinned=_take(data, "pinned", (bool, type(None)), None),
+            by=_take(data, "by", _OPTIONAL_TEXT, None),
+            kind=_take(data, "kind", _OPTIONAL_TEXT, None),
+            data=data.pop("data", None),
+            in_context=_take(data, "in_context", (bool, type(None)), None),
+        )
+        return self._told(appended)
+
+    def _ask(self, data: dict[str, Any]) -> dict[str, Any]:
+        agent = _take(data, "agent", _TEXT)
+        content = _take(data, "content", _OPTIONAL_TEXT, None)
+        appended = self._running().ask(agent, _question(data), content=content)
+        data.clear()
+        return self._told(appended)
+
+    def _answer(self, data: dict[str, Any]) -> dict[str, Any]:
+        by = _take(data, "by", _OPTIONAL_TEXT, None)
+        return self._told(self._running().answer(_take(data, "text", _TEXT), by=by))
+
+    def _result(self, data: dict[str, Any]) -> dict[str, Any]:
+        task = self._running()
+        if self._live is not None:
+            self._live.end("interrupted")
+            self._live = None
+        appended = task.finish(
+            _take(data, "status", _TEXT, "success"),
+            _take(data, "summary", _OPTIONAL_TEXT, None),
+            files=_take(data, "files", (list,), []),
+            error=_take(data, "error", _OPTIONAL_TEXT, None),
+            by=_take(data, "by", _OPTIONAL_TEXT, None),
+            output=data.pop("output", None),
+        )
+        return self._told(appended)
+
+    _ACTIONS: ClassVar[dict[str, Callable[[Recorder, dict[str, Any]], dict[str, Any]]]] = {
+        "start": _start,
+        "resume": _resume,
+        "turn": _turn,
+        "text": _text,
+        "tool": _tool_line,
+        "progress": _progress_line,
+        "file": _file_line,
+        "end": _end,
+        "decision": _decision,
+        "note": _note,
+        "ask": _ask,
+        "answer": _answer,
+        "result": _result,
+    }
+
+    def _open_turn(self) -> LiveTurn:
+        self._running()
+        if self._live is None:
+            raise InvalidValue('no turn is open: begin one with {"type": "turn", "agent": …, "open": true}')
+        return self._live
+
+    def _told(self, appended: Appended) -> dict[str, Any]:
+        return {"task": self._running().id, "turn": appended.state.turns, "seal": appended.seal}
+
+
+_MISSING: Any = object()
+
+
+def _take(data: dict[str, Any], name: str, kinds: tuple[type, ...], default: Any = _MISSING) -> Any:
+    """A value out of the line, of one of these kinds."""
+    value = data.pop(name, default)
+    if value is _MISSING:
+        raise InvalidValue(f"{name!r} is missing")
+    wrong_bool = isinstance(value, bool) and bool not in kinds
+    if not isinstance(value, kinds) or wrong_bool:
+        wanted = " or ".join(
+            {"str": "a string", "NoneType": "null", "int": "a whole number"}.get(k.__name__, f"a {k.__name__}")
+            for k in kinds
+        )
+        raise InvalidValue(f"{name!r} must be {wanted}")
+    return value
+
+
+def _strings(data: dict[str, Any], name: str) -> dict[str, str]:
+    value = data.pop(name, None) or {}
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise InvalidValue(f"{name!r} must be an object of strings")
+    return value
+
+
+def _tokens(data: dict[str, Any]) -> dict[str, int]:
+    value = data.pop("tokens", None) or {}
+    if not isinstance(value, dict) or not all(type(count) is int and count >= 0 for count in value.values()):
+        raise InvalidValue("'tokens' must be an object of whole numbers")
+    if value and read_tokens(write_tokens(value)) != value:
+        raise InvalidValue("the names in 'tokens' are lower-case words such as in, out, cache_read")
+    return value
+
+
+def _cost(data: dict[str, Any]) -> Any:
+    value = data.pop("cost", None)
+    if value is None:
+        return None
+    price = read_money(f"{value} USD") if isinstance(value, (str, int, float)) else None
+    if price is None:
+        raise InvalidValue("'cost' must be a decimal number of USD, best as a string")
+    return price
+
+
+def _time(data: dict[str, Any], name: str) -> Any:
+    value = data.pop(name, None)
+    if value is None:
+        return None
+    time = read_time(value) if isinstance(value, str) else None
+    if time is None:
+        raise InvalidValue(f"{name!r} must be a time such as 2024-01-15T10:30:00Z")
+    return time
+
+
+def _tool(data: Any, key: str | None = None) -> ToolCall:
+    if not isinstance(data, dict):
+        raise InvalidValue("a tool call is an object")
+    data = dict(data)
+    call = ToolCall(
+        _take(data, "tool", _TEXT),
+        _take(data, "args", _TEXT, ""),
+        _take(data, "result", _OPTIONAL_TEXT, None),
+        _take(data, "time", _OPTIONAL_TEXT, None),
+        _take(data, "output", _OPTIONAL_TEXT, None),
+    )
+    more = {**({"id": key} if key is not None else {}), **data}
+    return ToolCall(call.tool, call.args, call.result, call.time, call.output, None, more)
+
+
+def _progress(data: Any) -> Progress:
+    if not isinstance(data, dict):
+        raise InvalidValue("a progress step is an object")
+    return Progress(
+        _take(data, "text", _TEXT), _take(data, "kind", _TEXT, "progress"), _take(data, "time", _OPTIONAL_TEXT, None)
+    )
+
+
+def _file(data: Any) -> FileTouch:
+    if not isinstance(data, dict) or data.get("operation") not in ("read", "write", "delete"):
+        raise InvalidValue("a file is an object with an operation (read, write, delete) and a path")
+    return FileTouch(data["operation"], _take(data, "path", _TEXT))
+
+
+def _question(data: Any) -> Question:
+    if not isinstance(data, dict):
+        raise InvalidValue("a question is an object")
+    choices = _take(data, "choices", (list,), [])
+    if not all(isinstance(choice, str) for choice in choices):
+        raise InvalidValue("'choices' must be strings")
+    return Question(
+        _take(data, "text", _TEXT),
+        tuple(choices),
+        _take(data, "default", _OPTIONAL_TEXT, None),
+        _time(data, "deadline"),
+        _take(data, "kind", _TEXT, "question"),
+    )

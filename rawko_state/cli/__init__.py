@@ -1,0 +1,92 @@
+"""The commands. Each has a file of its own, which is imported when the command is used and not before."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from rawko_state.errors import RawkoError
+
+# command -> module in this package; the help line is here so that `rawko --help` imports none of them.
+COMMANDS = {
+    "demo": "Record, kill, recover and read a task in a throw-away folder.",
+    "record": "Write a task from JSON lines on standard input, live.",
+    "task": "Write to a task from a shell script, one step at a time.",
+    "verify": "Check every seal of every task file; mend what can be mended.",
+}
+
+
+class LazyGroup(click.Group):
+    """Commands that are imported when they are run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"rawko_state.cli.{cmd_name}_cmd")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else " See 'rawko --help'."
+            raise click.UsageError(f"no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-C", "folder", metavar="DIR", help="Work on the project in DIR (also: RAWKO_DIR).")
+@click.version_option(package_name="rawko-state", prog_name="rawko")
+@click.pass_context
+def cli(ctx: click.Context, folder: str | None) -> None:
+    """Keeps what coding agents did: readable task files, with an index that can be rebuilt from them."""
+    ctx.obj = folder
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The `rawko` command: trouble is one line on standard error and a non-zero exit."""
+    try:
+        code: Any = cli.main(args=argv, prog_name="rawko", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except click.Abort:
+        click.echo("rawko: stopped", err=True)
+        code = 130
+    except click.UsageError as error:
+        where = f" (see '{error.ctx.command_path} --help')" if error.ctx else ""
+        _say(f"{error.format_message()}{where}")
+        code = 2
+    except click.ClickException as error:
+        _say(error.format_message())
+        code = error.exit_code
+    except RawkoError as error:
+        _say(str(error))
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Python would complain about the rest when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say(message: str) -> None:
+    from rawko_state.cli.printing import visible
+
+    click.echo(f"rawko: {visible(message).strip()}", err=True)

@@ -1,0 +1,28 @@
+"""Text for terminals. Task files hold whatever a model or a web page said; a terminal must not obey it."""
+
+from __future__ import annotations
+
+import re
+
+# C0 and C1 controls but LF and TAB, DEL, and the characters that turn the direction of writing around.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """The same text with control characters shown instead of obeyed: ESC as ␛, others as \\xNN or \\uNNNN."""
+    return _UNSAFE.sub(_shown, text)
+
+
+def _shown(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "␡"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def one_line(text: str, width: int) -> str:
+    """The first words of a text, on one line of at most this many characters."""
+    flat = " ".join(visible(text[: width * 4 + 100]).split())
+    return flat if len(flat) <= width else flat[: max(0, width - 1)] + "…"

@@ -1,0 +1,41 @@
+"""What the commands share: the store around the current folder, and options that several of them take."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from rawko_state.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from rawko_state.backends.local import LocalStore
+
+_LABEL = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+def store_of(ctx: click.Context) -> LocalStore:
+    """The store of the project that -C, RAWKO_DIR or the current folder names."""
+    from rawko_state.backends.local import LocalStore
+    from rawko_state.config.project import find_project
+
+    return LocalStore(find_project(override=ctx.find_root().obj))
+
+
+def labels_of(pairs: tuple[str, ...]) -> dict[str, str]:
+    labels = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not _LABEL.fullmatch(key):
+            raise InvalidValue(f"a label is NAME=VALUE, with letters, digits, '_', '.', '-' in the name; not {pair!r}")
+        labels[key] = value
+    return labels
+
+
+def text_of(value: str | None) -> str | None:
+    """An argument, or all of standard input when it is '-'."""
+    if value != "-":
+        return value
+    return sys.stdin.buffer.read().decode("utf-8", "surrogateescape")

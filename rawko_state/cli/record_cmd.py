@@ -1,0 +1,50 @@
+"""rawko record: a task from JSON lines, for agents that are not written in Python."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from rawko_state.cli.project import store_of
+
+
+@click.command(name="record")
+@click.option("--quiet", "-q", is_flag=True, help="Acknowledge nothing; errors still go to standard error.")
+@click.pass_context
+def command(ctx: click.Context, quiet: bool) -> None:
+    """Write a task from JSON lines on standard input, live.
+
+    Each line is an object with a "type": start, resume, turn, text, tool, progress, file, end, decision, note, ask,
+    answer, result. Each is acknowledged on standard output, once it is durable, by a line {"seq": N, …} with the number of
+    the input line. A line that cannot be taken is answered by {"seq": N, "error": …}; the others go on.
+
+    \b
+    {"type": "start", "request": "Fix the login bug", "agent": "dev"}
+    {"type": "turn", "agent": "dev", "content": "Done.", "tools": [{"tool": "shell.exec", "args": "ls"}]}
+    {"type": "result", "status": "success", "summary": "Fixed"}
+
+    The protocol is described in docs/record.md.
+    """
+    from rawko_state.backends.recorder import Recorder
+    from rawko_state.errors import RawkoError
+
+    recorder = Recorder(store_of(ctx))
+    failed = 0
+    try:
+        for number, line in enumerate(sys.stdin.buffer, 1):
+            if not line.strip():
+                continue
+            try:
+                answer: dict[str, Any] = {"seq": number, **recorder.take(line)}
+            except RawkoError as error:
+                failed += 1
+                answer = {"seq": number, "error": str(error)}
+                click.echo(f"rawko: line {number}: {error}", err=True)
+            if not quiet:
+                click.echo(json.dumps(answer))
+    finally:
+        recorder.close()
+    ctx.exit(1 if failed else 0)

@@ -1,0 +1,55 @@
+"""rawko verify: walks the chains."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from rawko_state.cli.printing import visible
+from rawko_state.cli.project import store_of
+
+
+@click.command(name="verify")
+@click.argument("task_id", metavar="[ID]", required=False)
+@click.option("--repair", is_flag=True, help="Close torn tails and write the header's copies again. Loses no byte.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a file.")
+@click.option("--quiet", "-q", is_flag=True, help="Only files with faults.")
+@click.pass_context
+def command(ctx: click.Context, task_id: str | None, repair: bool, as_json: bool, quiet: bool) -> None:
+    """Check every seal of one task file, or of all. Exits with 1 if any is bad."""
+    store = store_of(ctx)
+    files = bad = 0
+    for verdict in store.verify(task_id, repair=repair):
+        files += 1
+        mended = repair and bool(verdict.repaired) and not _faults_left(store, verdict.name.id)
+        bad += bool(verdict.faults) and not mended
+        if as_json:
+            line = {"id": verdict.name.id, "file": verdict.name.filename, "unsealed": verdict.unsealed}
+            counts = {"records": verdict.records, "turns": verdict.turns, "torn_bytes": verdict.torn}
+            click.echo(json.dumps({**line, **counts, "faults": verdict.faults, "repaired": verdict.repaired}))
+            continue
+        if verdict.faults:
+            click.echo(f"{verdict.name.filename}: {visible(verdict.faults[0])}")
+            for fault in verdict.faults[1:]:
+                click.echo(f"  {visible(fault)}")
+            for done in verdict.repaired:
+                click.echo(f"  repaired: {done}")
+            if verdict.can_repair and not repair:
+                click.echo(f"  'rawko verify --repair {verdict.name.id}' mends what can be mended")
+        elif not quiet:
+            kind = "unsealed, " if verdict.unsealed else ""
+            torn = f", {verdict.torn} torn bytes kept" if verdict.torn else ""
+            click.echo(f"{verdict.name.filename}: {kind}{verdict.records} records, {verdict.turns} turns{torn}: ok")
+    for stranger in store.journal.layout.strangers():
+        click.echo(f"rawko: not a task file: {visible(stranger)!r}", err=True)
+    if not as_json and not quiet:
+        click.echo(f"{files} files, {bad} bad")
+    ctx.exit(1 if bad else 0)
+
+
+def _faults_left(store: object, task_id: str) -> bool:
+    from rawko_state.backends.local import LocalStore
+
+    assert isinstance(store, LocalStore)
+    return any(verdict.faults for verdict in store.verify(task_id))

@@ -1,0 +1,124 @@
+"""A writer that is made to fail. It acknowledges each step on standard output once the call has returned.
+
+    python crash_driver.py steps  FOLDER     a whole task, step by step, with a live turn, a blob and a resume
+    python crash_driver.py stream FOLDER     turns without end, for power cuts
+    python crash_driver.py many   FOLDER N   N tasks of three turns
+    python crash_driver.py one    FOLDER ID N   N notes to one task
+
+A line of output is `ack TOKEN`: from then on TOKEN must be found in the task files, whatever happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+
+from rawko_state.backends.local import LocalStore
+from rawko_state.backends.session import Task
+from rawko_state.errors import OutcomeUnknown, RawkoError
+from rawko_state.journal import disk
+from rawko_state.model import Turn
+
+
+def say(word: str, token: str) -> None:
+    os.write(1, f"{word} {token}\n".encode())
+
+
+def mark(name: str) -> None:
+    """A system call that stands out in a trace, to tell start-up from work."""
+    with contextlib.suppress(OSError):
+        os.open(f"/nonexistent-rawko-{name}", os.O_RDONLY)
+
+
+def tried(action: Callable[[], object], token: str) -> bool:
+    """Runs a step; on a plain failure once more, on an unknown outcome never."""
+    for _ in range(2):
+        try:
+            action()
+        except OutcomeUnknown as error:
+            say("unknown", token)
+            say("error", str(error).replace("\n", " "))
+            return False
+        except RawkoError as error:
+            say("error", str(error).replace("\n", " "))
+            continue
+        say("ack", token)
+        return True
+    say("gave-up", token)
+    return False
+
+
+def steps(folder: str) -> None:
+    mark("begin")
+    store = LocalStore(folder)
+    held: list[Task] = []
+    if not tried(lambda: held.append(store.start("request-token-0")), "request-token-0"):
+        mark("end")
+        return
+    task = held[0]
+    tried(lambda: task.decide(selected="developer", reason="token-1."), "token-1.")
+    live = []
+    if tried(lambda: live.append(task.turn("developer")), ""):
+        turn = live[0]
+        tried(lambda: turn.say("spoken-token-2a. "), "spoken-token-2a.")
+        tried(lambda: turn.tool("shell.exec", "spoken-token-2b.", "exit 0", output="y" * 20_000), "spoken-token-2b.")
+        tried(lambda: turn.end(), "spoken-token-2a.")
+    tried(lambda: task.add_turn(Turn(number=1, agent="developer", status="complete", content="token-3.")), "token-3.")
+    tried(lambda: task.note("token-4.", title="a title"), "token-4.")
+    task.close()
+    again: list[Task] = []
+    if tried(lambda: again.append(store.resume(task.id, by="token-5.")), "token-5."):
+        tried(lambda: again[0].add_turn(Turn(number=1, agent="d", status="complete", content="token-6.")), "token-6.")
+        tried(lambda: again[0].finish("success", "token-7."), "token-7.")
+        again[0].close()
+    mark("end")
+
+
+def stream(folder: str, unsafe: bool) -> None:
+    if unsafe:
+        disk._data_sync = lambda descriptor: None  # the control: it must lose turns
+        disk.sync_folder = lambda path, seal="": None
+    task = LocalStore(folder).start("request")
+    say("ack", task.id)
+    for number in range(1, 100_000):
+        if number % 7 == 0:
+            with task.turn("d", durable=True) as turn:
+                turn.say(f"token-{number}.")
+                say("ack", f"token-{number}.")
+        else:
+            task.add_turn(
+                Turn(number=1, agent="d", status="complete", content=f"token-{number}. " + "x" * (number * 37 % 5000))
+            )
+            say("ack", f"token-{number}.")
+
+
+def many(folder: str, count: int) -> None:
+    store = LocalStore(folder)
+    for number in range(count):
+        with store.start(f"request {os.getpid()}-{number}") as task:
+            for turn in range(3):
+                token = f"token-{os.getpid()}-{number}-{turn}."
+                task.add_turn(Turn(number=1, agent="d", status="complete", content=token))
+                say("ack", f"{task.id} {token}")
+
+
+def one(folder: str, task_id: str, count: int) -> None:
+    task = LocalStore(folder).attach(task_id)
+    for number in range(count):
+        token = f"token-{os.getpid()}-{number}."
+        task.add_turn(Turn(number=1, agent="d", status="complete", content=token))
+        say("ack", f"{task_id} {token}")
+
+
+if __name__ == "__main__":
+    what, where, *rest = sys.argv[1:]
+    if what == "steps":
+        steps(where)
+    elif what == "stream":
+        stream(where, unsafe="unsafe" in rest)
+    elif what == "many":
+        many(where, int(rest[0]))
+    elif what == "one":
+        one(where, rest[0], int(rest[1]))
