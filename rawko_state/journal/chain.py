@@ -36,6 +36,8 @@ from rawko_state.journal.locks import append_lock
 from rawko_state.model import Entry, TaskState, Torn, Turn
 
 _PIECE: Final = 1 << 20
+# The kernel writes pages in groups; when one group fails, bytes that were synced before the failed record can go with it.
+_NEIGHBOURS: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +257,7 @@ class Chain:
 
     def _write(self, data: bytes, seal: str) -> None:
         if self._rewrite_last:
-            self._write_again(self._last_offset, self._size)
+            self._write_again(max(0, min(self._last_offset, self._size - _NEIGHBOURS)), self._size)
         # If anything fails from here on, the next append looks at the file afresh.
         start, self._size = self._size, -1
         self._rewrite_last = True

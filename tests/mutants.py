@@ -1,0 +1,91 @@
+"""Takes each sync, lock and checksum out of the code in turn, and wants the crash tests to notice.
+
+    python tests/mutants.py            all of them
+    python tests/mutants.py sync       those whose name starts like that
+
+Each mutant is a copy of the package with one change, put before the real one on the path. A mutant that survives is a promise
+that no test keeps.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+# name, file, what is replaced, by what, the tests that must notice
+MUTANTS = [
+    ("sync-data", "journal/disk.py", "        _data_sync(descriptor)\n", "        pass\n", "TestPowerCuts or TestFailingSystemCalls"),
+    ("sync-folder", "journal/disk.py", "        os.fsync(descriptor)\n", "        pass\n", "TestPowerCuts or TestFailingSystemCalls"),
+    ("sync-failure-ignored", "journal/disk.py", "        raise OutcomeUnknown(\n            f\"cannot sync {path}: {error.strerror}; the", "        _ = (lambda *a: None)(\n            f\"cannot sync {path}: {error.strerror}; the", "TestFailingSystemCalls or failed_sync or Unknown"),
+    ("sync-new-file", "journal/__init__.py", "        disk.sync_folder(self.layout.tasks, seal)\n", "", "TestPowerCuts"),
+    ("sync-blob-folder", "journal/blobs.py", "    disk.sync_folder(layout.blobs)\n    return blob", "    return blob", "TestBlobs"),
+    ("lock-append", "journal/locks.py", "        while not _try_lock(descriptor):\n            if time", "        while False:\n            if time", "TestManyWriters"),
+    ("lock-create", "journal/__init__.py", "            with append_lock(descriptor, gate):\n                if any(other.id == name.id for other in self.layout.names()):\n                    return False", "            if True:", "TestIds"),
+    ("lock-lease", "journal/locks.py", "            if _locked(descriptor, path):", "            if True:", "TestLease"),
+    ("seal-not-checked", "format/scan.py", "        if seal in digests[:2]:", "        if True:", "TestTruncation or TestDamage or flipped"),
+    ("seal-not-chained", "format/seal.py", "    digest = hashlib.sha256(previous.encode())\n    at", "    digest = hashlib.sha256(b'')\n    at", "RoundTrip or TestTruncation"),
+    ("torn-tail-glued", "journal/chain.py", "        if self._sealed and self.torn:", "        if False:", "TestTruncation"),
+    ("chain-not-compared", "journal/chain.py", "        if mine.st_size != self._size:\n", "        if False:\n", "TestManyWriters"),
+    ("replaced-file-not-noticed", "journal/chain.py", "        if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):\n            raise", "        if False:\n            raise", "TestChainMoved"),
+    ("draft-thrown-away", "journal/__init__.py", "            chain.append(make)\n", "", "TestKilledAtEverySystemCall or TestDrafts"),
+    ("draft-doubled", "journal/__init__.py", " and not self._is_finished(chain, spoken)", "", "TestDrafts"),
+    ("escape-left-out", "format/text.py", "    return _LINE_TO_ESCAPE.sub(r\"\\\\\", text)", "    return text", "RoundTrip"),
+    ("short-write-ignored", "journal/disk.py", "            rest, offset = rest[written:], offset + written", "            return", "TestShortWrites or TestFailingSystemCalls"),
+    ("blob-not-checked", "journal/blobs.py", "    return offset == blob.size and digest.hexdigest() == blob.sha256", "    return True", "TestBlobs"),
+]  # fmt: skip
+
+
+def run(name: str, file: str, old: str, new: str, tests: str) -> bool:
+    """Whether the tests notice."""
+    with tempfile.TemporaryDirectory(prefix="rawko-mutant-") as folder:
+        for part in ("rawko_state", "tests", "fixtures", "docs", "pyproject.toml"):
+            source = ROOT / part
+            target = Path(folder) / part
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, target)
+        path = Path(folder) / "rawko_state" / file
+        text = path.read_text()
+        if text.count(old) != 1:
+            print(f"{name}: its text stands {text.count(old)} times in {file}; mend the mutant")
+            return False
+        path.write_text(text.replace(old, new))
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "-x",
+                "-n",
+                "2",
+                "-k",
+                tests,
+                "-p",
+                "no:cacheprovider",
+                "--timeout",
+                "250",
+            ],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": folder},
+            capture_output=True,
+            text=True,
+        )
+    caught = done.returncode == 1
+    print(f"{name}: {'caught' if caught else 'SURVIVED: ' + done.stdout.strip().splitlines()[-1]}", flush=True)
+    return caught
+
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:]
+    chosen = [mutant for mutant in MUTANTS if not wanted or mutant[0].startswith(tuple(wanted))]
+    survivors = [mutant[0] for mutant in chosen if not run(*mutant)]
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants caught")
+    sys.exit(1 if survivors else 0)
