@@ -2,6 +2,7 @@
 
     python crash_driver.py steps  FOLDER     a whole task, step by step, with a live turn, a blob and a resume
     python crash_driver.py stream FOLDER     turns without end, for power cuts
+    python crash_driver.py start  FOLDER     one task, and then nothing
     python crash_driver.py many   FOLDER N   N tasks of three turns
     python crash_driver.py one    FOLDER ID N   N notes to one task
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable
 
 from rawko_state.backends.local import LocalStore
@@ -94,6 +96,13 @@ def stream(folder: str, unsafe: bool) -> None:
             say("ack", f"token-{number}.")
 
 
+def start(folder: str) -> None:
+    """Only starts a task: nothing that follows can have made its name durable."""
+    task = LocalStore(folder).start("request")
+    say("ack", task.id)
+    time.sleep(60)
+
+
 def many(folder: str, count: int) -> None:
     store = LocalStore(folder)
     for number in range(count):
@@ -118,6 +127,8 @@ if __name__ == "__main__":
         steps(where)
     elif what == "stream":
         stream(where, unsafe="unsafe" in rest)
+    elif what == "start":
+        start(where)
     elif what == "many":
         many(where, int(rest[0]))
     elif what == "one":

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rawko_state.backends.local import LocalStore
-from rawko_state.errors import OutcomeUnknown, StorageError
+from rawko_state.errors import OutcomeUnknown, RawkoError, StorageError
 from rawko_state.format import GENESIS, emit_record, scan_bytes
 from rawko_state.model import Execution, Request, TaskHeader, Turn
 
@@ -245,12 +245,12 @@ class _Image:
 
 @needs_root
 class TestPowerCuts:
-    def _round(self, image: _Image, name: str, pause: float, *mode: str) -> tuple[int, int]:
-        """One cut. Returns how many tokens were acknowledged, and how many of those are lost."""
+    def _cut(self, image: _Image, name: str, pause: float, *mode: str) -> tuple[LocalStore, list[str]]:
+        """Runs the driver, cuts the power, switches it on again. Returns what it had acknowledged."""
         project = image.mount / name
         project.mkdir()
         os.sync()
-        writer = subprocess.Popen([sys.executable, DRIVER, "stream", str(project), *mode], stdout=subprocess.PIPE)
+        writer = subprocess.Popen([sys.executable, DRIVER, mode[0], str(project), *mode[1:]], stdout=subprocess.PIPE)
         assert writer.stdout is not None
         first = writer.stdout.readline().decode()
         time.sleep(pause)
@@ -262,21 +262,32 @@ class TestPowerCuts:
         writer.stdout.close()
         image.down()
         image.up()
-        tokens = acknowledged(lines)[1:]
-        store = LocalStore(project)
+        return LocalStore(project), acknowledged(lines)
+
+    def _round(self, image: _Image, name: str, pause: float, *unsafe: str) -> tuple[int, int]:
+        """One cut. Returns how many tokens were acknowledged, and how many of those are lost."""
+        store, (task_id, *tokens) = self._cut(image, name, pause, "stream", *unsafe)
         try:
-            task = store.resume(acknowledged(lines)[0])
-        except Exception:
-            if mode:
+            task = store.resume(task_id)
+        except RawkoError:
+            if unsafe:
                 return len(tokens), len(tokens)
             raise
         task.finish("success")
-        path = store.journal.layout.path(store.find(task.id))
-        text = path.read_bytes()
+        text = store.journal.layout.path(store.find(task.id)).read_bytes()
         (verdict,) = store.verify(task.id)
-        if not mode:
+        if not unsafe:
             assert verdict.faults == []
         return len(tokens), sum(text.count(token.encode()) != 1 for token in tokens)
+
+    def test_a_task_that_was_only_started_is_there(self, tmp_path: Path) -> None:
+        image = _Image(tmp_path, "64M")
+        try:
+            for number in range(5):
+                store, (task_id,) = self._cut(image, f"p{number}", 0, "start")
+                assert store.status(task_id) == "interrupted"
+        finally:
+            image.down()
 
     def test_no_acknowledged_turn_is_lost_and_a_control_without_sync_loses_some(self, tmp_path: Path) -> None:
         image = _Image(tmp_path, "256M")

@@ -33,6 +33,9 @@ _HEADING = re.compile("[A-Z][^\x00-\x1f\x7f\ud800-\udfff]*")
 _MARKER = re.compile(r"(?:=== |--- )[^\n]*")
 
 
+_known_names: set[str] = set()
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     marker: str
@@ -65,8 +68,11 @@ def _user_body(value: str) -> str:
 
 
 def _field_lines(field: Field) -> list[str]:
-    if not _FIELD_NAME.fullmatch(field.name):
-        raise InvalidValue(f"not a field name: {field.name!r}")
+    if field.name not in _known_names:
+        if not _FIELD_NAME.fullmatch(field.name):
+            raise InvalidValue(f"not a field name: {field.name!r}")
+        if len(_known_names) < 1_000:
+            _known_names.add(field.name)
     if field.value and field_needs_json(field.value):
         lines = [f"{field.name} json: {to_json(field.value)}"]
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rawko_state.errors import InvalidValue
@@ -16,6 +16,7 @@ _TIMED = re.compile(r"([0-9]{2}:[0-9]{2}:[0-9]{2}|--:--:--) (\S+)(?: (.*))?")
 _BLOB = re.compile(r"([0-9a-f]{64}) ([0-9]{1,15}) bytes")
 _FILE = re.compile(r"(read|write|delete) (.+)")
 _JSON, _TEXT, _AT = "    = ", "    | ", "    @ "
+_LONG_LINE = 2_000
 _SPACE = re.compile(r"\s+")
 _RESERVED = frozenset({"tool", "args", "result", "output", "time"})
 
@@ -28,9 +29,15 @@ def emit_tools(calls: Sequence[ToolCall | str]) -> str:
 
 
 def _tool_lines(call: ToolCall) -> list[str]:
-    shown = _tool_line(call)
+    shown = f"{call.time or NO_TIME} {call.tool}"
+    if call.args:
+        shown += f" {call.args}"
+    if call.result is not None:
+        shown += f" -> {call.result}"
     data: dict[str, Any] = {}
-    if _split_tool(shown) != (call.time, call.tool, call.args, call.result):
+    exact = _split_tool(shown) == (call.time, call.tool, call.args, call.result)
+    if not exact or not call.tool or len(shown) > _LONG_LINE:
+        shown = _tool_line(call)
         data.update(tool=call.tool, args=call.args, result=call.result)
         if call.time is not None and _split_tool(shown)[0] != call.time:
             data["time"] = call.time
@@ -82,8 +89,8 @@ def _split_tool(line: str) -> tuple[str | None, str, str, str | None]:
 
 def parse_tools(text: str) -> tuple[ToolCall | str, ...]:
     calls: list[ToolCall | str] = []
-    for line, under in _grouped(text, lambda line: _TIMED.fullmatch(line) is not None):
-        call = _parse_tool(line, under) if _TIMED.fullmatch(line) else None
+    for line, under in _grouped(text):
+        call = _parse_tool(line, under)
         calls.extend([line, *under] if call is None else [call])
     return tuple(calls)
 
@@ -91,6 +98,10 @@ def parse_tools(text: str) -> tuple[ToolCall | str, ...]:
 def _parse_tool(line: str, under: Sequence[str]) -> ToolCall | None:
     """None when the lines under it are not of the form, so that the caller keeps all of them as they are."""
     time, tool, args, result = _split_tool(line)
+    if not tool:
+        return None
+    if not under:
+        return ToolCall(tool, args, result, time)
     rest = list(under)
     more: Mapping[str, Any] = {}
     if rest and rest[0].startswith(_JSON):
@@ -129,8 +140,8 @@ def _are_text(required: Iterable[object], optional: Iterable[object]) -> bool:
     )
 
 
-def _grouped(text: str, opens: Callable[[str], bool]) -> Iterable[tuple[str, list[str]]]:
-    """Each line that opens something, with the lines indented under it; other lines alone."""
+def _grouped(text: str) -> Iterable[tuple[str, list[str]]]:
+    """Each timed line with the lines indented under it; other lines alone."""
     opener: str | None = None
     under: list[str] = []
     for line in text.split("\n"):
@@ -139,7 +150,7 @@ def _grouped(text: str, opens: Callable[[str], bool]) -> Iterable[tuple[str, lis
             continue
         if opener is not None:
             yield opener, under
-        if opens(line):
+        if _TIMED.fullmatch(line):
             opener, under = line, []
         else:
             opener = None
@@ -162,7 +173,7 @@ def emit_progress(steps: Sequence[Progress | str]) -> str:
 
 def parse_progress(text: str) -> tuple[Progress | str, ...]:
     steps: list[Progress | str] = []
-    for line, under in _grouped(text, lambda line: _TIMED.fullmatch(line) is not None):
+    for line, under in _grouped(text):
         match = _TIMED.fullmatch(line)
         if match is None or not all(more.startswith(_TEXT) for more in under):
             steps.extend([line, *under])

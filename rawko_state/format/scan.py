@@ -192,7 +192,15 @@ class Scan:
             if last - first > MAX_LINE:
                 self._problem(self._base + first, f"a structural line of more than {MAX_LINE} bytes")
                 last = first + MAX_LINE
-            yield from self._structural(first, last)
+            line = self._buffer[first:last]
+            self._close_region(self._base + first)
+            seal = read_seal(line) if line.startswith(b"[End ") else None
+            if seal is not None:
+                yield from self._seal(seal, self._base + first, last)
+            else:
+                part = self._opened(line, self._base + first, last)
+                if part is not None:
+                    yield part
             at = last
         yield from self._finish()
 
@@ -235,14 +243,8 @@ class Scan:
             for digest in self._chain:
                 digest.update(piece)
 
-    def _structural(self, first: int, last: int) -> Iterator[Record]:
-        offset = self._base + first
-        self._close_region(offset)
-        line = self._buffer[first:last]
-        seal = read_seal(line) if line.startswith(b"[End ") else None
-        if seal is not None:
-            yield from self._seal(seal, offset, last)
-            return
+    def _opened(self, line: bytes, offset: int, last: int) -> Record | None:
+        """A marker or a heading has been met. Returns blocks that need not be waited with."""
         region = Region(line, min(self._base + last + 1, self._base + len(self._buffer)))
         if line.startswith(b"["):
             if not line.endswith(b"]"):
@@ -255,7 +257,8 @@ class Scan:
             self._close_block(offset)
             self._open = RawBlock(offset, [region])
             if not self.sealed and not self._pending and len(self._stretch.blocks) >= MAX_BLOCKS:
-                yield self._unsealed_part(offset)
+                return self._unsealed_part(offset)
+        return None
 
     def _close_region(self, offset: int) -> None:
         if self._open is None:

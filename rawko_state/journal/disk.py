@@ -11,9 +11,8 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from rawko_state.errors import OutcomeUnknown, StorageError, UnsafePath
 
@@ -24,13 +23,22 @@ _NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 _SAFE: Final = _NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
-@contextlib.contextmanager
-def told(doing: str, path: Path) -> Iterator[None]:
+class told:  # noqa: N801 - used as a function; a class, as it is on the path of every append
     """Turns the system's error into ours, which names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot {doing} {path}: {error.strerror or error}", str(path), error.errno) from error
+
+    __slots__ = ("_doing", "_path")
+
+    def __init__(self, doing: str, path: Path) -> None:
+        self._doing, self._path = doing, path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> Literal[False]:
+        if isinstance(error, OSError):
+            message = f"cannot {self._doing} {self._path}: {error.strerror or error}"
+            raise StorageError(message, str(self._path), error.errno) from error
+        return False
 
 
 def open_regular(path: Path, *, write: bool = False) -> int:

@@ -12,7 +12,6 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -55,25 +54,35 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-@contextlib.contextmanager
-def append_lock(descriptor: int, path: Path, timeout: float = APPEND_TIMEOUT) -> Iterator[None]:
+class append_lock:  # noqa: N801 - used as a function; a class, as it is on the path of every append
     """Appends take milliseconds, so whoever holds this for a minute is stopped, not working."""
-    until = time.monotonic() + timeout
-    with disk.told("lock", path):
+
+    __slots__ = ("_descriptor", "_path", "_timeout")
+
+    def __init__(self, descriptor: int, path: Path, timeout: float = APPEND_TIMEOUT) -> None:
+        self._descriptor, self._path, self._timeout = descriptor, path, timeout
+
+    def __enter__(self) -> None:
+        with disk.told("lock", self._path):
+            if not _try_lock(self._descriptor):
+                self._wait()
+
+    def _wait(self) -> None:
+        until = time.monotonic() + self._timeout
         pause = 0.0002
-        while not _try_lock(descriptor):
+        while not _try_lock(self._descriptor):
             if time.monotonic() > until:
                 raise StorageError(
-                    f"{path} has been locked for {timeout:.0f} s by a process that does not go on", str(path)
+                    f"{self._path} has been locked for {self._timeout:.0f} s by a process that does not go on",
+                    str(self._path),
                 )
             time.sleep(pause)
             pause = min(pause * 2, _POLL)
-    try:
-        yield
-    finally:
+
+    def __exit__(self, *_: object) -> None:
         # What was done under the lock is done. If it cannot be let go of, it goes with the descriptor.
         with contextlib.suppress(OSError):
-            _unlock(descriptor)
+            _unlock(self._descriptor)
 
 
 @dataclass(frozen=True, slots=True)
