@@ -10,6 +10,9 @@ RawkoError
 ├── ChainMoved              the file is not what the writer knew
 ├── NewerFormat             written by a later version: read, never appended to
 ├── UnsafePath              a link, a pipe or a foreign name where a task file should be
+├── IndexTrouble            the index cannot be used now; the task files are not concerned
+│   ├── IndexCorrupt        it is not a database, or a broken one
+│   └── IndexNewer          it was made by a later version; it is not touched
 └── StorageError            the system refused a file operation
     └── OutcomeUnknown      a sync failed: the record may be on the disk, or not
 
@@ -71,6 +74,18 @@ class NewerFormat(RawkoError):
 
 
 class UnsafePath(RawkoError):
+    pass
+
+
+class IndexTrouble(RawkoError):
+    pass
+
+
+class IndexCorrupt(IndexTrouble):
+    pass
+
+
+class IndexNewer(IndexTrouble):
     pass
 
 

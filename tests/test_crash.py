@@ -229,7 +229,8 @@ class _Image:
         subprocess.run(["mount", "-o", "loop", str(self.image), str(self.mount)], check=True)
 
     def down(self) -> None:
-        subprocess.run(["umount", str(self.mount)], check=True)
+        # Lazily, so that a failed test, which may still hold a file open, leaves no mount behind.
+        subprocess.run(["umount", "--lazy", str(self.mount)], check=True)
 
     def cut_power(self) -> None:
         """EXT4_IOC_SHUTDOWN without flushing: what was not synced is gone."""

@@ -428,6 +428,7 @@ class TestBlobs:
         self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         task = store.start("x")
+        task.add_turn(turn())
         order: list[str] = []
         sync, folder = disk.sync, disk.sync_folder
         monkeypatch.setattr(disk, "sync", lambda d, p, s: (order.append(p.parent.name), sync(d, p, s))[1])

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
+from io import BytesIO
 from pathlib import Path
+from typing import cast
 
+from rawko_state.backends.catalogue import Catalogue
 from rawko_state.backends.session import Task
-from rawko_state.journal import Chain, Journal, TaskName, TaskReader
+from rawko_state.errors import RawkoError, TaskNotFound
+from rawko_state.format import Scan
+from rawko_state.index import queries
+from rawko_state.journal import Chain, Journal, TaskName, TaskReader, parse_name
 from rawko_state.journal.verify import Verdict, verify
-from rawko_state.model import Execution, Field, Parent, Request, Resumed, Section, TaskHeader
+from rawko_state.model import Execution, Field, Parent, Request, Section, TaskHeader, Turn
+from rawko_state.store import Stats, TaskFilter, TaskSummary
 
 
 class LocalStore:
     """The tasks of one project."""
 
-    def __init__(self, root: Path | str) -> None:
+    def __init__(self, root: Path | str, *, warn: Callable[[str], None] | None = None) -> None:
+        """``warn`` is told, once each, of trouble that is dealt with: an index that is rebuilt or falls behind."""
         self.root = Path(root).resolve()
         self.journal = Journal(self.root)
+        self.catalogue = Catalogue(self.journal, _warn if warn is None else warn)
+
+    def close(self) -> None:
+        self.catalogue.close()
 
     def start(
         self,
@@ -68,46 +82,65 @@ class LocalStore:
             extra=tuple(Field(_own(name), value) for name, value in (fields or {}).items()),
             sections=tuple(Section(name, text) for name, text in (sections or {}).items()),
         )
-        chain, lease, header = self.journal.create(
-            header, [Request(text=request, by=by), Execution()], lease=not detached
+        new = self.journal.create(
+            header, [Request(text=request, by=by), Execution()], lease=not detached, taken=self._taken()
         )
-        return Task(self.journal, header.id, chain, lease)
+        projector = self.catalogue.created(new.name, new.chain, new.stamps)
+        return Task(self.catalogue, new.name, new.chain, new.lease, projector)
+
+    def _taken(self) -> Callable[[str], bool] | None:
+        """Looks an id up in the index, if that knows the whole folder as it is now."""
+        try:
+            index = self.catalogue.index()
+            if index.meta("tasks_stamp") == self.journal.layout.stamp():
+                return lambda task_id: index.position(task_id) is not None
+        except RawkoError:
+            pass
+        return None
 
     def resume(self, prefix: str, *, by: str | None = None, wait: float = 0.0, detached: bool = False) -> Task:
         """Opens a task to go on with it: takes the lease, turns what a dead writer left into an interrupted turn."""
-        name = self.journal.find(prefix)
+        name = self.find(prefix)
         lease = self.journal.lease(name.id, wait)
-        chain: Chain | None = None
         try:
-            chain = self.journal.open(name)
-            self.journal.recover_draft(chain, name.id)
-            at = datetime.now(timezone.utc).replace(microsecond=0)
-            chain.append(lambda state: [Resumed(at=at, by=by, writer="detached" if detached else None)])
+            task = Task(self.catalogue, name, self._open(name), lease)
         except BaseException:
-            if chain is not None:
-                chain.close()
             lease.release()
             raise
-        if detached:
-            lease.release()
-            return Task(self.journal, name.id, chain, None)
-        return Task(self.journal, name.id, chain, lease)
+        try:
+            task.recover()
+            task.reopen(by=by, detached=detached)
+        except BaseException:
+            task.close()
+            raise
+        return task
 
     def attach(self, prefix: str) -> Task:
         """Opens a task to add to it without running it: notes, answers, single turns of a detached task."""
-        name = self.journal.find(prefix)
-        return Task(self.journal, name.id, self.journal.open(name), None)
+        name = self.find(prefix)
+        return Task(self.catalogue, name, self._open(name), None)
+
+    def _open(self, name: TaskName) -> Chain:
+        return self.journal.open(name, self.catalogue.checkpoint(name))
 
     def find(self, prefix: str) -> TaskName:
+        """The one task whose id is, or starts with, this. The index is asked first, the folder where that does not help."""
+        try:
+            row = self.catalogue.index().row(prefix)
+            name = parse_name(Path(row["file_path"]).name) if row else None
+            if name is not None and self.journal.layout.path(name).exists():
+                return name
+        except RawkoError:
+            pass
         return self.journal.find(prefix)
 
     def reader(self, prefix: str) -> TaskReader:
-        return self.journal.reader(self.journal.find(prefix))
+        return self.journal.reader(self.find(prefix))
 
     def status(self, prefix: str) -> str:
         """What the records say, or ``interrupted`` for a running task whose writer is gone."""
-        name = self.journal.find(prefix)
-        chain: Chain = self.journal.open(name)
+        name = self.find(prefix)
+        chain = self._open(name)
         try:
             state = chain.state
         finally:
@@ -116,10 +149,83 @@ class LocalStore:
             return "interrupted"
         return state.status
 
+    def alive(self) -> set[str]:
+        """The tasks that a process is running now."""
+        found = set()
+        for path in self.journal.layout.leases():
+            task_id = path.name.removesuffix(".lease")
+            if self.journal.holder(task_id) is not None:
+                found.add(task_id)
+        return found
+
+    def history(self, wanted: TaskFilter) -> list[TaskSummary]:
+        """The tasks that match, newest first unless told otherwise."""
+        alive = self.alive()
+        return cast("list[TaskSummary]", self.catalogue.guarded(lambda index: queries.history(index, wanted, alive)))
+
+    def summary(self, prefix: str) -> TaskSummary:
+        """One task as a list shows it, after a look whether its file was edited by hand."""
+        name = self.find(prefix)
+        self.catalogue.fresh()
+        self.catalogue.catch_up(name)
+        found = self.history(TaskFilter(ids=(name.id,)))
+        if not found:
+            raise TaskNotFound(prefix)
+        return found[0]
+
+    def children(self, task_id: str) -> list[tuple[str, int | None, str]]:
+        """The tasks that name this one as their parent: id, turn, request."""
+        return cast(
+            "list[tuple[str, int | None, str]]",
+            self.catalogue.guarded(lambda index: queries.children(index, task_id)),
+        )
+
+    def turn(self, prefix: str, number: int) -> Turn:
+        """One turn, by one seek, whatever the size of the file."""
+        name = self.find(prefix)
+        self.catalogue.fresh()
+        self.catalogue.catch_up(name)
+        place = queries.turn_place(self.catalogue.index(), name.id, number)
+        if place is None:
+            raise TaskNotFound(f"{name.id}, turn {number}")
+        with self.journal.reader(name) as reader:
+            offset, length = place
+            for record in Scan(BytesIO(reader.fetch(offset, length)).read, start=offset):
+                for block in record.blocks:
+                    entry = block.entry(lambda at, size: reader.fetch(at, size))
+                    if isinstance(entry, Turn):
+                        return entry
+        raise TaskNotFound(f"{name.id}, turn {number}")
+
+    def find_text(self, words: Sequence[str], wanted: TaskFilter) -> Iterator[TaskSummary]:
+        """The tasks whose files hold all of these words, in any case, in the order of the filter."""
+        needles = [word.lower().encode() for word in words]
+        unlimited = replace(wanted, limit=None)
+        left = wanted.limit
+        for summary in self.history(unlimited):
+            if left == 0:
+                return
+            if self.journal.holds_all(self.root / summary.file, needles):
+                yield summary
+                left = None if left is None else left - 1
+
+    def stats(self, wanted: TaskFilter, *, days: int = 30, top: int = 10) -> Stats:
+        alive = self.alive()
+        found = self.catalogue.guarded(lambda index: queries.stats(index, wanted, alive, days, top))
+        return replace(cast("Stats", found), disk=self.disk())
+
+    def disk(self) -> dict[str, int]:
+        """Bytes on the disk, by what they are for."""
+        return self.journal.disk_use()
+
+    def reindex(self, step: Callable[[int, int], None] | None = None) -> list[tuple[str, str]]:
+        """Rebuilds the index from the files. Returns the tasks whose files could not be fully read, and why."""
+        return self.catalogue.reindex(step)
+
     def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Verdict]:
         """Walks one chain, or all of them in order of their names."""
         layout = self.journal.layout
-        names = [layout.find(prefix)] if prefix else sorted(layout.names())
+        names = [self.find(prefix)] if prefix else sorted(layout.names())
         seen: set[str] = set()
         for name in names:
             verdict = verify(layout, name, repair=repair)
@@ -127,6 +233,10 @@ class LocalStore:
                 verdict.faults.append(f"a second file with the id {name.id}; the first one counts")
             seen.add(name.id)
             yield verdict
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def _own(name: str) -> str:

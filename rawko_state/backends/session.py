@@ -9,8 +9,10 @@ from decimal import Decimal
 from types import TracebackType
 from typing import Any
 
+from rawko_state.backends.catalogue import Catalogue
 from rawko_state.errors import InvalidValue, RawkoError
-from rawko_state.journal import Appended, Chain, Draft, Journal, Lease
+from rawko_state.index.projection import Projector
+from rawko_state.journal import Appended, Chain, Draft, Journal, Lease, Mark, TaskName
 from rawko_state.model import (
     Entry,
     Json,
@@ -18,6 +20,7 @@ from rawko_state.model import (
     Note,
     Question,
     Result,
+    Resumed,
     Section,
     TaskState,
     Turn,
@@ -36,9 +39,18 @@ class Task:
     and a block that ends by itself without finish() a success.
     """
 
-    def __init__(self, journal: Journal, task_id: str, chain: Chain, lease: Lease | None) -> None:
-        self.id = task_id
-        self._journal, self._chain, self._lease = journal, chain, lease
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        name: TaskName,
+        chain: Chain,
+        lease: Lease | None,
+        projector: Projector | None = None,
+    ) -> None:
+        self.id = name.id
+        self._catalogue, self._journal = catalogue, catalogue.journal
+        self._name, self._chain, self._lease, self._projector = name, chain, lease, projector
+        self._mark: Mark | None = None
         self._began = _now()
         self._live: LiveTurn | None = None
 
@@ -147,6 +159,15 @@ class Task:
         note = Note(at=_now().replace(microsecond=0), by=by, status=wanted, reason=reason)
         return self._append(lambda state: [note])
 
+    def reopen(self, *, by: str | None = None, detached: bool = False) -> Appended:
+        """RESUMED: the run goes on. A detached one lets go of the lease again."""
+        entry = Resumed(at=_now().replace(microsecond=0), by=by, writer="detached" if detached else None)
+        appended = self._append(lambda state: [entry])
+        if detached and self._lease is not None:
+            self._lease.release()
+            self._lease = None
+        return appended
+
     def finish(
         self,
         outcome: str = "success",
@@ -187,6 +208,8 @@ class Task:
         if self._live is not None:
             self._live.leave()
         self._chain.close()
+        self._catalogue.settle(self._mark)
+        self._mark = None
         if self._lease is not None:
             self._lease.release()
             self._lease = None
@@ -210,8 +233,16 @@ class Task:
             self.close()
 
     def _append(self, make: Any, expect: str | None = None) -> Appended:
-        """The one way of everything into the file."""
-        return self._chain.append(make, expect=expect)
+        """The one way of everything: into the file, durably; then into the index, which may fail without harm."""
+        if self._mark is None:
+            self._mark = self._catalogue.mark(self.id)
+        done = self._chain.append(make, expect=expect)
+        self._projector = self._catalogue.appended(self._name, self._chain, done, self._projector)
+        return done
+
+    def recover(self) -> None:
+        """Turns what a dead writer left into an interrupted turn. Needs the lease."""
+        self._journal.recover_draft(self._append, self._chain, self.id)
 
     def _draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
         self._journal.layout.make()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from rawko_state.journal import blobs, disk
 from rawko_state.journal.chain import Appended, Chain, Checkpoint
 from rawko_state.journal.draft import Draft, Spoken, read_draft
 from rawko_state.journal.layout import Layout, TaskName, name_for, new_id, parse_name
-from rawko_state.journal.locks import Holder, Lease, append_lock, holder_of
-from rawko_state.model import Entry, TaskHeader, ToolCall, Turn
+from rawko_state.journal.locks import Holder, Lease, Mark, append_lock, holder_of
+from rawko_state.model import Entry, TaskHeader, TaskState, ToolCall, Turn
 
 __all__ = [
     "Appended",
@@ -26,6 +26,7 @@ __all__ = [
     "Journal",
     "Layout",
     "Lease",
+    "Mark",
     "Spoken",
     "TaskName",
     "TaskReader",
@@ -56,6 +57,11 @@ class TaskReader:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def stat(self) -> tuple[int, int]:
+        """Size and time of change, as Chain.stat() gives them."""
+        found = os.fstat(self._descriptor)
+        return found.st_size, found.st_mtime_ns
+
     def fetch(self, offset: int, length: int) -> bytes:
         return disk.read_range(self._descriptor, offset, length)
 
@@ -80,16 +86,37 @@ class TaskReader:
         self.problems = scan.problems
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Created:
+    """A task that has just come into being."""
+
+    name: TaskName
+    chain: Chain
+    lease: Lease | None
+    stamps: tuple[str, str]
+    """Of the tasks folder, just before and just after the file came into it."""
+
+
 class Journal:
     """The task files of one project."""
 
     def __init__(self, root: Path) -> None:
         self.layout = Layout(root)
+        self._ids: set[str] = set()
+        self._ids_stamp = ""
 
     def create(
-        self, header: TaskHeader, entries: Sequence[Entry], *, lease: bool = True
-    ) -> tuple[Chain, Lease | None, TaskHeader]:
-        """A new task file with its first record. The header's id is chosen here unless it has one."""
+        self,
+        header: TaskHeader,
+        entries: Sequence[Entry],
+        *,
+        lease: bool = True,
+        taken: Callable[[str], bool] | None = None,
+    ) -> Created:
+        """A new task file with its first record. The header's id is chosen here unless it has one.
+
+        ``taken`` says whether an id is in use; without it the names of all files are looked at.
+        """
         self.layout.make()
         created = header.created or datetime.now(timezone.utc).replace(microsecond=0)
         wanted = header.id
@@ -99,7 +126,8 @@ class Journal:
             # The lease comes first: nobody must see the file and think that its writer is dead.
             held = Lease(self.layout.lease(task_id), task_id) if lease else None
             try:
-                if self._publish(name_for(created, task_id), [header, *entries]):
+                stamps = self._publish(name_for(created, task_id), [header, *entries], taken or self._is_taken)
+                if stamps is not None:
                     break
             except BaseException:
                 if held:
@@ -109,25 +137,40 @@ class Journal:
                 held.release()
             if wanted:
                 raise RawkoError(f"there is a task {wanted} already")
-        chain = Chain(self.layout.path(name_for(created, task_id)), task_id)
-        return chain, held, header
+        name = name_for(created, task_id)
+        return Created(name, Chain(self.layout.path(name), task_id), held, stamps)
 
-    def _publish(self, name: TaskName, entries: Sequence[Entry]) -> bool:
-        """Puts the file in its place; False when another one has its id."""
+    def _publish(
+        self, name: TaskName, entries: Sequence[Entry], taken: Callable[[str], bool]
+    ) -> tuple[str, str] | None:
+        """Puts the file in its place; None when another one has its id. Returns the folder's stamp before and after."""
         data, seal = emit_record(entries)
         temporary = disk.write_temporary(self.layout.live, data, seal)
         gate = self.layout.live / "create.lock"
         descriptor = disk.open_or_create(gate)
         try:
             with append_lock(descriptor, gate):
-                if any(other.id == name.id for other in self.layout.names()):
-                    return False
+                if taken(name.id):
+                    return None
+                before = self.layout.stamp()
                 disk.rename(temporary, self.layout.path(name))
+                after = self.layout.stamp()
+                if self._ids_stamp == before:
+                    self._ids.add(name.id)
+                    self._ids_stamp = after
         finally:
             os.close(descriptor)
             disk.remove_quietly(temporary)
         disk.sync_folder(self.layout.tasks, seal)
-        return True
+        return before, after
+
+    def _is_taken(self, task_id: str) -> bool:
+        """Looked up in the names of all files; the names are read again only when the folder has changed."""
+        stamp = self.layout.stamp()
+        if self._ids_stamp != stamp:
+            self._ids = {name.id for name in self.layout.names()}
+            self._ids_stamp = stamp
+        return task_id in self._ids
 
     def find(self, prefix: str) -> TaskName:
         return self.layout.find(prefix)
@@ -148,6 +191,26 @@ class Journal:
     def holder(self, task_id: str) -> Holder | None:
         return holder_of(self.layout.lease(task_id))
 
+    def holds_all(self, path: Path, needles: Sequence[bytes]) -> bool:
+        """Whether a file holds all of these, whatever the case, read in pieces."""
+        missing = list(needles)
+        overlap = max((len(needle) for needle in needles), default=1)
+        with TaskReader(path) as reader:
+            offset = 0
+            while missing and offset < reader.size:
+                piece = reader.fetch(max(0, offset - overlap), _PIECE + overlap)
+                lowered = piece.lower() if piece.isascii() else piece.decode("utf-8", "replace").lower().encode()
+                missing = [needle for needle in missing if needle not in lowered]
+                offset += _PIECE
+        return not missing
+
+    def disk_use(self) -> dict[str, int]:
+        """Bytes in the folders of the state, and in the index."""
+        layout = self.layout
+        found = {"tasks": _size_of(layout.tasks), "blobs": _size_of(layout.blobs)}
+        found["index"] = sum(p.stat().st_size for p in layout.state.glob("index.db*") if p.is_file())
+        return found
+
     def with_blobs(self, turn: Turn) -> Turn:
         """The same turn with long tool output moved into blobs, which are durable when this returns."""
         if not any(isinstance(call, ToolCall) and _is_long(call) for call in turn.tools):
@@ -164,7 +227,9 @@ class Journal:
         """The output of a tool call, wherever it is kept."""
         return blobs.get(self.layout, call.blob) if call.blob is not None else call.output
 
-    def recover_draft(self, chain: Chain, task_id: str) -> Turn | None:
+    def recover_draft(
+        self, append: Callable[[Callable[[TaskState], list[Entry]]], object], chain: Chain, task_id: str
+    ) -> Turn | None:
         """Turns a draft that its dead writer left into an interrupted turn. Whoever calls this holds the lease."""
         path = self.layout.draft(task_id)
         spoken = read_draft(path)
@@ -172,12 +237,12 @@ class Journal:
         if spoken is not None and not self._is_finished(chain, spoken):
             whole = spoken
 
-            def make(state: object) -> list[Entry]:
+            def make(state: TaskState) -> list[Entry]:
                 nonlocal turn
-                turn = self.with_blobs(whole.interrupted(chain.state.turns + 1))
+                turn = self.with_blobs(whole.interrupted(state.turns + 1))
                 return [turn]
 
-            chain.append(make)
+            append(make)
         if path.exists():
             with disk.told("remove", path):
                 os.unlink(path)
@@ -192,6 +257,17 @@ class Journal:
                     if isinstance(entry, Turn) and (entry.agent, entry.started) == (spoken.agent, spoken.started):
                         return True
         return False
+
+
+_PIECE = 1 << 20
+
+
+def _size_of(folder: Path) -> int:
+    try:
+        with os.scandir(folder) as entries:
+            return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+    except OSError:
+        return 0
 
 
 def _is_long(call: ToolCall) -> bool:

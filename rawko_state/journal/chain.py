@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,19 +21,18 @@ from rawko_state.format import (
     SEAL_LENGTH,
     HeaderShape,
     Problem,
-    Record,
     Scan,
     copy_value,
     emit_block,
-    emit_record,
     encode,
     header_shape,
     seal_line,
+    seal_record,
 )
 from rawko_state.format.values import write_duration
 from rawko_state.journal import disk
 from rawko_state.journal.locks import append_lock
-from rawko_state.model import Entry, TaskState, Torn, Turn
+from rawko_state.model import Entry, TaskState, Torn
 
 _PIECE: Final = 1 << 20
 # The kernel writes pages in groups; when one group fails, bytes that were synced before the failed record can go with it.
@@ -57,9 +56,13 @@ class Appended:
     seal: str
     parent: str
     offset: int
-    """Of the first byte that it wrote, which may be a TORN record before its own."""
+    """Of its record."""
     end: int
     state: TaskState
+    blocks: tuple[tuple[Entry, int, int], ...]
+    """What it says, block by block, with the offset and length of each."""
+    alone: bool
+    """Whether the record before it is the one that was the last before the append: no TORN record between."""
 
 
 class Chain:
@@ -107,6 +110,11 @@ class Chain:
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(self._end, self._seal, self._last_offset, self._state)
 
+    def stat(self) -> tuple[int, int]:
+        """The file's size and time of change, to notice later whether somebody else changed it."""
+        found = os.fstat(self._descriptor)
+        return found.st_size, found.st_mtime_ns
+
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -143,8 +151,8 @@ class Chain:
                 state = state.step(entry)
             before = self._closing()
             parent = before[1] if before else self._seal
-            data, seal = emit_record(entries, parent)
-            at = self._size
+            pieces = [emit_block(encode(entry)) for entry in entries]
+            data, seal = seal_record(b"".join(pieces), parent)
             self._write(b"\n" * self._unterminated + (before[0] if before else b"") + data, seal)
             changed = (state.status, state.duration_ms) != (self._state.status, self._state.duration_ms)
             self._end = self._size
@@ -152,7 +160,12 @@ class Chain:
             self._seal, self._state, self._sealed, self._unterminated = seal, state, True, False
             if changed:
                 self._write_copies()
-            return Appended(seal, parent, at, self._end, state)
+            blocks, at = [], self._last_offset
+            for entry, piece in zip(entries, pieces, strict=True):
+                blocks.append((entry, at, len(piece)))
+                at += len(piece)
+            alone = before is None and self._end == self._last_offset + len(data)
+            return Appended(seal, parent, self._last_offset, self._end, state, tuple(blocks), alone)
 
     def scan_again(self) -> Scan:
         """All records from the beginning, as they stand now."""
@@ -226,7 +239,8 @@ class Chain:
             if record.counts:
                 self._state = self._state.apply_all(block.entry(head_only=True) for block in record.blocks)
             elif record.kind == "damaged":
-                self._state = _only_numbers(self._state, record)
+                for block in record.blocks:
+                    self._state = self._state.apply_damaged(block.entry(head_only=True))
             if record.kind in ("sealed", "torn"):
                 self._last_offset, self._unterminated = record.offset, record.unterminated
         self.problems = scan.problems
@@ -294,12 +308,3 @@ class Chain:
             disk.sync(self._descriptor, self.path, self._seal)
         except StorageError:
             self._rewrite_last = True
-
-
-def _only_numbers(state: TaskState, record: Record) -> TaskState:
-    """A damaged turn does not count, but its number is taken."""
-    for block in record.blocks:
-        entry = block.entry(head_only=True)
-        if isinstance(entry, Turn):
-            state = replace(state, turns=max(state.turns, entry.number))
-    return state

@@ -75,11 +75,26 @@ class Layout:
             if os.path.lexists(folder):
                 disk.check_folder(folder)
 
+    def stamp(self) -> str:
+        """Changes whenever a file comes into the tasks folder, leaves it or is replaced."""
+        try:
+            found = os.stat(self.tasks)
+        except OSError:
+            return "0"
+        return f"{found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
+
     def path(self, name: TaskName) -> Path:
         return self.tasks / name.filename
 
     def lease(self, task_id: str) -> Path:
         return self.live / f"{task_id}.lease"
+
+    def leases(self) -> list[Path]:
+        """Of tasks that may be running."""
+        try:
+            return [self.live / name for name in os.listdir(self.live) if name.endswith(".lease")]
+        except OSError:
+            return []
 
     def draft(self, task_id: str) -> Path:
         return self.live / f"{task_id}.draft"

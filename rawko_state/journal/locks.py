@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from rawko_state.errors import StorageError, TaskBusy
+from rawko_state.errors import StorageError, TaskBusy, UnsafePath
 from rawko_state.journal import disk
 
 APPEND_TIMEOUT: Final = 60.0
@@ -197,3 +197,49 @@ def _read_holder(descriptor: int) -> Holder | None:
         return Holder(int(data["pid"]), str(data["host"]), str(data["since"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+class Mark:
+    """``live/ID.NONCE.mark``: this task may have grown past what the index knows. Held while its writer lives."""
+
+    def __init__(self, folder: Path, task_id: str) -> None:
+        disk.make_folder(folder)
+        self.path = folder / f"{task_id}.{os.urandom(6).hex()}.mark"
+        self._descriptor: int | None = disk.create_exclusive(self.path)
+        try:
+            _locked(self._descriptor, self.path)
+            # Durable before the append that it speaks of.
+            disk.sync_folder(folder)
+        except BaseException:
+            self.remove()
+            raise
+
+    @classmethod
+    def of_dead_writer(cls, path: Path) -> Mark | None:
+        """The mark, taken over from a writer that is gone; None while it lives."""
+        try:
+            descriptor = disk.open_regular(path, write=True)
+        except (StorageError, UnsafePath):
+            return None
+        try:
+            if not _try_lock(descriptor):
+                os.close(descriptor)
+                return None
+        except OSError:
+            os.close(descriptor)
+            return None
+        mark = cls.__new__(cls)
+        mark.path, mark._descriptor = path, descriptor
+        return mark
+
+    def remove(self) -> None:
+        """The index has everything."""
+        if self._descriptor is not None:
+            disk.remove_quietly(self.path)
+            self.leave()
+
+    def leave(self) -> None:
+        """For the next query to deal with."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

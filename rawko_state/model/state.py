@@ -80,6 +80,15 @@ class TaskState:
             raise IllegalMove(self.id, self.status, after.status)
         return after
 
+    def apply_damaged(self, entry: Entry) -> TaskState:
+        """A block of a record whose seal does not match. Who the task is, and what was asked, is still believed (nothing else
+        says it, and people mend a typo by hand); what it came to is not. A turn's number is taken."""
+        if isinstance(entry, (TaskHeader, Request, Execution)):
+            return self.apply(entry)
+        if isinstance(entry, Turn):
+            return replace(self, turns=max(self.turns, entry.number))
+        return self
+
     def apply_all(self, entries: Iterable[Entry]) -> TaskState:
         state = self
         for entry in entries:

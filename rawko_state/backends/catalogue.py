@@ -1,0 +1,414 @@
+"""Task files and their index, kept in step without a daemon.
+
+A writer leaves a *mark* in ``live/`` before its first append and takes it away when the index has it all, durably. A query
+looks at the marks and at the stamp of the tasks folder (changed by every file that comes, goes or is replaced), catches up on
+what they point at, and on nothing else. So looking costs the same whatever the size of the history.
+
+Nothing in here can fail an append: trouble with the index is told once, and the mark stays for the next query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from rawko_state.backends.rebuild import projected_files
+from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble, RawkoError, StorageError
+from rawko_state.format import SEAL_LENGTH, seal_line
+from rawko_state.index.database import Index, companions, remove
+from rawko_state.index.projection import Laid, Placed, Projector, laid
+from rawko_state.journal import Appended, Chain, Checkpoint, Journal, Mark, TaskName, TaskReader, parse_name
+
+Warn = Callable[[str], None]
+Step = Callable[[int, int], None]
+_RELEASE: Final = re.compile(r"(\d+)\.(\d+)")
+_TICK_NS: Final = 20_000_000
+
+
+def _fine_stamps() -> bool:
+    """Whether two changes of a folder always have two times, if somebody looked in between. (Linux since 6.13, macOS.)"""
+    match = _RELEASE.match(platform.release())
+    linux = platform.system() == "Linux" and match is not None and (int(match[1]), int(match[2])) >= (6, 13)
+    return linux or platform.system() == "Darwin"
+
+
+class Catalogue:
+    def __init__(self, journal: Journal, warn: Warn) -> None:
+        self.journal, self._warn = journal, warn
+        self.path = journal.layout.state / "index.db"
+        self._index: Index | None = None
+        self._aside = False
+        """The index is somewhere else, as the project cannot be written to."""
+        self._told: set[str] = set()
+
+    # Opening
+
+    def index(self) -> Index:
+        """The open index. A broken one is moved aside, and a new one begun, which fresh() fills."""
+        if self._index is not None:
+            begun = self._index.path is None and self.path.parent.exists()  # something has been recorded since
+            if self._index.is_current and not begun:
+                return self._index
+            self.close()
+        try:
+            self._index = Index(self._place())
+        except IndexCorrupt as error:
+            self._move_aside(error)
+            self._index = Index(self._place())
+        return self._index
+
+    def close(self) -> None:
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+
+    def _place(self) -> Path | None:
+        """Where the index is kept: beside the tasks, else in the user's cache folder, else in memory."""
+        state = self.path.parent
+        if os.access(state, os.W_OK) and (not self.path.exists() or os.access(self.path, os.W_OK)):
+            self._aside = False
+            return self.path
+        if not state.exists() and os.access(_existing(state), os.W_OK):
+            # Nothing has been recorded here; asking must not make folders.
+            self._aside = True
+            return None
+        self._aside = True
+        key = hashlib.sha256(str(self.journal.layout.root).encode()).hexdigest()[:16]
+        try:
+            import platformdirs
+
+            folder = Path(platformdirs.user_cache_dir("rawko")) / "projects" / key
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            return None
+        return folder / "index.db"
+
+    def _move_aside(self, error: IndexCorrupt) -> None:
+        path = self._place()
+        assert path is not None
+        stamp = time.strftime("%Y%m%dT%H%M%S")
+        target = path.with_name(f"{path.name}.broken-{stamp}-{os.getpid()}")
+        try:
+            os.rename(path, target)
+            for companion in list(companions(path))[1:]:
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(companion, target.with_name(target.name + companion.name[len(path.name) :]))
+        except OSError as trouble:
+            raise StorageError(f"cannot move {path} aside: {trouble.strerror}", str(path), trouble.errno) from trouble
+        self._tell(f"{error}; moved to {target.name}, rebuilding it from the task files")
+
+    def _tell(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            self._warn(message)
+
+    # Writing
+
+    def mark(self, task_id: str) -> Mark | None:
+        """Says that a task is about to grow. None when even that cannot be written: the append goes on all the same."""
+        try:
+            return Mark(self.journal.layout.live, task_id)
+        except RawkoError as error:
+            self._tell(f"the index may fall behind: {error}")
+            return None
+
+    def checkpoint(self, name: TaskName) -> Checkpoint | None:
+        """Where the index knows this file up to, so that a writer need not read it from the beginning."""
+        try:
+            index = self.index()
+            row = index.row(name.id)
+        except RawkoError:
+            return None
+        if row is None or row["tail_seal"] is None or row["file_path"] != self.file_path(name) or row["damaged"]:
+            return None
+        state = Projector(name.id, row["file_path"], row).state
+        return Checkpoint(row["indexed_end"], row["tail_seal"], row["tail_offset"], state)
+
+    def created(self, name: TaskName, chain: Chain, stamps: tuple[str, str]) -> Projector | None:
+        """A new file: its rows, and, if nobody else changed the folder meanwhile, the folder's new stamp."""
+        projector = Projector(name.id, self.file_path(name))
+        try:
+            index = self.index()
+            with index.transaction(), TaskReader(chain.path) as reader:
+                for record in reader.records():
+                    self._put(index, projector, [laid(record)], chain.stat())
+                if index.meta("tasks_stamp") == stamps[0] and _fine_stamps():
+                    index.set_meta("tasks_stamp", stamps[1])
+        except RawkoError as error:
+            self._tell(f"the index falls behind, and will catch up: {error}")
+            return None
+        return projector
+
+    def appended(self, name: TaskName, chain: Chain, done: Appended, projector: Projector | None) -> Projector | None:
+        """Takes in what was just appended. Returns the projector for the next time, None after trouble."""
+        try:
+            index = self.index()
+            with index.transaction():
+                at = index.position(name.id)
+                if projector is not None and done.alone and at == (projector.end, projector.row["tail_seal"]):
+                    blocks = tuple(Placed(*block) for block in done.blocks)
+                    if projector.end == done.offset:
+                        record = Laid("sealed", done.offset, done.end - done.offset, done.seal, done.parent, 0, blocks)
+                        self._put(index, projector, [record], chain.stat())
+                        return projector
+                return self._catch_up(index, name, grown=True)
+        except RawkoError as error:
+            self._tell(f"the index falls behind, and will catch up: {error}")
+            return None
+
+    def settle(self, mark: Mark | None) -> None:
+        """The writer is done: its mark goes, once the index has everything durably."""
+        if mark is None:
+            return
+        try:
+            self.index().settle()
+            mark.remove()
+        except RawkoError:
+            mark.leave()
+
+    @staticmethod
+    def _put(index: Index, projector: Projector, records: Iterable[Laid], stat: tuple[int, int]) -> None:
+        for record in records:
+            rows = projector.take(record)
+            projector.row["file_size"], projector.row["file_mtime_ns"] = stat
+            index.put(projector, rows)
+
+    # Reading
+
+    def fresh(self) -> Index:
+        """The index, caught up with everything that has happened to the files."""
+        for attempt in range(3):
+            try:
+                index = self.index()
+                self._look(index)
+                return index
+            except IndexNewer:
+                raise
+            except IndexCorrupt as error:
+                self.close()
+                if attempt == 2:
+                    raise
+                self._move_aside(error)
+            except IndexTrouble:
+                self.close()
+                if attempt == 2:
+                    raise
+        raise IndexTrouble(f"{self.path} stays broken")
+
+    def guarded(self, ask: Callable[[Index], object]) -> object:
+        """Asks the fresh index; when it turns out to be broken meanwhile, rebuilds it and asks again."""
+        try:
+            return ask(self.fresh())
+        except IndexCorrupt as error:
+            self.close()
+            self._move_aside(error)
+            return ask(self.fresh())
+
+    def _look(self, index: Index) -> None:
+        for mark in self._marks():
+            self._catch_up_marked(index, mark)
+        stamp = self.journal.layout.stamp()
+        if index.meta("tasks_stamp") != stamp:
+            self._sweep(index, stamp)
+
+    def _marks(self) -> list[str]:
+        try:
+            return [name for name in os.listdir(self.journal.layout.live) if name.endswith(".mark")]
+        except OSError:
+            return []
+
+    def _catch_up_marked(self, index: Index, filename: str) -> None:
+        task_id = filename.split(".")[0]
+        path = self.journal.layout.live / filename
+        dead = Mark.of_dead_writer(path)
+        row = index.row(task_id)
+        name = parse_name(Path(row["file_path"]).name) if row else None
+        try:
+            if name is None:
+                name = self.journal.layout.find(task_id)
+            if name.id == task_id:
+                self.catch_up(name, index, grown=True)
+        except RawkoError:
+            pass  # its file never came to be, or is gone: the sweep sees to that
+        if dead is not None:
+            if not self._aside:
+                index.settle()
+                dead.remove()
+            else:
+                dead.leave()
+
+    def catch_up(self, name: TaskName, index: Index | None = None, *, grown: bool = False) -> None:
+        """Takes in one file that has changed: what was added, if a writer's mark says that it has ``grown``, else all of it."""
+        index = index or self.index()
+        row = index.row(name.id)
+        if row is not None and row["file_path"] == self.file_path(name):
+            try:
+                found = os.lstat(self.journal.layout.path(name))
+            except OSError:
+                found = None
+            if found is not None and (found.st_size, found.st_mtime_ns) == (row["file_size"], row["file_mtime_ns"]):
+                return
+        with index.transaction():
+            self._catch_up(index, name, grown=grown)
+
+    def _catch_up(self, index: Index, name: TaskName, *, grown: bool) -> Projector:
+        """Inside a transaction, as two processes may come to it at once."""
+        row = index.row(name.id)
+        with self.journal.reader(name) as reader:
+            stat = reader.stat()
+            if grown and row is not None and row["file_path"] == self.file_path(name) and _still_there(reader, row):
+                projector = Projector(name.id, row["file_path"], row)
+                scan = reader.scan((row["indexed_end"], row["tail_seal"]))
+            else:
+                index.forget(name.id)
+                projector = Projector(name.id, self.file_path(name))
+                scan = reader.scan()
+            taken = False
+            for record in scan:
+                self._put(index, projector, [laid(record)], stat)
+                taken = True
+            if not taken:
+                self._put_stat(index, projector, stat)
+        return projector
+
+    @staticmethod
+    def _put_stat(index: Index, projector: Projector, stat: tuple[int, int]) -> None:
+        from rawko_state.index.projection import Rows
+
+        projector.row["file_size"], projector.row["file_mtime_ns"] = stat
+        index.put(projector, Rows())
+
+    def _sweep(self, index: Index, stamp: str) -> None:
+        """The folder has changed: looks at the size and time of every file, and reads those that differ."""
+        racy = not _fine_stamps() and time.time_ns() - int(stamp.split()[0]) < _TICK_NS
+        names = self.names()
+        known = index.known_files()
+        changed: list[TaskName] = []
+        for task_id, name in names.items():
+            before = known.pop(task_id, None)
+            try:
+                found = os.lstat(self.journal.layout.path(name))
+            except OSError:
+                continue
+            if before != (self.file_path(name), found.st_size, found.st_mtime_ns):
+                changed.append(name)
+        if changed or known:
+            self._read_all(index, changed, known)
+        with index.transaction():
+            index.set_meta("tasks_stamp", "" if racy else stamp)
+
+    def _read_all(self, index: Index, changed: list[TaskName], gone: Iterable[str]) -> None:
+        with index.transaction():
+            for task_id in gone:
+                index.forget(task_id)
+            for name in changed if len(changed) < 500 else ():
+                with contextlib.suppress(RawkoError):
+                    self._catch_up(index, name, grown=False)
+        if len(changed) >= 500:
+            for _ in self._bulk(index, changed):
+                pass
+
+    def names(self) -> dict[str, TaskName]:
+        """Every task by its id; of two files with one id, the first by name counts."""
+        found: dict[str, TaskName] = {}
+        for name in sorted(self.journal.layout.names(), reverse=True):
+            found[name.id] = name
+        return found
+
+    def file_path(self, name: TaskName) -> str:
+        """As the index says it: relative to the project, so that a project may be moved."""
+        return f".rawko/state/tasks/{name.filename}"
+
+    # Rebuilding
+
+    def _bulk(self, index: Index, names: list[TaskName]) -> Iterator[list[tuple[str, str]]]:
+        """Reads many files with all cores and yields, batch by batch, which could not be fully read and why."""
+        layout = self.journal.layout
+        jobs = [(str(layout.path(name)), name.id, self.file_path(name)) for name in names]
+        for batch in projected_files(jobs):
+            problems = []
+            with index.transaction():
+                for done in batch:
+                    if done.projector is not None:
+                        index.forget(done.task_id)
+                        index.put(done.projector, done.rows)
+                    if done.problem:
+                        problems.append((done.task_id, done.problem))
+            yield problems or []
+
+    def reindex(self, step: Step | None = None) -> list[tuple[str, str]]:
+        """Rebuilds everything beside the old index and puts it in place. Returns the files that could not be fully read."""
+        self.journal.layout.make()
+        target = self.path.with_name(f"index.db.new-{os.getpid()}")
+        self._clear_leftovers()
+        remove(target)
+        stamp = self.journal.layout.stamp()
+        names = sorted(self.names().values())
+        problems: list[tuple[str, str]] = []
+        beside = Index(target)
+        try:
+            beside.for_one_use()
+            done = 0
+            for batch in self._bulk(beside, names):
+                problems += batch
+                done = min(len(names), done + _BATCH)
+                if step:
+                    step(done, len(names))
+            with beside.transaction():
+                beside.set_meta("tasks_stamp", stamp)
+            # What has happened since is caught up on in the new one before it takes the place of the old.
+            self._look(beside)
+            try:
+                self.index().replace_with(beside)
+            except IndexCorrupt as error:
+                self.close()
+                self._move_aside(error)
+                self.index().replace_with(beside)
+        finally:
+            beside.close()
+            remove(target)
+        # Writers that came between are in their marks.
+        self.fresh()
+        return problems
+
+    def _clear_leftovers(self) -> None:
+        """What a reindex that was killed has left."""
+        for path in self.path.parent.glob("index.db.new-*"):
+            pid = path.name.split("-")[1]
+            if pid.isdigit() and not _is_running(int(pid)):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+_BATCH: Final = 256
+
+
+def _still_there(reader: TaskReader, row: dict[str, object]) -> bool:
+    """Whether the file still begins with what was taken in: the last seal stands where it stood."""
+    end, seal = row["indexed_end"], row["tail_seal"]
+    if not isinstance(end, int) or not isinstance(seal, str) or end > reader.size:
+        return False
+    return reader.fetch(max(0, end - SEAL_LENGTH), SEAL_LENGTH) == seal_line(seal)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists():
+        path = path.parent
+    return path

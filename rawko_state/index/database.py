@@ -1,0 +1,261 @@
+"""One index database: opening, migrating, and the few statements that every append makes.
+
+The models say what the tables are and make the queries; the statements on the path of an append are run on the connection
+itself, as going through the model costs ten times the insert.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, cast
+
+import peewee as p
+
+from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble
+from rawko_state.index.projection import Projector, Row, Rows
+from rawko_state.index.schema import APPLICATION_ID, MIGRATIONS, VERSION, Tables, tables_for
+
+BUSY_MS: Final = 3_000
+_PRAGMAS: Final = {
+    "journal_mode": "wal",
+    # The index can be rebuilt, so a commit need not wait for the disk; settle() does, before a mark is taken away.
+    "synchronous": "normal",
+    "foreign_keys": 1,
+    "busy_timeout": BUSY_MS,
+    "temp_store": "memory",
+}
+_TABLE_OF = {
+    "agents": "task_agents",
+    "files": "task_files",
+    "records": "task_records",
+    "runs": "task_runs",
+    "events": "task_events",
+    "snapshots": "snapshots",
+}
+
+
+@contextlib.contextmanager
+def mapped(path: str) -> Iterator[None]:
+    """The errors of SQLite and Peewee in our words."""
+    try:
+        yield
+    except (sqlite3.Error, p.PeeweeException) as error:
+        message = str(error)
+        if "malformed" in message or "not a database" in message or "corrupt" in message:
+            raise IndexCorrupt(f"{path} is broken: {message}") from error
+        if isinstance(error, (sqlite3.OperationalError, p.OperationalError)) and (
+            "no such table" in message or "no such column" in message
+        ):
+            raise IndexCorrupt(f"{path} is not an index of ours: {message}") from error
+        raise IndexTrouble(f"{path}: {message}") from error
+
+
+class Index:
+    """An open index. ``path`` None is one in memory."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.name = str(path) if path else "the index in memory"
+        self._inode: tuple[int, int] | None = None
+        self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
+        with mapped(self.name):
+            if path is not None and not path.exists():
+                # SQLite would make it readable by all; made beforehand, its companions get this mode too.
+                with contextlib.suppress(FileExistsError):
+                    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            self.db = p.SqliteDatabase(str(path) if path else ":memory:", pragmas=_PRAGMAS, timeout=BUSY_MS / 1000)
+            try:
+                self.db.connect()
+                self._migrate()
+            except BaseException:
+                self.db.close()
+                raise
+        self.tables: Tables = tables_for(self.db)
+        if path is not None:
+            found = os.stat(path)
+            self._inode = (found.st_dev, found.st_ino)
+
+    def close(self) -> None:
+        with contextlib.suppress(p.PeeweeException, sqlite3.Error):
+            self.db.close()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the file under that name is still the one that is open; it may have been moved aside."""
+        if self.path is None:
+            return True
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self._inode
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        return cast("sqlite3.Connection", self.db.connection())  # type: ignore[no-untyped-call]
+
+    def _migrate(self) -> None:
+        connection = self._connection
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version == VERSION:
+            if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+                raise IndexCorrupt(f"{self.name} is not an index of ours")
+            return
+        if version > VERSION:
+            raise IndexNewer(
+                f"{self.name} is of version {version}; this rawko knows up to {VERSION}: use a newer rawko"
+            )
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]  # another process may have been faster
+            if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                raise IndexCorrupt(f"{self.name} is not an index of ours")
+            for migration in MIGRATIONS[version:]:
+                migration.apply(connection)
+                connection.execute(f"PRAGMA user_version = {migration.number}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A write transaction: waits for others up to the busy timeout, then gives up with IndexTrouble."""
+        with mapped(self.name):
+            connection = self._connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+
+    def settle(self) -> None:
+        """Makes all that was committed durable."""
+        with mapped(self.name):
+            connection = self._connection
+            connection.execute("PRAGMA synchronous = FULL")
+            try:
+                connection.execute("INSERT OR REPLACE INTO index_meta (k, v) VALUES ('settled', hex(randomblob(8)))")
+            finally:
+                connection.execute("PRAGMA synchronous = NORMAL")
+
+    def position(self, task_id: str) -> tuple[int, str | None] | None:
+        """How far the task's file has been taken in: the offset, and the seal that stands before it."""
+        with mapped(self.name):
+            found = self._connection.execute(
+                "SELECT indexed_end, tail_seal FROM tasks WHERE id = ?", (task_id,)
+            ).fetchone()
+        return (found[0], found[1]) if found else None
+
+    def row(self, task_id: str) -> Row | None:
+        with mapped(self.name):
+            cursor = self._connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,))
+            found = cursor.fetchone()
+            return dict(zip((column[0] for column in cursor.description), found, strict=True)) if found else None
+
+    def put(self, projector: Projector, rows: Rows) -> None:
+        """The task's row and the new ones beside it. Call it inside a transaction."""
+        connection = self._connection
+        self._upsert(connection, projector.row)
+        for name, table in _TABLE_OF.items():
+            new = getattr(rows, name)
+            if new:
+                statement = self._insert(table, tuple(new[0]))
+                connection.executemany(statement, [tuple(row.values()) for row in new])
+        for row in rows.run_updates:
+            names = tuple(name for name in row if name not in ("task_id", "run"))
+            sets = ", ".join(f"{name} = ?" for name in names)
+            values = (*(row[name] for name in names), row["task_id"], row["run"])
+            connection.execute(f"UPDATE task_runs SET {sets} WHERE task_id = ? AND run = ?", values)
+
+    def _upsert(self, connection: sqlite3.Connection, row: Row) -> None:
+        names = tuple(row)
+        key = ("upsert", names)
+        statement = self._statements.get(key)
+        if statement is None:
+            columns = ", ".join(f'"{name}"' for name in names)
+            marks = ", ".join("?" for _ in names)
+            sets = ", ".join(f'"{name}" = excluded."{name}"' for name in names if name != "id")
+            statement = f"INSERT INTO tasks ({columns}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {sets}"
+            self._statements[key] = statement
+        connection.execute(statement, tuple(row.values()))
+
+    def _insert(self, table: str, names: tuple[str, ...]) -> str:
+        key = (table, names)
+        statement = self._statements.get(key)
+        if statement is None:
+            columns, marks = ", ".join(f'"{name}"' for name in names), ", ".join("?" for _ in names)
+            # A turn may name a file twice, and a hand-edited file may hold anything twice.
+            statement = f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})"
+            self._statements[key] = statement
+        return statement
+
+    def forget(self, task_id: str) -> None:
+        """Takes a task out, with all that belongs to it. Call it inside a transaction."""
+        self._connection.execute("DELETE FROM tasks WHERE id = ?", (task_id,))
+
+    def known_files(self) -> dict[str, tuple[str, int, int]]:
+        """Every task: the file it was read from, and that file's size and time of change then."""
+        with mapped(self.name):
+            cursor = self._connection.execute("SELECT id, file_path, file_size, file_mtime_ns FROM tasks")
+            return {row[0]: (row[1], row[2], row[3]) for row in cursor}
+
+    def meta(self, key: str) -> str | None:
+        with mapped(self.name):
+            found = self._connection.execute("SELECT v FROM index_meta WHERE k = ?", (key,)).fetchone()
+        return found[0] if found else None
+
+    def set_meta(self, key: str, value: str) -> None:
+        """Call it inside a transaction."""
+        self._connection.execute("INSERT OR REPLACE INTO index_meta (k, v) VALUES (?, ?)", (key, value))
+
+    def for_one_use(self) -> None:
+        """Fast and unsafe: for an index that is thrown away if anything goes wrong."""
+        with mapped(self.name):
+            self._connection.execute("PRAGMA synchronous = OFF")
+
+    def count(self) -> int:
+        with mapped(self.name):
+            return int(self._connection.execute("SELECT count(*) FROM tasks").fetchone()[0])
+
+    def replace_with(self, other: Index) -> None:
+        """Puts the content of another index in place of this one's: at once for readers, all or nothing."""
+        with mapped(self.name):
+            other._connection.backup(self._connection)
+
+    def dump(self) -> dict[str, list[tuple[Any, ...]]]:
+        """All derived rows, sorted: what two indexes of the same files must agree on."""
+        with mapped(self.name):
+            return {
+                model._meta.table_name: sorted(
+                    self._connection.execute(f"SELECT * FROM {model._meta.table_name}"), key=repr
+                )
+                for model in self.tables.derived
+            }
+
+    def check(self) -> list[str]:
+        """What SQLite itself finds wrong, and rows that break the rules between tables."""
+        with mapped(self.name):
+            found = [row[0] for row in self._connection.execute("PRAGMA integrity_check(5)") if row[0] != "ok"]
+            found += [
+                f"row of {row[0]} without its task" for row in self._connection.execute("PRAGMA foreign_key_check")
+            ]
+            return found
+
+
+def remove(path: Path) -> None:
+    """The database and its companions."""
+    for name in companions(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+def companions(path: Path) -> Iterable[Path]:
+    return (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm"))

@@ -1,0 +1,340 @@
+"""From records to rows: the one function that live writing, catching up and reindexing share.
+
+A Projector owns the row of one task and is fed its records in the order of the file. It holds nothing that is not in that row, so
+it can be put down after any record and taken up again from the database.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from rawko_state.format import GENESIS, Record
+from rawko_state.format.values import read_labels, read_time, write_labels, write_time
+from rawko_state.model import (
+    Entry,
+    Execution,
+    Note,
+    Parent,
+    Request,
+    Result,
+    Resumed,
+    TaskHeader,
+    TaskState,
+    Torn,
+    Turn,
+    Unknown,
+    touched,
+)
+
+# What is kept of long texts; the whole stands in the file.
+SHORT: Final = 2_000
+_LISTED_AGENTS: Final = 20
+SECTIONS: Final = frozenset({"Tool Log", "Files", "Output", "Snapshot", "Snapshot json"})
+"""The sections that rows are made of; the others are not even decoded."""
+
+_STAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2})-([0-9]{2})-([0-9]{2})-[0-9A-Za-z]+\.task")
+
+_BELIEVED: Final = (TaskHeader, Request, Execution)
+"""Blocks that count even in a damaged record; see TaskState.apply_damaged."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A block's entry, and where the block stands in the file."""
+
+    entry: Entry
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A record as the projection sees it: what it says, and where it stands."""
+
+    kind: str
+    offset: int
+    length: int
+    seal: str | None
+    parent: str | None
+    torn: int
+    blocks: tuple[Placed, ...]
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+
+def laid(record: Record) -> Laid:
+    """A record that was read from a file."""
+    blocks = tuple(Placed(block.entry(only=SECTIONS), block.offset, block.length) for block in record.blocks)
+    return Laid(record.kind, record.offset, record.length, record.seal, record.parent, record.torn, blocks)
+
+
+@dataclass(slots=True)
+class Rows:
+    """New rows, by table. The task's own row is the projector's."""
+
+    agents: list[Row] = field(default_factory=list)
+    files: list[Row] = field(default_factory=list)
+    records: list[Row] = field(default_factory=list)
+    runs: list[Row] = field(default_factory=list)
+    events: list[Row] = field(default_factory=list)
+    snapshots: list[Row] = field(default_factory=list)
+    run_updates: list[Row] = field(default_factory=list)
+
+
+class Projector:
+    def __init__(self, task_id: str, file_path: str, row: Row | None = None) -> None:
+        self.row: Row = dict(row) if row is not None else {"id": task_id, "file_path": file_path, **_EMPTY}
+        self._state = _state_of(self.row)
+        self._seen: set[str] = set((self.row["agents"] or "").split("\n")) if self.row["agents"] else set()
+
+    @property
+    def end(self) -> int:
+        return int(self.row["indexed_end"])
+
+    @property
+    def state(self) -> TaskState:
+        return self._state
+
+    def take(self, record: Laid) -> Rows:
+        """The rows of one more record. A torn tail gives none: it is an append on its way, or one that died."""
+        rows = Rows()
+        if record.kind == "tail":
+            return rows
+        row, damaged = self.row, record.kind == "damaged"
+        parent = None if record.parent in (None, GENESIS) else record.parent
+        rows.records.append(
+            {"task_id": row["id"], "offset": record.offset, "length": record.length, "kind": record.kind}
+            | {"seal": record.seal, "parent": parent}
+        )
+        if record.kind == "torn":
+            row["torn_bytes"] += record.torn
+            self._event(rows, record.offset, "warning", text=f"{record.torn} bytes of an append that did not finish")
+        if damaged:
+            row["damaged"] += 1
+            self._event(rows, record.offset, "error", text="a damaged record: its seal does not match")
+        for placed in record.blocks:
+            if isinstance(placed.entry, Turn):
+                self._turn(rows, placed, placed.entry, damaged)
+            elif not isinstance(placed.entry, Torn) and (not damaged or isinstance(placed.entry, _BELIEVED)):
+                self._other(rows, placed)
+        if self._state.runs and self._state.status != row["status"]:
+            key = {"task_id": row["id"], "run": self._state.runs}
+            rows.run_updates.append({**key, "status": _safe(self._state.status)})
+        self._keep_state()
+        row["indexed_end"], row["tail_offset"] = record.end, record.offset
+        row["tail_seal"] = record.seal
+        return rows
+
+    def _turn(self, rows: Rows, placed: Placed, turn: Turn, damaged: bool) -> None:
+        row = self.row
+        rows.agents.append(
+            {
+                "task_id": row["id"],
+                "turn": turn.number,
+                "agent": _safe(turn.agent),
+                "status": _safe(turn.status),
+                "duration_ms": turn.duration_ms,
+                "tool_calls": len(turn.tools) or None if turn.tool_calls is None else turn.tool_calls,
+                "run": self._state.runs,
+                "selected": _safe(turn.selected),
+                "decision": _safe(turn.decision),
+                "reason": _safe(turn.reason, SHORT),
+                "started_at": _time(turn.started),
+                "model": _safe(turn.model),
+                "tokens": json.dumps(dict(turn.tokens)) if turn.tokens else None,
+                "cost": f"{turn.cost.amount:f} {turn.cost.currency}" if turn.cost else None,
+                "by": _safe(turn.by),
+                "answers": turn.answers,
+                "damaged": int(damaged),
+                "offset": placed.offset,
+                "length": placed.length,
+            }
+        )
+        if damaged:
+            self._state = self._state.apply_damaged(turn)
+            return
+        before = self._state.status
+        self._state = self._state.apply(turn)
+        if self._state.status != before:
+            self._event(rows, placed.offset, "status", _time(turn.started), turn.number, self._state.status)
+        for file in touched(turn):
+            self._file(rows, turn.number, file.path, file.operation)
+        for snapshot in (section for section in turn.sections if section.heading == "Snapshot"):
+            self._snapshot(rows, turn.number, snapshot.text)
+        self._add_agent(turn.agent)
+        row["tokens_in"] = _plus(row["tokens_in"], turn.tokens.get("in"))
+        row["tokens_out"] = _plus(row["tokens_out"], turn.tokens.get("out"))
+        if turn.cost is not None and turn.cost.currency == "USD":
+            row["cost"] = f"{_decimal(row['cost']) + turn.cost.amount:f}"
+
+    def _other(self, rows: Rows, placed: Placed) -> None:
+        entry, row, at = placed.entry, self.row, placed.offset
+        before = self._state
+        self._state = state = before.apply(entry)
+        if isinstance(entry, TaskHeader):
+            self._header(entry)
+            self._event(rows, at, "status", _time(entry.created), text=state.status)
+        elif isinstance(entry, Request):
+            text = _safe(entry.text, SHORT)
+            if row["request"] is None:
+                row["request"] = text
+            run: Row = {"task_id": row["id"], "run": state.runs, "offset": at, "status": state.status, "request": text}
+            rows.runs.append({**_EMPTY_RUN, **run, "by": _safe(entry.by), "first_turn": state.turns + 1})
+        elif isinstance(entry, Result):
+            self._result(rows, entry, at)
+        elif isinstance(entry, (Resumed, Note)):
+            what = state.status if state.status != before.status or isinstance(entry, Resumed) else None
+            self._event(rows, at, "status" if what else "note", _time(entry.at), text=what)
+        elif isinstance(entry, Unknown):
+            self._event(rows, at, "unknown", text=_safe(entry.marker, SHORT))
+        elif state.status != before.status:
+            self._event(rows, at, "status", text=state.status)
+
+    def _header(self, header: TaskHeader) -> None:
+        row = self.row
+        for name in ("agent", "model", "provider", "repo", "branch", "commit", "cwd", "runtime", "user", "source"):
+            row[name] = _safe(getattr(header, name))
+        extra = {field.name: field.value for field in header.extra}
+        row["extra"] = _safe(json.dumps(extra)) if extra else None
+
+    def _result(self, rows: Rows, result: Result, at: int) -> None:
+        row = self.row
+        row["result_summary"], row["error"] = _safe(result.summary, SHORT), _safe(result.error, SHORT)
+        for path in result.files_modified:
+            self._file(rows, 0, path, "write")
+        done: Row = {"task_id": row["id"], "run": self._state.runs}
+        done |= {"completed_at": _time(result.completed), "duration_ms": result.duration_ms}
+        done |= {"summary": row["result_summary"], "error": row["error"]}
+        rows.run_updates.append({**done, "output": None if result.output is None else _safe(json.dumps(result.output))})
+        self._event(rows, at, "final", _time(result.completed), text=self._state.status)
+
+    def _event(
+        self, rows: Rows, seq: int, kind: str, at: str | None = None, turn: int | None = None, text: str | None = None
+    ) -> None:
+        """The sequence number is the place in the file, so it is the same after every rebuild."""
+        rows.events.append({"task_id": self.row["id"], "seq": seq, "kind": kind, "at": at, "turn": turn, "text": text})
+
+    def _file(self, rows: Rows, turn: int, path: str, operation: str) -> None:
+        rows.files.append({"task_id": self.row["id"], "file_path": _safe(path), "operation": operation, "turn": turn})
+
+    def _snapshot(self, rows: Rows, turn: int, text: str) -> None:
+        try:
+            data = json.loads(text)
+        except ValueError:
+            return
+        if isinstance(data, dict):
+            known = {name: _text_or_json(data.get(name)) for name in ("provider", "ref", "path", "parent", "metadata")}
+            rows.snapshots.append({"task_id": self.row["id"], "turn": turn, **known})
+
+    def _add_agent(self, agent: str) -> None:
+        name = _safe(agent) or ""
+        if name not in self._seen and len(self._seen) < _LISTED_AGENTS:
+            self._seen.add(name)
+            self.row["agents"] = f"{self.row['agents']}\n{name}" if self.row["agents"] else name
+
+    def _keep_state(self) -> None:
+        """Every part of the state has its column, so that the next projector starts where this one ended."""
+        row, state = self.row, self._state
+        row["status"], row["duration_ms"] = _safe(state.status), state.duration_ms
+        row["created_at"] = _time(state.created) or _stamp(row["file_path"])
+        row["completed_at"] = _time(state.completed)
+        row["title"], row["pinned"], row["detached"] = _safe(state.title), int(state.pinned), int(state.detached)
+        row["labels"] = _safe(write_labels(state.labels)) if state.labels else None
+        row["parent_id"] = state.parent.task if state.parent else None
+        row["parent_turn"] = state.parent.turn if state.parent else None
+        row["turns"], row["runs"], row["question"] = state.turns, state.runs, state.question
+        row["selected"], row["by_header"], row["format"] = _safe(state.selected), int(state.by_header), state.format
+
+
+_NOTHING: Final = (
+    "created_at", "completed_at", "status", "duration_ms", "request", "result_summary", "title", "parent_id", "parent_turn",
+    "agent", "model", "provider", "repo", "branch", "commit", "cwd", "runtime", "labels", "user", "source", "extra", "agents",
+    "error", "question", "selected", "format", "tokens_in", "tokens_out", "cost", "tail_seal",
+)  # fmt: skip
+_ZERO: Final = (
+    "pinned", "detached", "turns", "runs", "by_header", "damaged", "torn_bytes", "indexed_end", "tail_offset", "file_size",
+    "file_mtime_ns",
+)  # fmt: skip
+_EMPTY: Final[Row] = {**dict.fromkeys(_NOTHING), **dict.fromkeys(_ZERO, 0)}
+_EMPTY_RUN: Final[Row] = dict.fromkeys(("completed_at", "duration_ms", "summary", "error", "output"))
+
+
+def _state_of(row: Row) -> TaskState:
+    """The state that _keep_state() put into the row."""
+    return TaskState(
+        id=row["id"],
+        created=read_time(row["created_at"]) if row["created_at"] else None,
+        format=row["format"],
+        status=row["status"] or "pending",
+        duration_ms=row["duration_ms"],
+        completed=read_time(row["completed_at"]) if row["completed_at"] else None,
+        turns=row["turns"],
+        runs=row["runs"],
+        title=row["title"],
+        labels=(read_labels(row["labels"]) or {}) if row["labels"] else {},
+        pinned=bool(row["pinned"]),
+        parent=Parent(row["parent_id"], row["parent_turn"]) if row["parent_id"] else None,
+        detached=bool(row["detached"]),
+        question=row["question"],
+        selected=row["selected"],
+        by_header=bool(row["by_header"]),
+    )
+
+
+def _safe(text: str | None, limit: int = 0) -> str | None:
+    """Text for a column: no NUL and no lone surrogates, which one database or the other refuses. The file keeps them."""
+    if text is None:
+        return None
+    if limit and len(text) > limit:
+        text = text[:limit]
+    if text.isascii() and "\x00" not in text:
+        return text
+    return text.replace("\x00", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()
+
+
+def _stamp(file_path: str) -> str | None:
+    """When the header does not say it, the file's name does."""
+    match = _STAMP.search(file_path)
+    return f"{match[1]}T{match[2]}:{match[3]}:{match[4]}Z" if match else None
+
+
+def _time(value: Any) -> str | None:
+    return None if value is None else write_time(value)
+
+
+def _plus(total: int | None, more: int | None) -> int | None:
+    return total if more is None else (total or 0) + more
+
+
+def _decimal(text: str | None) -> Decimal:
+    try:
+        return Decimal(text or 0)
+    except InvalidOperation:
+        return Decimal(0)
+
+
+def _text_or_json(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def merged(parts: Iterable[Rows]) -> Rows:
+    """Rows of several records, in order, for one batch."""
+    whole = Rows()
+    for part in parts:
+        whole.agents += part.agents
+        whole.files += part.files
+        whole.records += part.records
+        whole.runs += part.runs
+        whole.events += part.events
+        whole.snapshots += part.snapshots
+        whole.run_updates += part.run_updates
+    return whole

@@ -1,0 +1,220 @@
+"""What the index is asked: lists of tasks, the place of a turn, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from decimal import Decimal
+from functools import reduce
+from operator import or_
+from typing import Any, Final
+
+import peewee as p
+
+from rawko_state.format.values import read_labels, write_labels, write_time
+from rawko_state.index.database import Index, mapped
+from rawko_state.model import status as words
+from rawko_state.store import Stats, TaskFilter, TaskSummary
+
+# Up to so many matching tasks are looked up one by one; with more, the tasks are walked in order until enough match.
+_FEW: Final = 2_000
+
+
+def history(index: Index, wanted: TaskFilter, alive: Collection[str]) -> list[TaskSummary]:
+    """The tasks that match. ``alive`` are the tasks whose run lease is held: the other running ones are interrupted."""
+    with mapped(index.name):
+        task = index.tables.tasks
+        query = task.select().where(*_conditions(index, wanted, alive))
+        column = {
+            "created": task.created_at,
+            "completed": task.completed_at,
+            "duration": task.duration_ms,
+            "turns": task.turns,
+            "tokens": p.fn.COALESCE(task.tokens_in, 0) + p.fn.COALESCE(task.tokens_out, 0),
+        }[wanted.sort]
+        order = (column.asc(), task.id.asc()) if wanted.reverse else (column.desc(), task.id.desc())
+        query = query.order_by(*order)
+        if wanted.limit is not None:
+            query = query.limit(wanted.limit)
+        rows = list(query.dicts())
+        touched = _touched(index, wanted.file, [row["id"] for row in rows]) if wanted.file else {}
+    return [_summary(row, alive, touched.get(row["id"], ())) for row in rows]
+
+
+def _conditions(index: Index, wanted: TaskFilter, alive: Collection[str]) -> list[Any]:
+    tables = index.tables
+    task = tables.tasks
+    found: list[Any] = [task.id.is_null(False)]
+    if wanted.status:
+        found.append(reduce(or_, [_has_status(task, status, alive) for status in wanted.status]))
+    if wanted.since is not None:
+        found.append(task.created_at >= write_time(wanted.since))
+    if wanted.until is not None:
+        found.append(task.created_at < write_time(wanted.until))
+    for name, value in wanted.labels:
+        needle = f", {write_labels({name: value})}, " if value is not None else f", {name}="
+        found.append(p.fn.INSTR(p.Value(", ").concat(task.labels).concat(", "), needle) > 0)
+    if wanted.ids is not None:
+        found.append(task.id.in_(wanted.ids))
+    if wanted.agent is not None:
+        agents = tables.agents
+        found.append(_among(task, agents, agents.agent == wanted.agent))
+    if wanted.file is not None:
+        found.append(_among(task, tables.files, _is_file(tables.files, wanted.file)))
+    return found
+
+
+def _has_status(task: Any, status: str, alive: Collection[str]) -> Any:
+    status = words.canonical(status)
+    is_alive = task.id.in_(list(alive)) | (task.detached == 1)
+    if status == words.INTERRUPTED:
+        return (task.status == words.RUNNING) & ~is_alive
+    if status == words.RUNNING:
+        return (task.status == words.RUNNING) & is_alive
+    return task.status == status
+
+
+def _among(task: Any, table: Any, condition: Any) -> Any:
+    """The tasks with a matching row in another table, by whichever way is short."""
+    few = [row[0] for row in table.select(table.task).where(condition).limit(_FEW).tuples()]
+    if len(few) < _FEW:
+        return task.id.in_(list(dict.fromkeys(few)))
+    return p.fn.EXISTS(table.select(p.SQL("1")).where((table.task == task.id) & condition))
+
+
+def _is_file(files: Any, wanted: str) -> Any:
+    """An exact path, everything under a folder, or a glob."""
+    if any(character in wanted for character in "*?["):
+        return p.Expression(files.file_path, "GLOB", wanted)
+    folder = wanted.rstrip("/") + "/"
+    below = (files.file_path >= folder) & (files.file_path < folder[:-1] + "0")  # "0" follows "/"
+    return (files.file_path == wanted) | below
+
+
+def _touched(index: Index, wanted: str, ids: list[str]) -> dict[str, tuple[tuple[str, str], ...]]:
+    files = index.tables.files
+    found: dict[str, dict[tuple[str, str], None]] = {}
+    for start in range(0, len(ids), 500):
+        some = ids[start : start + 500]
+        query = files.select(files.task, files.file_path, files.operation).where(
+            files.task.in_(some) & _is_file(files, wanted)
+        )
+        for task_id, path, operation in query.order_by(files.task, files.turn).tuples():
+            found.setdefault(task_id, {})[(operation, path)] = None
+    return {task_id: tuple(touched) for task_id, touched in found.items()}
+
+
+def _summary(row: dict[str, Any], alive: Collection[str], touched: Iterable[tuple[str, str]]) -> TaskSummary:
+    status = row["status"] or words.PENDING
+    if status == words.RUNNING and not row["detached"] and row["id"] not in alive:
+        status = words.INTERRUPTED
+    parent = row["parent_id"]
+    if parent and row["parent_turn"] is not None:
+        parent = f"{parent}@{row['parent_turn']}"
+    return TaskSummary(
+        id=row["id"],
+        created=row["created_at"],
+        completed=row["completed_at"],
+        status=status,
+        duration_ms=row["duration_ms"],
+        request=row["request"],
+        summary=row["result_summary"],
+        title=row["title"],
+        agents=tuple(row["agents"].split("\n")) if row["agents"] else (),
+        labels=(read_labels(row["labels"]) or {}) if row["labels"] else {},
+        pinned=bool(row["pinned"]),
+        turns=row["turns"],
+        runs=row["runs"],
+        parent=parent,
+        model=row["model"],
+        branch=row["branch"],
+        tokens_in=row["tokens_in"],
+        tokens_out=row["tokens_out"],
+        cost=row["cost"],
+        file=row["file_path"],
+        damaged=row["damaged"],
+        touched=tuple(touched),
+    )
+
+
+def turn_place(index: Index, task_id: str, number: int) -> tuple[int, int] | None:
+    """Where a turn stands in its file: offset and length."""
+    agents = index.tables.agents
+    with mapped(index.name):
+        found = (
+            agents.select(agents.offset, agents.length)
+            .where((agents.task == task_id) & (agents.turn == number))
+            .order_by(agents.offset)
+            .limit(1)
+            .tuples()
+        )
+        return next(((row[0], row[1]) for row in found), None)
+
+
+def find_ids(index: Index, prefix: str, limit: int) -> list[str]:
+    """The ids that start like that, in order."""
+    task = index.tables.tasks
+    with mapped(index.name):
+        query = task.select(task.id).where((task.id >= prefix) & (task.id < prefix + "\x7f"))
+        return [row[0] for row in query.order_by(task.id).limit(limit).tuples()]
+
+
+def children(index: Index, task_id: str) -> list[tuple[str, int | None, str]]:
+    """The tasks that were forked from one or belong to it: id, turn, request."""
+    task = index.tables.tasks
+    with mapped(index.name):
+        query = task.select(task.id, task.parent_turn, task.request).where(task.parent_id == task_id)
+        return [(row[0], row[1], row[2] or "") for row in query.order_by(task.created_at, task.id).tuples()]
+
+
+def stats(index: Index, wanted: TaskFilter, alive: Collection[str], days: int, top: int) -> Stats:
+    tables = index.tables
+    task, agents, files = tables.tasks, tables.agents, tables.files
+    conditions = _conditions(index, wanted, alive)
+    count, total = p.fn.COUNT(task.id), p.fn.SUM(task.duration_ms)
+    with mapped(index.name):
+        by_status, time_by_status = {}, {}
+        interrupted = (task.status == words.RUNNING) & (task.detached == 0) & task.id.not_in(list(alive))
+        shown = p.Case(None, [(interrupted, words.INTERRUPTED)], task.status)
+        for status, number, duration in task.select(shown, count, total).where(*conditions).group_by(shown).tuples():
+            by_status[status or words.PENDING] = number
+            time_by_status[status or words.PENDING] = duration or 0
+        chosen = task.select(task.id).where(*conditions)
+        turns, spent = p.fn.COUNT(agents.offset), p.fn.SUM(agents.duration_ms)
+        by_agent = {
+            name: (number, duration or 0)
+            for name, number, duration in agents.select(agents.agent, turns, spent)
+            .where(agents.task.in_(chosen))
+            .group_by(agents.agent)
+            .order_by(turns.desc(), agents.agent)
+            .limit(top)
+            .tuples()
+        }
+        day = p.fn.SUBSTR(task.created_at, 1, 10)
+        per_day = task.select(day, count).where(*conditions).group_by(day).order_by(day.desc()).limit(days).tuples()
+        touching = p.fn.COUNT(files.task.distinct())
+        by_file = dict(
+            files.select(files.file_path, touching)
+            .where(files.task.in_(chosen))
+            .group_by(files.file_path)
+            .order_by(touching.desc(), files.file_path)
+            .limit(top)
+            .tuples()
+        )
+        tokens = task.select(p.fn.SUM(task.tokens_in), p.fn.SUM(task.tokens_out)).where(*conditions).tuples()
+        tokens_in, tokens_out = next(iter(tokens))
+        costs = task.select(task.cost).where(*conditions, task.cost.is_null(False)).tuples()
+        amounts = [Decimal(row[0]) for row in costs]
+        turn_count = agents.select(turns).where(agents.task.in_(chosen)).scalar()
+    return Stats(
+        tasks=sum(by_status.values()),
+        turns=turn_count or 0,
+        duration_ms=sum(time_by_status.values()),
+        by_status=by_status,
+        time_by_status_ms=time_by_status,
+        by_agent=by_agent,
+        by_day=dict(sorted((d or "unknown", n) for d, n in per_day)),
+        by_file=by_file,
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+        cost=f"{sum(amounts):f}" if amounts else None,
+    )

@@ -1,0 +1,335 @@
+"""The tables of ``index.db``, as Peewee models and as the migrations that make them.
+
+``tasks``, ``task_agents`` and ``task_files`` have the RFC's names, columns, types and indexes, and more columns beside them, so
+that SQL written from the RFC runs unchanged. Times are text as in the task file. Model classes are made per database, so that
+one process can open two projects at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import peewee as p
+
+APPLICATION_ID: Final = 0x7261776B  # "rawk"
+
+
+class Timestamp(p.TextField):
+    """A time as the task file writes it; the RFC calls the column type TIMESTAMP."""
+
+    field_type = "TIMESTAMP"
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """One set of models, bound to one database."""
+
+    tasks: Any
+    agents: Any
+    files: Any
+    records: Any
+    runs: Any
+    events: Any
+    snapshots: Any
+    meta: Any
+
+    @property
+    def derived(self) -> tuple[Any, ...]:
+        """Everything that is rebuilt, in an order that satisfies the foreign keys."""
+        return (self.tasks, self.agents, self.files, self.records, self.runs, self.events, self.snapshots)
+
+
+def tables_for(db: p.Database) -> Tables:
+    class Bound(p.Model):
+        class Meta:
+            database = db
+            legacy_table_names = False
+
+    class Task(Bound):
+        id = p.TextField(primary_key=True)
+        created_at = Timestamp(null=True)
+        completed_at = Timestamp(null=True)
+        status = p.TextField(null=True)
+        duration_ms = p.IntegerField(null=True)
+        request = p.TextField(null=True)
+        result_summary = p.TextField(null=True)
+        file_path = p.TextField(null=True)
+        title = p.TextField(null=True)
+        parent_id = p.TextField(null=True)
+        parent_turn = p.IntegerField(null=True)
+        agent = p.TextField(null=True)
+        model = p.TextField(null=True)
+        provider = p.TextField(null=True)
+        repo = p.TextField(null=True)
+        branch = p.TextField(null=True)
+        commit = p.TextField(null=True)
+        cwd = p.TextField(null=True)
+        runtime = p.TextField(null=True)
+        labels = p.TextField(null=True)
+        user = p.TextField(null=True)
+        source = p.TextField(null=True)
+        extra = p.TextField(null=True)
+        agents = p.TextField(null=True)
+        error = p.TextField(null=True)
+        pinned = p.IntegerField(default=0)
+        detached = p.IntegerField(default=0)
+        turns = p.IntegerField(default=0)
+        runs = p.IntegerField(default=0)
+        question = p.IntegerField(null=True)
+        selected = p.TextField(null=True)
+        by_header = p.IntegerField(default=0)
+        format = p.IntegerField(null=True)
+        tokens_in = p.IntegerField(null=True)
+        tokens_out = p.IntegerField(null=True)
+        cost = p.TextField(null=True)
+        damaged = p.IntegerField(default=0)
+        torn_bytes = p.IntegerField(default=0)
+        indexed_end = p.IntegerField(default=0)
+        tail_offset = p.IntegerField(default=0)
+        tail_seal = p.TextField(null=True)
+        file_size = p.IntegerField(default=0)
+        file_mtime_ns = p.IntegerField(default=0)
+
+        class Meta:
+            table_name = "tasks"
+
+    class Owned(Bound):
+        task = p.ForeignKeyField(Task, column_name="task_id", on_delete="CASCADE", lazy_load=False, index=False)
+
+    class Agent(Owned):
+        turn = p.IntegerField(null=True)
+        agent = p.TextField(null=True)
+        status = p.TextField(null=True)
+        duration_ms = p.IntegerField(null=True)
+        tool_calls = p.IntegerField(null=True)
+        run = p.IntegerField(default=0)
+        selected = p.TextField(null=True)
+        decision = p.TextField(null=True)
+        reason = p.TextField(null=True)
+        started_at = Timestamp(null=True)
+        model = p.TextField(null=True)
+        tokens = p.TextField(null=True)
+        cost = p.TextField(null=True)
+        by = p.TextField(null=True)
+        answers = p.IntegerField(null=True)
+        damaged = p.IntegerField(default=0)
+        offset = p.IntegerField()
+        length = p.IntegerField()
+
+        class Meta:
+            table_name = "task_agents"
+            primary_key = p.CompositeKey("task", "offset")
+
+    class File(Owned):
+        file_path = p.TextField()
+        operation = p.TextField()
+        turn = p.IntegerField(default=0)
+
+        class Meta:
+            table_name = "task_files"
+            primary_key = p.CompositeKey("task", "turn", "file_path", "operation")
+
+    class Record(Owned):
+        offset = p.IntegerField()
+        length = p.IntegerField()
+        kind = p.TextField()
+        seal = p.TextField(null=True)
+        parent = p.TextField(null=True)
+
+        class Meta:
+            table_name = "task_records"
+            primary_key = p.CompositeKey("task", "offset")
+
+    class Run(Owned):
+        run = p.IntegerField()
+        offset = p.IntegerField()
+        status = p.TextField(null=True)
+        request = p.TextField(null=True)
+        by = p.TextField(null=True)
+        first_turn = p.IntegerField(null=True)
+        completed_at = Timestamp(null=True)
+        duration_ms = p.IntegerField(null=True)
+        summary = p.TextField(null=True)
+        error = p.TextField(null=True)
+        output = p.TextField(null=True)
+
+        class Meta:
+            table_name = "task_runs"
+            primary_key = p.CompositeKey("task", "run")
+
+    class Event(Owned):
+        seq = p.IntegerField()
+        kind = p.TextField()
+        at = Timestamp(null=True)
+        turn = p.IntegerField(null=True)
+        text = p.TextField(null=True)
+
+        class Meta:
+            table_name = "task_events"
+            primary_key = p.CompositeKey("task", "seq")
+
+    class Snapshot(Owned):
+        turn = p.IntegerField()
+        provider = p.TextField(null=True)
+        ref = p.TextField(null=True)
+        path = p.TextField(null=True)
+        parent = p.TextField(null=True)
+        metadata = p.TextField(null=True)
+
+        class Meta:
+            table_name = "snapshots"
+            primary_key = p.CompositeKey("task", "turn")
+
+    class Meta(Bound):
+        k = p.TextField(primary_key=True)
+        v = p.TextField(null=True)
+
+        class Meta:
+            table_name = "index_meta"
+
+    return Tables(Task, Agent, File, Record, Run, Event, Snapshot, Meta)
+
+
+# The RFC's schema, to the letter but for what SQLite needs to keep it in step with the files.
+_1_RFC_TABLES = """
+CREATE TABLE tasks (
+    id TEXT PRIMARY KEY,
+    created_at TIMESTAMP,
+    completed_at TIMESTAMP,
+    status TEXT,
+    duration_ms INTEGER,
+    request TEXT,
+    result_summary TEXT,
+    file_path TEXT
+);
+CREATE TABLE task_agents (
+    task_id TEXT,
+    turn INTEGER,
+    agent TEXT,
+    status TEXT,
+    duration_ms INTEGER,
+    tool_calls INTEGER,
+    FOREIGN KEY (task_id) REFERENCES tasks(id)
+);
+CREATE TABLE task_files (
+    task_id TEXT,
+    file_path TEXT,
+    operation TEXT,
+    FOREIGN KEY (task_id) REFERENCES tasks(id)
+);
+CREATE INDEX idx_tasks_created ON tasks(created_at);
+CREATE INDEX idx_tasks_status ON tasks(status);
+CREATE INDEX idx_task_files_path ON task_files(file_path);
+"""
+
+_TASK_COLUMNS = """
+title TEXT, parent_id TEXT, parent_turn INTEGER, agent TEXT, model TEXT, provider TEXT, repo TEXT, branch TEXT, "commit" TEXT,
+cwd TEXT, runtime TEXT, labels TEXT, user TEXT, source TEXT, extra TEXT, agents TEXT, error TEXT,
+pinned INTEGER NOT NULL DEFAULT 0, detached INTEGER NOT NULL DEFAULT 0, turns INTEGER NOT NULL DEFAULT 0,
+runs INTEGER NOT NULL DEFAULT 0, question INTEGER, selected TEXT, by_header INTEGER NOT NULL DEFAULT 0, format INTEGER,
+tokens_in INTEGER, tokens_out INTEGER, cost TEXT, damaged INTEGER NOT NULL DEFAULT 0, torn_bytes INTEGER NOT NULL DEFAULT 0,
+indexed_end INTEGER NOT NULL DEFAULT 0, tail_offset INTEGER NOT NULL DEFAULT 0, tail_seal TEXT,
+file_size INTEGER NOT NULL DEFAULT 0, file_mtime_ns INTEGER NOT NULL DEFAULT 0
+"""
+
+# SQLite cannot add a primary key to a table, so the two are made anew; their rows come back from the task files.
+_2_POSITIONS_AND_RUNS = """
+DROP TABLE task_agents;
+DROP TABLE task_files;
+CREATE TABLE task_agents (
+    task_id TEXT NOT NULL,
+    turn INTEGER,
+    agent TEXT,
+    status TEXT,
+    duration_ms INTEGER,
+    tool_calls INTEGER,
+    run INTEGER NOT NULL DEFAULT 0,
+    selected TEXT, decision TEXT, reason TEXT, started_at TIMESTAMP, model TEXT, tokens TEXT, cost TEXT, by TEXT,
+    answers INTEGER, damaged INTEGER NOT NULL DEFAULT 0,
+    offset INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    PRIMARY KEY (task_id, offset),
+    FOREIGN KEY (task_id) REFERENCES tasks(id) ON DELETE CASCADE
+) WITHOUT ROWID;
+CREATE TABLE task_files (
+    task_id TEXT NOT NULL,
+    file_path TEXT NOT NULL,
+    operation TEXT NOT NULL,
+    turn INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (task_id, turn, file_path, operation),
+    FOREIGN KEY (task_id) REFERENCES tasks(id) ON DELETE CASCADE
+) WITHOUT ROWID;
+CREATE INDEX idx_task_files_path ON task_files(file_path);
+CREATE INDEX idx_task_agents_agent ON task_agents(agent, task_id);
+CREATE TABLE task_records (
+    task_id TEXT NOT NULL REFERENCES tasks(id) ON DELETE CASCADE,
+    offset INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    seal TEXT,
+    parent TEXT,
+    PRIMARY KEY (task_id, offset)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX one_header_a_task ON task_records(task_id) WHERE parent IS NULL AND kind = 'sealed';
+CREATE UNIQUE INDEX one_child_a_record ON task_records(task_id, parent) WHERE parent IS NOT NULL;
+CREATE TABLE task_runs (
+    task_id TEXT NOT NULL REFERENCES tasks(id) ON DELETE CASCADE,
+    run INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    status TEXT, request TEXT, by TEXT, first_turn INTEGER, completed_at TIMESTAMP, duration_ms INTEGER, summary TEXT,
+    error TEXT, output TEXT,
+    PRIMARY KEY (task_id, run)
+) WITHOUT ROWID;
+CREATE TABLE task_events (
+    task_id TEXT NOT NULL REFERENCES tasks(id) ON DELETE CASCADE,
+    seq INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    at TIMESTAMP, turn INTEGER, text TEXT,
+    PRIMARY KEY (task_id, seq)
+) WITHOUT ROWID;
+CREATE TABLE snapshots (
+    task_id TEXT NOT NULL REFERENCES tasks(id) ON DELETE CASCADE,
+    turn INTEGER NOT NULL,
+    provider TEXT, ref TEXT, path TEXT, parent TEXT, metadata TEXT,
+    PRIMARY KEY (task_id, turn)
+) WITHOUT ROWID;
+CREATE TABLE index_meta (k TEXT PRIMARY KEY, v TEXT) WITHOUT ROWID;
+CREATE INDEX idx_tasks_status_created ON tasks(status, created_at);
+CREATE INDEX idx_tasks_parent ON tasks(parent_id) WHERE parent_id IS NOT NULL;
+DELETE FROM tasks;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """``N__description``: from version N - 1 to N."""
+
+    number: int
+    description: str
+    apply: Callable[[Any], None]
+
+
+def _rfc_tables(connection: Any) -> None:
+    _run(connection, _1_RFC_TABLES)
+
+
+def _positions_and_runs(connection: Any) -> None:
+    for column in _TASK_COLUMNS.replace("\n", " ").split(","):
+        connection.execute(f"ALTER TABLE tasks ADD COLUMN {column.strip()}")
+    _run(connection, _2_POSITIONS_AND_RUNS)
+
+
+def _run(connection: Any, script: str) -> None:
+    """One statement after another: executescript() would commit the transaction that a migration runs in."""
+    for statement in script.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+
+
+MIGRATIONS: Final = (
+    Migration(1, "rfc_tables", _rfc_tables),
+    Migration(2, "positions_and_runs", _positions_and_runs),
+)
+VERSION: Final = MIGRATIONS[-1].number

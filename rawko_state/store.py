@@ -1,0 +1,78 @@
+"""The contract: what a store is asked for and what it answers. The CLI and every other way in use this and nothing below it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+SORTS: Final = ("created", "completed", "duration", "turns", "tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which tasks, in which order. Everything that is given must hold."""
+
+    status: tuple[str, ...] = ()
+    agent: str | None = None
+    file: str | None = None
+    """An exact path, a folder, or a glob; matches what was touched, not what was mentioned."""
+    since: datetime | None = None
+    until: datetime | None = None
+    labels: tuple[tuple[str, str | None], ...] = ()
+    """Name and value; a value of None asks only for the name."""
+    ids: tuple[str, ...] | None = None
+    sort: str = "created"
+    reverse: bool = False
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSummary:
+    """One task as a list shows it."""
+
+    id: str
+    created: str | None
+    completed: str | None
+    status: str
+    duration_ms: int | None
+    request: str | None
+    summary: str | None
+    title: str | None
+    agents: tuple[str, ...]
+    labels: Mapping[str, str]
+    pinned: bool
+    turns: int
+    runs: int
+    parent: str | None
+    model: str | None
+    branch: str | None
+    tokens_in: int | None
+    tokens_out: int | None
+    cost: str | None
+    file: str
+    """The task file, relative to the project."""
+    damaged: int = 0
+    touched: tuple[tuple[str, str], ...] = ()
+    """With a file filter: what was done to which matching path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Figures over all tasks."""
+
+    tasks: int
+    turns: int
+    duration_ms: int
+    by_status: Mapping[str, int]
+    time_by_status_ms: Mapping[str, int]
+    by_agent: Mapping[str, tuple[int, int]]
+    """Turns, and milliseconds."""
+    by_day: Mapping[str, int]
+    by_file: Mapping[str, int]
+    tokens_in: int | None
+    tokens_out: int | None
+    cost: str | None
+    disk: Mapping[str, int] = field(default_factory=dict)
+    """Bytes in tasks, blobs and the index."""
