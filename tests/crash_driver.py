@@ -54,12 +54,13 @@ def tried(action: Callable[[], object], token: str) -> bool:
 
 def steps(folder: str) -> None:
     mark("begin")
-    store = LocalStore(folder)
+    store = LocalStore(folder, warn=lambda message: None)
     held: list[Task] = []
     if not tried(lambda: held.append(store.start("request-token-0")), "request-token-0"):
         mark("end")
         return
     task = held[0]
+    say("task", task.id)
     tried(lambda: task.decide(selected="developer", reason="token-1."), "token-1.")
     live = []
     if tried(lambda: live.append(task.turn("developer")), ""):
@@ -82,7 +83,7 @@ def stream(folder: str, unsafe: bool) -> None:
     if unsafe:
         disk._data_sync = lambda descriptor: None  # the control: it must lose turns
         disk.sync_folder = lambda path, seal="": None
-    task = LocalStore(folder).start("request")
+    task = LocalStore(folder, warn=lambda message: None).start("request")
     say("ack", task.id)
     for number in range(1, 100_000):
         if number % 7 == 0:
@@ -98,13 +99,13 @@ def stream(folder: str, unsafe: bool) -> None:
 
 def start(folder: str) -> None:
     """Only starts a task: nothing that follows can have made its name durable."""
-    task = LocalStore(folder).start("request")
+    task = LocalStore(folder, warn=lambda message: None).start("request")
     say("ack", task.id)
     time.sleep(60)
 
 
 def many(folder: str, count: int) -> None:
-    store = LocalStore(folder)
+    store = LocalStore(folder, warn=lambda message: None)
     for number in range(count):
         with store.start(f"request {os.getpid()}-{number}") as task:
             for turn in range(3):
@@ -114,7 +115,7 @@ def many(folder: str, count: int) -> None:
 
 
 def one(folder: str, task_id: str, count: int) -> None:
-    task = LocalStore(folder).attach(task_id)
+    task = LocalStore(folder, warn=lambda message: None).attach(task_id)
     for number in range(count):
         token = f"token-{os.getpid()}-{number}."
         task.add_turn(Turn(number=1, agent="d", status="complete", content=token))

@@ -20,7 +20,7 @@ from rawko_state.format import GENESIS, emit_record, scan_bytes
 from rawko_state.model import Execution, Request, TaskHeader, Turn
 
 from . import faults
-from .faults import DRIVER, acknowledged, check_and_go_on, counted, injected, needs_root, needs_strace
+from .faults import DRIVER, acknowledged, check_and_go_on, counted, injected, needs_root, needs_strace, quiet
 
 
 def hundred_turns() -> tuple[bytes, list[int]]:
@@ -50,7 +50,7 @@ class TestTruncation:
 
     def test_a_writer_goes_on_after_any_cut(self, tmp_path: Path, every: bool) -> None:
         data, ends = hundred_turns()
-        store = LocalStore(tmp_path)
+        store = quiet(tmp_path)
         store.journal.layout.make()
         path = store.journal.layout.tasks / "2024-01-15T10-30-00-abc123.task"
         near = {end + d for end in ends[:4] for d in range(-30, 30)} | set(range(200))
@@ -142,7 +142,7 @@ class TestFailingSystemCalls:
     def test_a_fault_during_recovery_loses_nothing(self, tmp_path: Path, every: bool) -> None:
         """Two writers in a row fail while they close the torn tail that the one before left."""
         data, _ = hundred_turns()
-        store = LocalStore(tmp_path)
+        store = quiet(tmp_path)
         store.journal.layout.make()
         path = store.journal.layout.tasks / "2024-01-15T10-30-00-abc123.task"
         for cut in (len(data) - 10, len(data) - 40):
@@ -173,7 +173,7 @@ def _with_file_limit(limit: int, action: object) -> None:
 
 class TestShortWrites:
     def test_a_full_disk_costs_no_turn_and_the_writer_goes_on_when_there_is_room(self, tmp_path: Path) -> None:
-        store = LocalStore(tmp_path)
+        store = quiet(tmp_path)
         task = store.start("x")
         task.add_turn(Turn(number=1, agent="d", status="complete", content="one."))
         path = store.journal.layout.path(store.find(task.id))
@@ -194,7 +194,7 @@ class TestShortWrites:
         mount.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mount)], check=True)
         try:
-            store = LocalStore(mount)
+            store = quiet(mount)
             task = store.start("x")
             kept, trouble = 0, ""
             while not trouble and kept < 1000:
@@ -212,7 +212,7 @@ class TestShortWrites:
             assert verdict.faults == []
             assert verdict.turns == kept + 1
         finally:
-            subprocess.run(["umount", str(mount)], check=True)
+            subprocess.run(["umount", "--lazy", str(mount)], check=True)
 
 
 class _Image:
@@ -229,8 +229,11 @@ class _Image:
         subprocess.run(["mount", "-o", "loop", str(self.image), str(self.mount)], check=True)
 
     def down(self) -> None:
-        # Lazily, so that a failed test, which may still hold a file open, leaves no mount behind.
-        subprocess.run(["umount", "--lazy", str(self.mount)], check=True)
+        subprocess.run(["umount", str(self.mount)], check=True)
+
+    def away(self) -> None:
+        """At the end. Lazily, as a failed test may still hold a file open, and must leave no mount behind."""
+        subprocess.run(["umount", "--lazy", str(self.mount)], check=False)
 
     def cut_power(self) -> None:
         """EXT4_IOC_SHUTDOWN without flushing: what was not synced is gone."""
@@ -263,7 +266,7 @@ class TestPowerCuts:
         writer.stdout.close()
         image.down()
         image.up()
-        return LocalStore(project), acknowledged(lines)
+        return quiet(project), acknowledged(lines)
 
     def _round(self, image: _Image, name: str, pause: float, *unsafe: str) -> tuple[int, int]:
         """One cut. Returns how many tokens were acknowledged, and how many of those are lost."""
@@ -271,12 +274,14 @@ class TestPowerCuts:
         try:
             task = store.resume(task_id)
         except RawkoError:
+            store.close()
             if unsafe:
                 return len(tokens), len(tokens)
             raise
         task.finish("success")
         text = store.journal.layout.path(store.find(task.id)).read_bytes()
         (verdict,) = store.verify(task.id)
+        store.close()
         if not unsafe:
             assert verdict.faults == []
         return len(tokens), sum(text.count(token.encode()) != 1 for token in tokens)
@@ -287,8 +292,9 @@ class TestPowerCuts:
             for number in range(5):
                 store, (task_id,) = self._cut(image, f"p{number}", 0, "start")
                 assert store.status(task_id) == "interrupted"
+                store.close()
         finally:
-            image.down()
+            image.away()
 
     def test_no_acknowledged_turn_is_lost_and_a_control_without_sync_loses_some(self, tmp_path: Path) -> None:
         image = _Image(tmp_path, "256M")
@@ -302,7 +308,7 @@ class TestPowerCuts:
             assert said > 1000
             assert sum(self._round(image, f"c{number}", 0.03, "unsafe")[1] for number in range(5)) > 0
         finally:
-            image.down()
+            image.away()
 
     def test_a_failed_sync_is_never_taken_for_success(self, tmp_path: Path) -> None:
         """Writeback that fails takes synced neighbours along, and later syncs return 0 all the same. What was acknowledged
@@ -312,7 +318,7 @@ class TestPowerCuts:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=14m", "tmpfs", str(small)], check=True)
         image = _Image(small, "64M", "-J", "size=4", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0")
         try:
-            store = LocalStore(image.mount)
+            store = quiet(image.mount)
             task = store.start("x")
             kept, seal = 0, ""
             try:
@@ -325,17 +331,17 @@ class TestPowerCuts:
                 pass
             assert seal, "the disk never failed"
             subprocess.run(["mount", "-o", "remount,size=100m", str(small)], check=True)
-            again = LocalStore(image.mount).attach(task.id)
+            again = quiet(image.mount).attach(task.id)
             again.add_turn(Turn(number=1, agent="d", status="complete", content="after."))
             again.close()
             task.close()
             Path("/proc/sys/vm/drop_caches").write_text("3")
-            (verdict,) = LocalStore(image.mount).verify(task.id)
+            (verdict,) = quiet(image.mount).verify(task.id)
             assert kept > 100
             assert verdict.turns >= kept
         finally:
-            image.down()
-            subprocess.run(["umount", str(small)], check=True)
+            image.away()
+            subprocess.run(["umount", "--lazy", str(small)], check=True)
 
 
 class TestManyWriters:
@@ -353,7 +359,7 @@ class TestManyWriters:
         return [line[4:] for line in lines if line.startswith("ack ")]
 
     def _check(self, project: Path, acknowledged: list[str]) -> None:
-        store = LocalStore(project)
+        store = quiet(project)
         tokens: Counter[str] = Counter()
         for name in store.journal.layout.names():
             with store.journal.reader(name) as reader:
@@ -376,13 +382,13 @@ class TestManyWriters:
         self._check(tmp_path, lines)
 
     def test_eight_processes_appending_to_one_task(self, tmp_path: Path, every: bool) -> None:
-        task = LocalStore(tmp_path).start("shared", detached=True)
+        task = quiet(tmp_path).start("shared", detached=True)
         task.close()
         count = 200 if every else 40
         lines = self._run([["one", str(tmp_path), task.id, str(count)]] * 8, kills=3)
         assert len(lines) > count
         self._check(tmp_path, lines)
-        with LocalStore(tmp_path).reader(task.id) as reader:
+        with quiet(tmp_path).reader(task.id) as reader:
             numbers = [
                 entry.number
                 for record in reader.records()

@@ -12,12 +12,12 @@ from typing import cast
 
 from rawko_state.backends.catalogue import Catalogue
 from rawko_state.backends.session import Task
-from rawko_state.errors import RawkoError, TaskNotFound
+from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
 from rawko_state.format import Scan
 from rawko_state.index import queries
 from rawko_state.journal import Chain, Journal, TaskName, TaskReader, parse_name
 from rawko_state.journal.verify import Verdict, verify
-from rawko_state.model import Execution, Field, Parent, Request, Section, TaskHeader, Turn
+from rawko_state.model import Entry, Execution, Field, Parent, Request, Section, TaskHeader, Turn
 from rawko_state.store import Stats, TaskFilter, TaskSummary
 
 
@@ -196,6 +196,21 @@ class LocalStore:
                     if isinstance(entry, Turn):
                         return entry
         raise TaskNotFound(f"{name.id}, turn {number}")
+
+    def entries(self, prefix: str, *, whole: bool = True) -> Iterator[tuple[str, Entry]]:
+        """Everything that a task's file says, block by block: the kind of its record, and the block. One block at a time is
+        held; with ``whole`` its large sections too."""
+        with self.journal.reader(self.find(prefix)) as reader:
+            for record in reader.records():
+                for block in record.blocks:
+                    yield record.kind, block.entry(reader.fetch if whole else None)
+
+    def place(self, filename: str, data: bytes) -> TaskName | None:
+        """Puts a whole task file into the project, as it is. None when it is there already, with these bytes."""
+        name = parse_name(filename)
+        if name is None:
+            raise InvalidValue(f"not the name of a task file: {filename!r}")
+        return name if self.journal.place(name, data) else None
 
     def find_text(self, words: Sequence[str], wanted: TaskFilter) -> Iterator[TaskSummary]:
         """The tasks whose files hold all of these words, in any case, in the order of the filter."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from rawko_state.cli.printing import visible
 from rawko_state.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -21,7 +22,29 @@ def store_of(ctx: click.Context) -> LocalStore:
     from rawko_state.backends.local import LocalStore
     from rawko_state.config.project import find_project
 
-    return LocalStore(find_project(override=ctx.find_root().obj))
+    return LocalStore(find_project(override=ctx.find_root().obj), warn=_tell)
+
+
+def _tell(message: str) -> None:
+    click.echo(f"rawko: {visible(message)}", err=True)
+
+
+def complete_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """Task ids for the shell, newest first, each with what was asked."""
+    from click.shell_completion import CompletionItem
+
+    from rawko_state.cli.printing import one_line
+    from rawko_state.store import TaskFilter
+
+    try:
+        found = store_of(ctx).history(TaskFilter(limit=200))
+    except Exception:  # a completion that fails must not litter the command line
+        return []
+    return [
+        CompletionItem(summary.id, help=one_line(summary.title or summary.request or "", 60))
+        for summary in found
+        if summary.id.startswith(incomplete)
+    ]
 
 
 def labels_of(pairs: tuple[str, ...]) -> dict[str, str]:

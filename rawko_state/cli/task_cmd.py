@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rawko_state.cli.project import labels_of, store_of, text_of
+from rawko_state.cli.project import complete_ids, labels_of, store_of, text_of
 from rawko_state.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def start(
 
 
 @command.command()
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="ID", shell_complete=complete_ids)
 @click.argument("content", required=False)
 @click.option("--agent", required=True, help="Who speaks.")
 @click.option("--status", default="complete", show_default=True, help="complete, failed, interrupted.")
@@ -135,7 +135,7 @@ def _touch(text: str) -> FileTouch:
 
 
 @command.command()
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="ID", shell_complete=complete_ids)
 @click.option("--select", "selected", metavar="AGENT", help="Who is next.")
 @click.option("--decision", type=click.Choice(["complete", "retry", "continue"]), help="What becomes of the task.")
 @click.option("--reason", help="Why.")
@@ -159,7 +159,7 @@ def decide(
 
 
 @command.command()
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="ID", shell_complete=complete_ids)
 @click.argument("text", required=False)
 @click.option("--title", help="Rename the task.")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Set a label.")
@@ -186,7 +186,7 @@ def note(
 
 
 @command.command()
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="ID", shell_complete=complete_ids)
 @click.option("--status", type=click.Choice(["success", "failure", "cancelled"]), default="success", show_default=True)
 @click.option("--summary", help="What came of it.")
 @click.option("--error", help="What went wrong.")

@@ -7,11 +7,11 @@ import json
 import click
 
 from rawko_state.cli.printing import visible
-from rawko_state.cli.project import store_of
+from rawko_state.cli.project import complete_ids, store_of
 
 
 @click.command(name="verify")
-@click.argument("task_id", metavar="[ID]", required=False)
+@click.argument("task_id", metavar="[ID]", required=False, shell_complete=complete_ids)
 @click.option("--repair", is_flag=True, help="Close torn tails and write the header's copies again. Loses no byte.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a file.")
 @click.option("--quiet", "-q", is_flag=True, help="Only files with faults.")

@@ -43,6 +43,8 @@ def mapped(path: str) -> Iterator[None]:
     """The errors of SQLite and Peewee in our words."""
     try:
         yield
+    except OSError as error:
+        raise IndexTrouble(f"{path}: {error.strerror or error}") from error
     except (sqlite3.Error, p.PeeweeException) as error:
         message = str(error)
         if "malformed" in message or "not a database" in message or "corrupt" in message:
@@ -120,7 +122,8 @@ class Index:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
             raise
 
     @contextlib.contextmanager
@@ -131,10 +134,11 @@ class Index:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                with contextlib.suppress(sqlite3.Error):  # a full disk has rolled back already
+                    connection.execute("ROLLBACK")
                 raise
-            connection.execute("COMMIT")
 
     def settle(self) -> None:
         """Makes all that was committed durable."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rawko_state.errors import RawkoError
+from rawko_state.errors import RawkoError, TaskNotFound
 from rawko_state.format import FORMAT_VERSION, Problem, Record, Scan, emit_record
 from rawko_state.journal import blobs, disk
 from rawko_state.journal.chain import Appended, Chain, Checkpoint
@@ -163,6 +163,32 @@ class Journal:
             disk.remove_quietly(temporary)
         disk.sync_folder(self.layout.tasks, seal)
         return before, after
+
+    def place(self, name: TaskName, data: bytes) -> bool:
+        """A whole file that was made elsewhere. False when these bytes are there already; an error when others are."""
+        self.layout.make()
+        try:
+            there = self.layout.find(name.id)
+        except TaskNotFound:
+            there = None
+        if there is not None and there.id == name.id:
+            with self.reader(there) as reader:
+                if reader.size == len(data) and reader.fetch(0, reader.size) == data:
+                    return False
+            raise RawkoError(f"there is another task {name.id} already, in {there.filename}")
+        temporary = disk.write_temporary(self.layout.live, data)
+        gate = self.layout.live / "create.lock"
+        descriptor = disk.open_or_create(gate)
+        try:
+            with append_lock(descriptor, gate):
+                if self._is_taken(name.id):
+                    raise RawkoError(f"there is another task {name.id} already")
+                disk.rename(temporary, self.layout.path(name))
+        finally:
+            os.close(descriptor)
+            disk.remove_quietly(temporary)
+        disk.sync_folder(self.layout.tasks)
+        return True
 
     def _is_taken(self, task_id: str) -> bool:
         """Looked up in the names of all files; the names are read again only when the folder has changed."""

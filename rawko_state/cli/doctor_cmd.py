@@ -1,0 +1,73 @@
+"""rawko doctor: what is where, what is behind, what is wrong, and what to do."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import stat
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import click
+
+from rawko_state.cli.printing import visible
+from rawko_state.cli.project import store_of
+from rawko_state.errors import RawkoError
+
+
+@click.command(name="doctor")
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Look at the project and its index. Exits with 1 if something is wrong."""
+    store = store_of(ctx)
+    layout = store.journal.layout
+    click.echo(
+        f"rawko {metadata.version('rawko-state')}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    )
+    click.echo(f"project   {store.root}")
+    if not layout.state.exists():
+        click.echo("nothing has been recorded here yet")
+        return
+    wrong: list[tuple[str, str]] = []
+    for name, size in store.disk().items():
+        click.echo(f"{name:9} {size:,} bytes")
+    try:
+        behind = sum(1 for _ in layout.live.glob("*.mark")) if layout.live.exists() else 0
+        index = store.catalogue.fresh()
+        click.echo(f"tasks     {index.count()} in the index ({store.catalogue.index().name})")
+        if behind:
+            click.echo(f"caught up with {behind} writers")
+        wrong += [(f"the index: {fault}", "rawko reindex") for fault in index.check()]
+    except RawkoError as error:
+        wrong.append((str(error), "rawko reindex"))
+    alive = store.alive()
+    click.echo(f"running   {len(alive)}" + (f" ({', '.join(sorted(alive))})" if alive else ""))
+    wrong += _files(store.journal.layout.tasks, list(layout.strangers()))
+    wrong += _permissions(layout.state)
+    wrong += [
+        (f"a broken index was moved to {path.name}", f"rm {path}") for path in layout.state.glob("index.db.broken-*")
+    ]
+    for text, advice in wrong:
+        click.echo(click.style("! ", fg="red") + visible(text))
+        click.echo(f"  {visible(advice)}")
+    click.echo("all is well" if not wrong else f"{len(wrong)} things to look at")
+    click.echo("rawko verify checks every seal")
+    ctx.exit(1 if wrong else 0)
+
+
+def _files(tasks: Path, strangers: list[str]) -> Iterator[tuple[str, str]]:
+    for name in strangers[:10]:
+        yield f"not a task file, in the tasks folder: {name!r}", f"move it out of {tasks}"
+
+
+def _permissions(state: Path) -> Iterator[tuple[str, str]]:
+    if os.name == "nt":
+        return
+    for path in (state.parent, state, state / "tasks", state / "live", state / "blobs"):
+        if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o022:
+            yield f"others can write to {path}", f"chmod go-w {path}"
+    for path in (state / "tasks", state / "blobs", state / "index.db"):
+        if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o044:
+            yield f"others can read {path}", f"chmod go-rwx {path}"

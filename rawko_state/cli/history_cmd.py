@@ -1,0 +1,222 @@
+"""rawko history: list tasks, and its subcommands show and export."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rawko_state.cli.printing import one_line
+from rawko_state.cli.project import store_of
+from rawko_state.cli.times import When, local, took
+from rawko_state.store import SORTS, TaskFilter, TaskSummary
+
+if TYPE_CHECKING:
+    from rawko_state.backends.local import LocalStore
+
+JSON_VERSION = 1
+_COLOURS = {
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "red",
+    "interrupted": "red",
+    "running": "blue",
+    "waiting": "yellow",
+    "paused": "yellow",
+}
+
+
+class History(click.Group):
+    """`rawko history` itself lists; `show` and `export` are below it, in files of their own."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return ["export", "show"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "show":
+            from rawko_state.cli import history_show
+
+            return history_show.command
+        if cmd_name == "export":
+            from rawko_state.cli import history_export
+
+            return history_export.command
+        return None
+
+
+@click.group(name="history", cls=History, invoke_without_command=True)
+@click.option(
+    "-n", "--limit", type=click.IntRange(0), default=20, show_default=True, help="At most so many; 0 for all."
+)
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    help="running, waiting, paused, completed, failed, cancelled, interrupted, pending.",
+)
+@click.option("--search", metavar="WORDS", help="Tasks whose files hold all of these words.")
+@click.option("--file", metavar="PATH", help="Tasks that touched this path, folder or glob.")
+@click.option("--agent", help="Tasks in which this agent had a turn.")
+@click.option("--since", type=When(), help="Created at or after: 2024-01-15, yesterday, 7d.")
+@click.option("--until", type=When(), help="Created before.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="NAME[=VALUE]", help="With this label; may be given several times."
+)
+@click.option("--sort", type=click.Choice(SORTS), default="created", show_default=True, help="Largest or newest first.")
+@click.option("--reverse", is_flag=True, help="The other way round.")
+@click.option("--json", "form", flag_value="json", help="One JSON object.")
+@click.option("--jsonl", "form", flag_value="jsonl", help="One JSON object a line.")
+@click.option("--ids", "form", flag_value="ids", help="One id a line and nothing else.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    limit: int,
+    statuses: tuple[str, ...],
+    search: str | None,
+    file: str | None,
+    agent: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    labels: tuple[str, ...],
+    sort: str,
+    reverse: bool,
+    form: str | None,
+) -> None:
+    """List tasks, newest first. All options can be combined.
+
+    \b
+    rawko history --status failed --since 7d
+    rawko history --file 'src/auth/*' --agent developer
+    rawko history --ids --label team=auth | xargs -n 1 rawko verify
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    wanted = TaskFilter(
+        status=_statuses(statuses),
+        agent=agent,
+        file=file,
+        since=since,
+        until=until,
+        labels=tuple(_label(label) for label in labels),
+        sort=sort,
+        reverse=reverse,
+        limit=limit or None,
+    )
+    store = store_of(ctx)
+    found: Iterable[TaskSummary] = _searched(store, search, wanted) if search else store.history(wanted)
+    if form == "ids":
+        for summary in found:
+            click.echo(summary.id)
+    elif form == "jsonl":
+        for summary in found:
+            click.echo(json.dumps({"version": JSON_VERSION, **as_json(summary)}))
+    elif form == "json":
+        click.echo(json.dumps({"version": JSON_VERSION, "tasks": [as_json(summary) for summary in found]}, indent=1))
+    else:
+        _table(list(found), filtered=bool(statuses or search or file or agent or since or until or labels))
+
+
+def _statuses(given: tuple[str, ...]) -> tuple[str, ...]:
+    from rawko_state.model import status as words
+
+    chosen = [part for value in given for part in value.split(",") if part]
+    for word in chosen:
+        if words.canonical(word) not in words.STATUSES:
+            import difflib
+
+            near = difflib.get_close_matches(word, words.STATUSES, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(words.STATUSES)}"
+            raise click.BadParameter(f"no status {word!r}{hint}", param_hint="'--status'")
+    return tuple(words.canonical(word) for word in chosen)
+
+
+def _label(text: str) -> tuple[str, str | None]:
+    name, equals, value = text.partition("=")
+    return name, value if equals else None
+
+
+def _searched(store: LocalStore, search: str, wanted: TaskFilter) -> Iterable[TaskSummary]:
+    return store.find_text(search.split(), wanted)
+
+
+def as_json(summary: TaskSummary) -> dict[str, Any]:
+    """The documented shape (docs/json.md): every key is always there."""
+    return {
+        "id": summary.id,
+        "status": summary.status,
+        "created": summary.created,
+        "completed": summary.completed,
+        "duration_ms": summary.duration_ms,
+        "title": summary.title,
+        "request": summary.request,
+        "summary": summary.summary,
+        "agents": list(summary.agents),
+        "labels": dict(summary.labels),
+        "pinned": summary.pinned,
+        "turns": summary.turns,
+        "runs": summary.runs,
+        "parent": summary.parent,
+        "model": summary.model,
+        "branch": summary.branch,
+        "tokens": {"in": summary.tokens_in, "out": summary.tokens_out},
+        "cost": summary.cost,
+        "file": summary.file,
+        "damaged": summary.damaged,
+        "touched": [{"operation": operation, "path": path} for operation, path in summary.touched],
+    }
+
+
+def _table(found: list[TaskSummary], *, filtered: bool) -> None:
+    if not found:
+        click.echo("no task matches" if filtered else "no task has been recorded here yet", err=True)
+        return
+    size = shutil.get_terminal_size()
+    rows = [
+        (s.id, local(s.created), s.status, took(s.duration_ms), one_line(", ".join(s.agents), 24), _about(s))
+        for s in found
+    ]
+    heads = ("ID", "CREATED", "STATUS", "TOOK", "AGENTS", "REQUEST")
+    widths = [max(len(heads[n]), *(len(row[n]) for row in rows)) for n in range(5)]
+    left = max(20, size.columns - sum(widths) - 2 * 5)
+    lines = [click.style("  ".join([*(heads[n].ljust(widths[n]) for n in range(5)), heads[5]]), dim=True)]
+    for summary, row in zip(found, rows, strict=True):
+        cells = [row[n].ljust(widths[n]) for n in range(5)]
+        cells[0] = click.style(cells[0], bold=True)
+        cells[2] = click.style(cells[2], fg=_COLOURS.get(summary.status))
+        lines.append("  ".join([*cells, one_line(row[5], left)]))
+        lines.extend(
+            click.style(f"        {operation:6} {one_line(path, size.columns - 16)}", dim=True)
+            for operation, path in summary.touched[:5]
+        )
+        if len(summary.touched) > 5:
+            lines.append(click.style(f"        and {len(summary.touched) - 5} more", dim=True))
+    page(lines, size.lines)
+
+
+def _about(summary: TaskSummary) -> str:
+    mark = "* " if summary.pinned else ""
+    damage = " [damaged]" if summary.damaged else ""
+    return f"{mark}{summary.title or summary.request or ''}{damage}"
+
+
+def page(lines: list[str], height: int) -> None:
+    """To the terminal; through a pager when it would scroll away."""
+    colour = use_colour()
+    text = "\n".join(lines)
+    if sys.stdout.isatty() and len(lines) >= height:
+        click.echo_via_pager(text if colour else click.unstyle(text), color=colour)
+    else:
+        click.echo(text, color=colour)
+
+
+def use_colour() -> bool | None:
+    import os
+
+    if os.environ.get("NO_COLOR"):
+        return False
+    return None if sys.stdout.isatty() else False

@@ -1,0 +1,230 @@
+"""rawko history show: one task, rendered for reading."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from rawko_state.cli.history_cmd import _COLOURS, page, use_colour
+from rawko_state.cli.printing import one_line, visible
+from rawko_state.cli.project import complete_ids, store_of
+from rawko_state.cli.times import local, took
+from rawko_state.errors import InvalidValue
+from rawko_state.model import (
+    Entry,
+    FileTouch,
+    Note,
+    Progress,
+    Request,
+    Result,
+    Resumed,
+    TaskHeader,
+    ToolCall,
+    Torn,
+    Turn,
+    Unknown,
+)
+
+if TYPE_CHECKING:
+    from rawko_state.backends.local import LocalStore
+    from rawko_state.store import TaskSummary
+
+
+@click.command(name="show")
+@click.argument("task_id", metavar="ID", shell_complete=complete_ids)
+@click.option(
+    "--turn", "number", type=click.IntRange(1), help="Only this turn: one seek, whatever the size of the file."
+)
+@click.option("--turns", "span", metavar="N-M", help="Only these turns.")
+@click.option("--raw", is_flag=True, help="The exact bytes of the file.")
+@click.option("--json", "as_json", is_flag=True, help="One object of decoded values.")
+@click.pass_context
+def command(ctx: click.Context, task_id: str, number: int | None, span: str | None, raw: bool, as_json: bool) -> None:
+    """Show a task: header, request, turns, tool log, result. Any prefix that names one task will do.
+
+    Control characters in what an agent said are shown, not obeyed.
+    """
+    store = store_of(ctx)
+    if raw:
+        _raw(store, task_id)
+        return
+    if number is not None or span is not None:
+        turns = [
+            store.turn(task_id, n) for n in ([number] if number is not None else _span(store, task_id, span or ""))
+        ]
+        if as_json:
+            _turns_as_json(turns, alone=number is not None)
+        else:
+            _paged(line for turn in turns for line in _turn(turn, store))
+        return
+    summary = store.summary(task_id)
+    if as_json:
+        from rawko_state.exchange.plain import task_object
+
+        entries = (entry for kind, entry in store.entries(summary.id) if kind != "tail")
+        click.echo(json.dumps(task_object(summary.id, summary.status, entries), indent=1))
+        return
+    _paged(_task(store, summary))
+
+
+def _raw(store: LocalStore, task_id: str) -> None:
+    with store.reader(task_id) as reader:
+        offset = 0
+        while piece := reader.fetch(offset, 1 << 20):
+            sys.stdout.buffer.write(piece)
+            offset += len(piece)
+    sys.stdout.buffer.flush()
+
+
+def _span(store: LocalStore, task_id: str, text: str) -> list[int]:
+    match = re.fullmatch(r"([1-9][0-9]*)-([1-9][0-9]*)?", text)
+    if match is None:
+        raise InvalidValue(f"turns are written 3-7 or 3-, not {text!r}")
+    last = store.summary(task_id).turns
+    return list(range(int(match[1]), min(int(match[2]) if match[2] else last, last) + 1))
+
+
+def _turns_as_json(turns: list[Turn], *, alone: bool) -> None:
+    from rawko_state.exchange.plain import VERSION, plain
+
+    if alone:
+        click.echo(json.dumps({"version": VERSION, **plain(turns[0])}, indent=1))
+    else:
+        click.echo(json.dumps({"version": VERSION, "turns": [plain(turn) for turn in turns]}, indent=1))
+
+
+def _paged(lines: Iterable[str]) -> None:
+    if sys.stdout.isatty():
+        page(list(lines), shutil.get_terminal_size().lines)
+        return
+    for line in lines:
+        click.echo(line, color=use_colour())
+
+
+def _task(store: LocalStore, summary: TaskSummary) -> Iterator[str]:
+    colour = _COLOURS.get(summary.status)
+    title = one_line(summary.title or summary.request or "", 200)
+    yield click.style(f"{summary.id}  ", bold=True) + click.style(summary.status, fg=colour) + f"  {title}"
+    facts = [f"created {local(summary.created)}", f"took {took(summary.duration_ms)}", f"{summary.turns} turns"]
+    facts += [visible(value) for value in (summary.model, summary.branch) if value]
+    facts += [f"{name}={visible(value)}" for name, value in summary.labels.items()]
+    facts += ["pinned"] if summary.pinned else []
+    yield click.style(" · ".join(facts), dim=True)
+    yield click.style(summary.file, dim=True)
+    yield from _family(store, summary)
+    torn = False
+    for kind, entry in store.entries(summary.id):
+        if kind == "damaged":
+            yield click.style("[the record of what follows is damaged]", fg="red")
+        if kind == "tail" and not torn:
+            torn = True
+            yield ""
+            yield click.style(
+                "[interrupted: an append that did not finish; what follows is all that there is of it]", fg="red"
+            )
+        yield from _entry(entry, store)
+
+
+def _family(store: LocalStore, summary: TaskSummary) -> Iterator[str]:
+    if summary.parent:
+        parent, _, turn = summary.parent.partition("@")
+        yield f"forked from {parent}" + (f" after turn {turn}" if turn else "")
+    children = store.children(summary.id)
+    for number, (child, turn_number, request) in enumerate(children):
+        branch = "└─" if number == len(children) - 1 else "├─"
+        after = f" after turn {turn_number}" if turn_number is not None else ""
+        yield f"{branch} {child}{after}  {one_line(request, 60)}"
+
+
+def _entry(entry: Entry, store: LocalStore) -> Iterator[str]:
+    if isinstance(entry, TaskHeader):
+        for field in entry.extra:
+            yield f"{field.name}: {visible(field.value)}"
+        for section in entry.sections:
+            yield f"\n[{visible(section.heading)}]\n{visible(section.text)}"
+    elif isinstance(entry, Request):
+        by = f" by {visible(entry.by)}" if entry.by else ""
+        yield "\n" + click.style(f"Request{by}", bold=True)
+        yield visible(entry.text)
+    elif isinstance(entry, Turn):
+        yield from _turn(entry, store)
+    elif isinstance(entry, Result):
+        yield "\n" + click.style(f"Result: {visible(entry.status or '')}", bold=True)
+        for text in (entry.summary, entry.error):
+            if text:
+                yield visible(text)
+        yield from (f"  {visible(path)}" for path in entry.files_modified)
+        if entry.output is not None:
+            yield visible(json.dumps(entry.output, indent=1, ensure_ascii=False))
+    elif isinstance(entry, Resumed):
+        when = local(entry.at.strftime("%Y-%m-%dT%H:%M:%SZ")) if entry.at else ""
+        yield "\n" + click.style(f"Resumed {when} {visible(entry.by or '')}".rstrip(), bold=True)
+    elif isinstance(entry, Note):
+        yield from _note(entry)
+    elif isinstance(entry, Torn):
+        yield "\n" + click.style(f"[{entry.length} bytes of an append that did not finish]", fg="red")
+    elif isinstance(entry, Unknown):
+        yield "\n" + click.style(f"unknown: {visible(entry.marker)}", dim=True)
+        yield from (f"{field.name}: {visible(field.value)}" for field in entry.extra)
+        yield from (f"[{visible(section.heading)}]\n{visible(section.text)}" for section in entry.sections)
+
+
+def _note(note: Note) -> Iterator[str]:
+    said = [f"title: {note.title}" if note.title is not None else "", f"status: {note.status}" if note.status else ""]
+    said += [f"{name}={value}" for name, value in note.labels.items()] + [f"-{name}" for name in note.unlabel]
+    said += [] if note.pinned is None else ["pinned" if note.pinned else "unpinned"]
+    by = f" by {note.by}" if note.by else ""
+    yield "\n" + click.style(visible(f"Note{by}: {', '.join(part for part in said if part)}".rstrip(": ")), dim=True)
+    if note.content is not None:
+        yield visible(note.content)
+    if note.data is not None:
+        yield visible(json.dumps(note.data, ensure_ascii=False))
+
+
+def _turn(turn: Turn, store: LocalStore) -> Iterator[str]:
+    facts = [turn.status or "", took(turn.duration_ms) if turn.duration_ms is not None else "", turn.model or ""]
+    facts += [f"{count} {name}" for name, count in turn.tokens.items()]
+    facts += [f"by {turn.by}"] if turn.by else []
+    head = click.style(visible(f"{turn.number}. {turn.agent}"), bold=True)
+    yield "\n" + head + click.style(visible("  " + " · ".join(fact for fact in facts if fact)), dim=True)
+    if turn.selected is not None:
+        yield visible(f"-> {turn.selected}")
+    for text in (turn.decision, turn.reason, turn.guidance):
+        if text:
+            yield visible(text)
+    if turn.content is not None:
+        yield visible(turn.content)
+    if turn.question is not None:
+        yield click.style(visible(f"? {turn.question.text}"), fg="yellow")
+        yield from (visible(f"  - {choice}") for choice in turn.question.choices)
+    for call in turn.tools:
+        yield from _tool(call)
+    for step in turn.progress:
+        text = f"{step.time or '--:--:--'} {step.kind} {step.text}" if isinstance(step, Progress) else step
+        yield click.style(visible(f"  {text}"), dim=True)
+    for file in turn.files:
+        yield click.style(
+            visible(f"  {file.operation} {file.path}" if isinstance(file, FileTouch) else f"  {file}"), dim=True
+        )
+    if turn.state is not None:
+        yield click.style("  [state] ", dim=True) + one_line(json.dumps(turn.state), 200)
+    for section in turn.sections:
+        yield f"[{visible(section.heading)}]\n{visible(section.text)}"
+
+
+def _tool(call: ToolCall | str) -> Iterator[str]:
+    if isinstance(call, str):
+        yield visible(f"  {call}")
+        return
+    result = f" -> {call.result}" if call.result is not None else ""
+    yield click.style(visible(f"  {call.time or '--:--:--'} {call.tool} {call.args}{result}"), fg="cyan")
+    if call.output is not None:
+        yield from (click.style(visible(f"    {line}"), dim=True) for line in call.output.split("\n"))
+    if call.blob is not None:
+        yield click.style(f"    [{call.blob.size} bytes in .rawko/state/blobs/{call.blob.sha256}]", dim=True)

@@ -1,0 +1,60 @@
+"""rawko init: makes a folder a project. Not required: the first write makes what it needs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from rawko_state.errors import StorageError
+
+SETTINGS = """\
+# Settings of this project for rawko. They are shared with everybody who works on it;
+# what is yours alone goes into config.user.yaml beside this file.
+# There is nothing that must be set.
+"""
+GITIGNORE = """\
+# rawko: what agents did stays on this machine; the project's settings are shared.
+.rawko/state/
+.rawko/config.user.yaml
+"""
+
+
+@click.command(name="init")
+@click.option(
+    "--gitignore/--no-gitignore", default=None, help="Add the lines to .gitignore, or don't; else you are asked."
+)
+@click.pass_context
+def command(ctx: click.Context, gitignore: bool | None) -> None:
+    """Make this folder (or -C DIR) a project: .rawko/, a settings file, and lines for .gitignore."""
+    from rawko_state.journal import Layout
+
+    root = Path(ctx.find_root().obj or ".").resolve()
+    if not root.is_dir():
+        raise StorageError(f"{root} is not a folder", str(root))
+    Layout(root).make()
+    settings = root / ".rawko" / "config.yaml"
+    try:
+        if not settings.exists():
+            settings.write_text(SETTINGS, encoding="utf-8")
+        click.echo(f"project at {root}")
+        _gitignore(root / ".gitignore", gitignore)
+    except OSError as error:
+        raise StorageError(f"cannot write in {root}: {error.strerror}", str(root), error.errno) from error
+
+
+def _gitignore(path: Path, wanted: bool | None) -> None:
+    there = path.read_text(encoding="utf-8") if path.exists() else ""
+    missing = [line for line in GITIGNORE.splitlines() if line not in there.splitlines()]
+    if not missing:
+        return
+    if wanted is None and sys.stdin.isatty():
+        wanted = click.confirm(f"Add .rawko/state/ to {path}?", default=True)
+    if wanted:
+        gap = "" if not there or there.endswith("\n") else "\n"
+        path.write_text(there + gap + "\n".join(missing) + "\n", encoding="utf-8")
+        click.echo(f"added to {path}")
+    elif wanted is None:
+        click.echo("suggested for .gitignore (rawko init --gitignore adds it):")
+        click.echo("\n".join(f"  {line}" for line in missing))

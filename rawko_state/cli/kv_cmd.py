@@ -1,0 +1,56 @@
+"""rawko kv: small values of one's own, beside the tasks."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.group(name="kv")
+def command() -> None:
+    """Small values of your own, kept per user in state.db: under a scope (user, project, repo, …) and a key."""
+
+
+@command.command()
+@click.argument("scope")
+@click.argument("key")
+@click.pass_context
+def get(ctx: click.Context, scope: str, key: str) -> None:
+    """Print a value; exit with 1 if there is none."""
+    from rawko_state.index.userdb import UserState
+
+    value = UserState().get(scope, key)
+    if value is None:
+        ctx.exit(1)
+    click.echo(value)
+
+
+@command.command(name="set")
+@click.argument("scope")
+@click.argument("key")
+@click.argument("value")
+def set_value(scope: str, key: str, value: str) -> None:
+    """Keep a value."""
+    from rawko_state.index.userdb import UserState
+
+    UserState().set(scope, key, value)
+
+
+@command.command()
+@click.argument("scope")
+@click.argument("key")
+@click.pass_context
+def delete(ctx: click.Context, scope: str, key: str) -> None:
+    """Forget a value; exit with 1 if there is none."""
+    from rawko_state.index.userdb import UserState
+
+    ctx.exit(0 if UserState().delete(scope, key) else 1)
+
+
+@command.command(name="list")
+@click.argument("scope", required=False)
+def list_values(scope: str | None) -> None:
+    """List values, tab-separated: scope, key, value."""
+    from rawko_state.index.userdb import UserState
+
+    for row in UserState().items(scope):
+        click.echo("\t".join(row))

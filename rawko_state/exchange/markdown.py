@@ -1,0 +1,96 @@
+"""A task as Markdown, for a pull request or a chat."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from rawko_state.format.values import write_duration, write_time
+from rawko_state.model import Entry, Note, Request, Result, Resumed, TaskHeader, ToolCall, Torn, Turn, Unknown
+
+_RUN_OF_TICKS = re.compile("`+")
+
+
+def markdown(task_id: str, status: str, entries: Iterable[Entry]) -> Iterator[str]:
+    """Piece by piece, so that a large task is never held whole."""
+    yield f"# Task {task_id}\n\n**Status:** {status}\n"
+    for entry in entries:
+        if isinstance(entry, TaskHeader):
+            yield from _header(entry)
+        elif isinstance(entry, Request):
+            yield f"\n## Request\n\n{_quoted(entry.text)}\n"
+        elif isinstance(entry, Turn):
+            yield from _turn(entry)
+        elif isinstance(entry, Result):
+            yield f"\n## Result: {_line(entry.status or '')}\n"
+            for text in (entry.summary, entry.error):
+                if text:
+                    yield f"\n{_quoted(text)}\n"
+            for path in entry.files_modified:
+                yield f"- {_code(path)}\n"
+        elif isinstance(entry, Resumed):
+            yield f"\n*Resumed {write_time(entry.at) if entry.at else ''}*\n"
+        elif isinstance(entry, Note) and entry.content:
+            yield f"\n*Note:*\n\n{_quoted(entry.content)}\n"
+        elif isinstance(entry, Torn):
+            yield f"\n*{entry.length} bytes of an append that did not finish*\n"
+        elif isinstance(entry, Unknown):
+            yield f"\n*{_code(entry.marker)}*\n"
+
+
+def _header(header: TaskHeader) -> Iterator[str]:
+    if header.title:
+        yield f"**Title:** {_line(header.title)}\n"
+    if header.created:
+        yield f"**Created:** {write_time(header.created)}\n"
+    for name, value in (("Agent", header.agent), ("Model", header.model), ("Branch", header.branch)):
+        if value:
+            yield f"**{name}:** {_line(value)}\n"
+
+
+def _turn(turn: Turn) -> Iterator[str]:
+    facts = [turn.status or "", write_duration(turn.duration_ms) if turn.duration_ms is not None else ""]
+    yield f"\n## Turn {turn.number}: {_line(turn.agent)}\n\n{' · '.join(_line(fact) for fact in facts if fact)}\n"
+    for name, value in (("Selected", turn.selected), ("Decision", turn.decision), ("Reason", turn.reason)):
+        if value:
+            yield f"**{name}:** {_line(value)}\n"
+    if turn.content is not None:
+        yield f"\n{_quoted(turn.content)}\n"
+    if turn.question is not None:
+        yield f"\n**Question:** {_line(turn.question.text)}\n"
+    if turn.tools:
+        yield "\n<details><summary>Tool log</summary>\n\n"
+        for call in turn.tools:
+            if isinstance(call, ToolCall):
+                result = f" → {call.result}" if call.result is not None else ""
+                yield f"- {_code(f'{call.tool} {call.args}{result}')}\n"
+                if call.output:
+                    yield f"\n{_fenced(call.output)}\n\n"
+            else:
+                yield f"- {_code(call)}\n"
+        yield "\n</details>\n"
+
+
+def _fenced(text: str) -> str:
+    """A fence longer than any in the text, so that content stays content."""
+    longest = max((len(run) for run in _RUN_OF_TICKS.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+_quoted = _fenced
+
+
+def _code(text: str) -> str:
+    flat = " ".join(text.split())
+    longest = max((len(run) for run in _RUN_OF_TICKS.findall(flat)), default=0)
+    ticks = "`" * (longest + 1)
+    return f"{ticks} {flat} {ticks}" if longest else f"`{flat}`"
+
+
+_ACTIVE = re.compile(r"([\\`*_{}\[\]<>#|!~])")
+
+
+def _line(text: str) -> str:
+    """Text on one line, with nothing in it that Markdown would act on."""
+    return _ACTIVE.sub(r"\\\1", " ".join(text.split()))

@@ -1,0 +1,133 @@
+"""Tasks as plain values for JSON: decoded for programs, and lossless for coming back.
+
+``task_object`` is for reading: one object of decoded values. ``records_object`` holds every block as marker, fields and
+sections; ``records_bytes`` makes the same file of it again, byte for byte. Both have the version of this shape in them.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from rawko_state.errors import InvalidValue
+from rawko_state.format import Block, Record, emit_block, seal_line
+from rawko_state.format.blocks import parse_fields, parse_section
+from rawko_state.format.text import decode
+from rawko_state.format.values import write_time
+from rawko_state.model import Entry, Field, Request, Result, Section, TaskHeader, TaskState, Turn
+
+VERSION: Final = 1
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON knows it; what is absent is left out."""
+    if is_dataclass(value) and not isinstance(value, type):
+        found = {}
+        for item in dataclass_fields(value):
+            inner = getattr(value, item.name)
+            if inner is not None and inner != () and inner != {}:
+                found[item.name] = plain(inner)
+        return found
+    if isinstance(value, datetime):
+        return write_time(value)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def task_object(task_id: str, status: str, entries: Iterable[Entry]) -> dict[str, Any]:
+    """One task as one object of decoded values."""
+    state = TaskState(id=task_id)
+    task: dict[str, Any] = {"version": VERSION, "id": task_id, "status": status}
+    requests: list[Any] = []
+    turns: list[Any] = []
+    results: list[Any] = []
+    others: list[Any] = []
+    for entry in entries:
+        state = state.apply(entry)
+        if isinstance(entry, TaskHeader):
+            task["header"] = plain(entry)
+        elif isinstance(entry, Request):
+            requests.append(plain(entry) or {"text": ""})
+        elif isinstance(entry, Turn):
+            turns.append(plain(entry))
+        elif isinstance(entry, Result):
+            results.append(plain(entry))
+        else:
+            others.append({"kind": type(entry).__name__.lower(), **plain(entry)})
+    task |= {"title": state.title, "labels": plain(state.labels), "pinned": state.pinned}
+    task |= {"duration_ms": state.duration_ms, "requests": requests, "turns": turns, "results": results}
+    return {**task, "other": others}
+
+
+def records_object(task_id: str, filename: str, records: Iterable[Record], read: Any) -> dict[str, Any]:
+    """A whole task file, so that the same bytes can be made of it again. ``read(offset, length)`` reads the file."""
+    found = []
+    for record in records:
+        data = read(record.offset, record.length)
+        blocks = [_block(block, read) for block in record.blocks]
+        shape: dict[str, Any] = {"kind": record.kind, "blocks": [_plain_block(block) for block in blocks]}
+        if record.seal is not None:
+            shape["seal"] = record.seal
+        if _emitted(blocks, record.seal) != data:
+            shape["bytes"] = base64.b64encode(data).decode()  # torn, damaged, or written by hand
+        found.append(shape)
+    return {"version": VERSION, "id": task_id, "file": filename, "records": found}
+
+
+def records_bytes(task: Mapping[str, Any]) -> bytes:
+    """The file that records_object() was given."""
+    if task.get("version") != VERSION:
+        raise InvalidValue(f"an export of version {task.get('version')!r}; this rawko reads {VERSION}")
+    data = b""
+    try:
+        for record in task["records"]:
+            if "bytes" in record:
+                data += base64.b64decode(record["bytes"], validate=True)
+                continue
+            blocks = [
+                Block(
+                    block["marker"],
+                    tuple(Field(name, value, tuple(items)) for name, value, items in block["fields"]),
+                    tuple(Section(heading, text) for heading, text in block["sections"]),
+                )
+                for block in record["blocks"]
+            ]
+            data += _emitted(blocks, record.get("seal"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidValue(f"not an export of rawko: {error}") from None
+    return data
+
+
+def _block(raw: Any, read: Any) -> Block:
+    marker = decode(raw.marker)
+    regions = [(region.title, region.data or read(region.offset, region.length)) for region in raw.regions]
+    fields, stray, _ = parse_fields(regions[0][1], marker)
+    sections = [stray] if stray is not None else []
+    sections += [parse_section(title, data) for title, data in regions[1:]]
+    return Block(marker, tuple(fields), tuple(sections))
+
+
+def _plain_block(block: Block) -> dict[str, Any]:
+    return {
+        "marker": block.marker,
+        "fields": [[field.name, field.value, list(field.items)] for field in block.fields],
+        "sections": [[section.heading, section.text] for section in block.sections],
+    }
+
+
+def _emitted(blocks: Iterable[Block], seal: str | None) -> bytes:
+    try:
+        data = b"".join(emit_block(block) for block in blocks)
+    except InvalidValue:
+        return b""
+    return data + seal_line(seal) if seal is not None else data
