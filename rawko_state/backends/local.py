@@ -17,7 +17,7 @@ from rawko_state.format import Scan
 from rawko_state.index import queries
 from rawko_state.journal import Chain, Journal, TaskName, TaskReader, parse_name
 from rawko_state.journal.verify import Verdict, verify
-from rawko_state.model import Entry, Execution, Field, Parent, Request, Section, TaskHeader, Turn
+from rawko_state.model import Entry, Execution, Field, Parent, Request, Section, TaskHeader, Torn, Turn
 from rawko_state.store import Stats, TaskFilter, TaskSummary
 
 
@@ -202,8 +202,14 @@ class LocalStore:
         held; with ``whole`` its large sections too."""
         with self.journal.reader(self.find(prefix)) as reader:
             for record in reader.records():
+                if record.kind == "tail":
+                    yield record.kind, Torn(length=record.torn)
                 for block in record.blocks:
-                    yield record.kind, block.entry(reader.fetch if whole else None)
+                    entry = block.entry(reader.fetch if whole else None)
+                    if record.kind == "tail" and isinstance(entry, Turn):
+                        # Whatever it says of itself, it was not finished.
+                        entry = replace(entry, status="interrupted")
+                    yield record.kind, entry
 
     def place(self, filename: str, data: bytes) -> TaskName | None:
         """Puts a whole task file into the project, as it is. None when it is there already, with these bytes."""

@@ -66,7 +66,7 @@ def _pieces(store: LocalStore, task_id: str, form: str) -> Iterator[bytes]:
         yield json.dumps(_object(store, task_id), indent=1 if form == "json" else None).encode() + b"\n"
         return
     summary = store.summary(task_id)
-    entries = (entry for kind, entry in store.entries(task_id) if kind != "tail")
+    entries = (entry for _, entry in store.entries(task_id))
     if form == "md":
         from rawko_state.exchange.markdown import markdown as render
     else:
@@ -80,7 +80,7 @@ def _object(store: LocalStore, task_id: str) -> dict[str, object]:
 
     summary = store.summary(task_id)
     name = store.find(task_id)
-    entries = (entry for kind, entry in store.entries(task_id) if kind != "tail")
+    entries = (entry for _, entry in store.entries(task_id))
     task = task_object(task_id, summary.status, entries)
     with store.reader(task_id) as reader:
         whole = records_object(task_id, name.filename, reader.records(), reader.fetch)

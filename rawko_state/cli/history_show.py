@@ -67,7 +67,7 @@ def command(ctx: click.Context, task_id: str, number: int | None, span: str | No
     if as_json:
         from rawko_state.exchange.plain import task_object
 
-        entries = (entry for kind, entry in store.entries(summary.id) if kind != "tail")
+        entries = (entry for _, entry in store.entries(summary.id))
         click.echo(json.dumps(task_object(summary.id, summary.status, entries), indent=1))
         return
     _paged(_task(store, summary))
@@ -118,16 +118,9 @@ def _task(store: LocalStore, summary: TaskSummary) -> Iterator[str]:
     yield click.style(" · ".join(facts), dim=True)
     yield click.style(summary.file, dim=True)
     yield from _family(store, summary)
-    torn = False
     for kind, entry in store.entries(summary.id):
         if kind == "damaged":
             yield click.style("[the record of what follows is damaged]", fg="red")
-        if kind == "tail" and not torn:
-            torn = True
-            yield ""
-            yield click.style(
-                "[interrupted: an append that did not finish; what follows is all that there is of it]", fg="red"
-            )
         yield from _entry(entry, store)
 
 

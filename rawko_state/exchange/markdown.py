@@ -13,25 +13,25 @@ _RUN_OF_TICKS = re.compile("`+")
 
 def markdown(task_id: str, status: str, entries: Iterable[Entry]) -> Iterator[str]:
     """Piece by piece, so that a large task is never held whole."""
-    yield f"# Task {task_id}\n\n**Status:** {status}\n"
+    yield f"# Task {task_id}\n\n- **Status:** {_line(status)}\n"
     for entry in entries:
         if isinstance(entry, TaskHeader):
             yield from _header(entry)
         elif isinstance(entry, Request):
-            yield f"\n## Request\n\n{_quoted(entry.text)}\n"
+            yield f"\n## Request\n\n{_fenced(entry.text)}\n"
         elif isinstance(entry, Turn):
             yield from _turn(entry)
         elif isinstance(entry, Result):
             yield f"\n## Result: {_line(entry.status or '')}\n"
             for text in (entry.summary, entry.error):
                 if text:
-                    yield f"\n{_quoted(text)}\n"
+                    yield f"\n{_fenced(text)}\n"
             for path in entry.files_modified:
                 yield f"- {_code(path)}\n"
         elif isinstance(entry, Resumed):
             yield f"\n*Resumed {write_time(entry.at) if entry.at else ''}*\n"
         elif isinstance(entry, Note) and entry.content:
-            yield f"\n*Note:*\n\n{_quoted(entry.content)}\n"
+            yield f"\n*Note:*\n\n{_fenced(entry.content)}\n"
         elif isinstance(entry, Torn):
             yield f"\n*{entry.length} bytes of an append that did not finish*\n"
         elif isinstance(entry, Unknown):
@@ -40,12 +40,12 @@ def markdown(task_id: str, status: str, entries: Iterable[Entry]) -> Iterator[st
 
 def _header(header: TaskHeader) -> Iterator[str]:
     if header.title:
-        yield f"**Title:** {_line(header.title)}\n"
+        yield f"- **Title:** {_line(header.title)}\n"
     if header.created:
-        yield f"**Created:** {write_time(header.created)}\n"
+        yield f"- **Created:** {write_time(header.created)}\n"
     for name, value in (("Agent", header.agent), ("Model", header.model), ("Branch", header.branch)):
         if value:
-            yield f"**{name}:** {_line(value)}\n"
+            yield f"- **{name}:** {_line(value)}\n"
 
 
 def _turn(turn: Turn) -> Iterator[str]:
@@ -53,9 +53,9 @@ def _turn(turn: Turn) -> Iterator[str]:
     yield f"\n## Turn {turn.number}: {_line(turn.agent)}\n\n{' · '.join(_line(fact) for fact in facts if fact)}\n"
     for name, value in (("Selected", turn.selected), ("Decision", turn.decision), ("Reason", turn.reason)):
         if value:
-            yield f"**{name}:** {_line(value)}\n"
+            yield f"- **{name}:** {_line(value)}\n"
     if turn.content is not None:
-        yield f"\n{_quoted(turn.content)}\n"
+        yield f"\n{_fenced(turn.content)}\n"
     if turn.question is not None:
         yield f"\n**Question:** {_line(turn.question.text)}\n"
     if turn.tools:
@@ -76,9 +76,6 @@ def _fenced(text: str) -> str:
     longest = max((len(run) for run in _RUN_OF_TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
-
-
-_quoted = _fenced
 
 
 def _code(text: str) -> str:

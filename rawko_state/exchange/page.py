@@ -64,7 +64,7 @@ def page(task_id: str, status: str, entries: Iterable[Entry]) -> Iterator[str]:
 
 
 def _top(task_id: str, status: str, header: TaskHeader | None) -> Iterator[str]:
-    title = (header.title if header else None) or f"Task {task_id}"
+    title = (header.title if header else None) or "Task"
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     yield (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

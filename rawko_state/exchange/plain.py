@@ -7,6 +7,7 @@ sections; ``records_bytes`` makes the same file of it again, byte for byte. Both
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
@@ -74,12 +75,13 @@ def records_object(task_id: str, filename: str, records: Iterable[Record], read:
     found = []
     for record in records:
         data = read(record.offset, record.length)
-        blocks = [_block(block, read) for block in record.blocks]
-        shape: dict[str, Any] = {"kind": record.kind, "blocks": [_plain_block(block) for block in blocks]}
+        blocks = [_plain_block(_block(block, read)) for block in record.blocks]
+        shape: dict[str, Any] = {"kind": record.kind, "blocks": blocks}
         if record.seal is not None:
             shape["seal"] = record.seal
-        if _emitted(blocks, record.seal) != data:
-            shape["bytes"] = base64.b64encode(data).decode()  # torn, damaged, or written by hand
+        # Torn, damaged, written by hand, or with a pair of lone surrogates, which JSON would join.
+        if _emitted(map(_from_plain, json.loads(json.dumps(blocks))), record.seal) != data:
+            shape["bytes"] = base64.b64encode(data).decode()
         found.append(shape)
     return {"version": VERSION, "id": task_id, "file": filename, "records": found}
 
@@ -94,15 +96,7 @@ def records_bytes(task: Mapping[str, Any]) -> bytes:
             if "bytes" in record:
                 data += base64.b64decode(record["bytes"], validate=True)
                 continue
-            blocks = [
-                Block(
-                    block["marker"],
-                    tuple(Field(name, value, tuple(items)) for name, value, items in block["fields"]),
-                    tuple(Section(heading, text) for heading, text in block["sections"]),
-                )
-                for block in record["blocks"]
-            ]
-            data += _emitted(blocks, record.get("seal"))
+            data += _emitted(map(_from_plain, record["blocks"]), record.get("seal"))
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidValue(f"not an export of rawko: {error}") from None
     return data
@@ -123,6 +117,14 @@ def _plain_block(block: Block) -> dict[str, Any]:
         "fields": [[field.name, field.value, list(field.items)] for field in block.fields],
         "sections": [[section.heading, section.text] for section in block.sections],
     }
+
+
+def _from_plain(block: Mapping[str, Any]) -> Block:
+    return Block(
+        block["marker"],
+        tuple(Field(name, value, tuple(items)) for name, value, items in block["fields"]),
+        tuple(Section(heading, text) for heading, text in block["sections"]),
+    )
 
 
 def _emitted(blocks: Iterable[Block], seal: str | None) -> bytes:
