@@ -17,8 +17,10 @@ import time
 from pathlib import Path
 
 from rawko_state.backends.local import LocalStore
-from rawko_state.format import GENESIS, Scan, emit_record
-from rawko_state.model import Execution, Request, TaskHeader, ToolCall, Turn
+from rawko_state.format.records import emit_record
+from rawko_state.format.scan import Scan
+from rawko_state.format.seal import GENESIS
+from rawko_state.model.entries import Execution, Request, TaskHeader, ToolCall, Turn
 
 WORDS = [
     "the",

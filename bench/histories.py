@@ -7,8 +7,11 @@ import random
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from rawko_state.format import GENESIS, emit_block, encode, seal_record
-from rawko_state.model import Execution, Request, Result, TaskHeader, ToolCall, Turn
+from rawko_state.format.blocks import emit_block
+from rawko_state.format.codec import encode
+from rawko_state.format.records import seal_record
+from rawko_state.format.seal import GENESIS
+from rawko_state.model.entries import Execution, Request, Result, TaskHeader, ToolCall, Turn
 
 WORDS = [
     "the",

@@ -21,8 +21,8 @@ from append import a_turn
 from histories import write_history
 
 from rawko_state.backends.local import LocalStore
-from rawko_state.format import Scan
-from rawko_state.model import Turn
+from rawko_state.format.scan import Scan
+from rawko_state.model.entries import Turn
 
 RAWKO = [sys.executable, "-c", "from rawko_state.cli import main; main()"]
 

@@ -16,41 +16,43 @@ specified in docs/format.md.
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from rawko_state.errors import (
-    AmbiguousTask,
-    ChainMoved,
-    IllegalMove,
-    InvalidValue,
-    NewerFormat,
-    NoProject,
-    OutcomeUnknown,
-    RawkoError,
-    StorageError,
-    TaskBusy,
-    TaskNotFound,
-    UnsafePath,
-)
-from rawko_state.model import (
-    Blob,
-    FileTouch,
-    Money,
-    Note,
-    Parent,
-    Progress,
-    Question,
-    Request,
-    Result,
-    TaskHeader,
-    TaskState,
-    ToolCall,
-    Turn,
-)
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rawko_state.backends.local import LocalStore
+    from rawko_state.errors import (
+        AmbiguousTask,
+        ChainMoved,
+        IllegalMove,
+        IndexTrouble,
+        InvalidValue,
+        NewerFormat,
+        NoProject,
+        OutcomeUnknown,
+        RawkoError,
+        StorageError,
+        TaskBusy,
+        TaskNotFound,
+        UnsafePath,
+    )
+    from rawko_state.model.entries import (
+        Blob,
+        FileTouch,
+        Money,
+        Note,
+        Parent,
+        Progress,
+        Question,
+        Request,
+        Result,
+        TaskHeader,
+        ToolCall,
+        Turn,
+    )
+    from rawko_state.model.state import TaskState
+    from rawko_state.store import Stats, TaskFilter, TaskSummary
 
 __version__ = "0.1.0"
 
@@ -60,7 +62,9 @@ __all__ = [
     "ChainMoved",
     "FileTouch",
     "IllegalMove",
+    "IndexTrouble",
     "InvalidValue",
+    "LocalStore",
     "Money",
     "NewerFormat",
     "NoProject",
@@ -72,16 +76,31 @@ __all__ = [
     "RawkoError",
     "Request",
     "Result",
+    "Stats",
     "StorageError",
     "TaskBusy",
+    "TaskFilter",
     "TaskHeader",
     "TaskNotFound",
     "TaskState",
+    "TaskSummary",
     "ToolCall",
     "Turn",
     "UnsafePath",
     "open",
 ]
+
+_HOMES = ("errors", "model.entries", "model.state", "store", "backends.local")
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when they are used: `import rawko_state`, and so `rawko --help`, load nothing that they don't need."""
+    if name in __all__:
+        for home in _HOMES:
+            module = importlib.import_module(f"rawko_state.{home}")
+            if name in vars(module):
+                return vars(module)[name]
+    raise AttributeError(f"module 'rawko_state' has no attribute {name!r}")
 
 
 def open(folder: str | Path | None = None) -> LocalStore:

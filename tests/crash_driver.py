@@ -21,7 +21,7 @@ from rawko_state.backends.local import LocalStore
 from rawko_state.backends.session import Task
 from rawko_state.errors import OutcomeUnknown, RawkoError
 from rawko_state.journal import disk
-from rawko_state.model import Turn
+from rawko_state.model.entries import Turn
 
 
 def say(word: str, token: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rawko_state.backends.local import LocalStore
-from rawko_state.model import Turn
+from rawko_state.model.entries import Turn
 
 DRIVER = str(Path(__file__).parent / "crash_driver.py")
 IN_CI = bool(os.environ.get("CI"))

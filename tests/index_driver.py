@@ -13,7 +13,7 @@ from decimal import Decimal
 from rawko_state.backends.local import LocalStore
 from rawko_state.backends.session import Task
 from rawko_state.errors import RawkoError
-from rawko_state.model import FileTouch, Money, Question, Turn
+from rawko_state.model.entries import FileTouch, Money, Question, Turn
 from rawko_state.store import TaskFilter
 
 

@@ -16,8 +16,9 @@ import pytest
 
 from rawko_state.backends.local import LocalStore
 from rawko_state.errors import OutcomeUnknown, RawkoError, StorageError
-from rawko_state.format import GENESIS, emit_record, scan_bytes
-from rawko_state.model import Execution, Request, TaskHeader, Turn
+from rawko_state.format.records import emit_record, scan_bytes
+from rawko_state.format.seal import GENESIS
+from rawko_state.model.entries import Execution, Request, TaskHeader, Turn
 
 from . import faults
 from .faults import DRIVER, acknowledged, check_and_go_on, counted, injected, needs_root, needs_strace, quiet

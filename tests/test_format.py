@@ -12,18 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rawko_state import model as m
 from rawko_state.errors import InvalidValue
-from rawko_state.format import (
-    GENESIS,
-    Scan,
-    emit_record,
-    emit_unsealed,
-    scan_bytes,
-    seal_record,
-)
 from rawko_state.format.blocks import parse_fields, parse_section
+from rawko_state.format.records import emit_record, emit_unsealed, scan_bytes, seal_record
+from rawko_state.format.scan import Scan
+from rawko_state.format.seal import GENESIS
 from rawko_state.format.text import decode, escape, unescape
+from rawko_state.model import entries as m
+from rawko_state.model.state import TaskState
 
 from . import second_reader, strategies
 
@@ -117,7 +113,7 @@ class TestTheRfc:
         assert m.touched(developer) == (m.FileTouch("read", "auth/sso.rs"), m.FileTouch("write", "auth/sso.rs"))
         assert isinstance(result, m.Result)
         assert result.files_modified == ("auth/sso.rs", "tests/auth_test.rs")
-        state = m.TaskState().apply_all([header, request, *turns, result])
+        state = TaskState().apply_all([header, request, *turns, result])
         assert (state.status, state.duration_ms, state.turns, state.runs) == ("completed", 45_200, 7, 1)
 
     def test_is_emitted_again_byte_for_byte(self) -> None:

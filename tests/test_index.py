@@ -18,7 +18,7 @@ from rawko_state.backends.local import LocalStore
 from rawko_state.errors import IndexNewer, IndexTrouble
 from rawko_state.index.database import Index
 from rawko_state.index.schema import MIGRATIONS, VERSION
-from rawko_state.model import FileTouch, Parent, Turn
+from rawko_state.model.entries import FileTouch, Parent, Turn
 from rawko_state.store import TaskFilter
 
 from .faults import needs_root
@@ -194,7 +194,7 @@ class TestFreshness:
 
     def test_a_writer_that_died_before_it_indexed(self, store: LocalStore, tmp_path: Path) -> None:
         code = (
-            "import sys, os; from rawko_state.backends.local import LocalStore; from rawko_state.model import Turn;"
+            "import sys, os; from rawko_state.backends.local import LocalStore; from rawko_state.model.entries import Turn;"
             "s = LocalStore(sys.argv[1]); t = s.start('x'); t.add_turn(Turn(number=1, agent='a', content='one'));"
             "s.catalogue.appended = lambda *a: None;"
             "t.add_turn(Turn(number=1, agent='a', content='two')); os.kill(os.getpid(), 9)"
@@ -532,7 +532,7 @@ class TestQueries:
             read += length
             return original(self, offset, length)  # type: ignore[arg-type]
 
-        monkeypatch.setattr("rawko_state.journal.TaskReader.fetch", counting)
+        monkeypatch.setattr("rawko_state.journal.reader.TaskReader.fetch", counting)
         assert (store.turn(task.id, 42).content or "").startswith("turn 41 ")
         assert read < 120_000
 

@@ -27,9 +27,10 @@ from rawko_state.errors import (
     TaskNotFound,
     UnsafePath,
 )
-from rawko_state.format import scan_bytes
-from rawko_state.journal import Journal, disk
-from rawko_state.model import Question, TaskHeader, ToolCall, Turn
+from rawko_state.format.records import scan_bytes
+from rawko_state.journal import disk
+from rawko_state.journal.journal import Journal
+from rawko_state.model.entries import Question, TaskHeader, ToolCall, Turn
 
 
 @pytest.fixture
@@ -180,7 +181,7 @@ class TestIds:
 
     def test_an_id_is_never_given_twice(self, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
         wanted = iter(["same00", "same00", "same00", "other1"])
-        monkeypatch.setattr("rawko_state.journal.new_id", lambda: next(wanted))
+        monkeypatch.setattr("rawko_state.journal.journal.new_id", lambda: next(wanted))
         first = store.start("x", detached=True)
         second = store.start("x", detached=True)
         assert (first.id, second.id) == ("same00", "other1")

@@ -15,16 +15,19 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rawko_state.backends.rebuild import projected_files
 from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble, RawkoError, StorageError
-from rawko_state.format import SEAL_LENGTH, seal_line
 from rawko_state.index.database import Index, companions, remove
-from rawko_state.index.projection import Laid, Placed, Projector, laid
-from rawko_state.journal import Appended, Chain, Checkpoint, Journal, Mark, TaskName, TaskReader, parse_name
+from rawko_state.journal.journal import Journal
+from rawko_state.journal.layout import TaskName, parse_name
+from rawko_state.journal.locks import Mark
+
+if TYPE_CHECKING:
+    from rawko_state.index.projection import Projector
+    from rawko_state.journal.chain import Appended, Chain, Checkpoint
 
 Warn = Callable[[str], None]
 Step = Callable[[int, int], None]
@@ -121,24 +124,22 @@ class Catalogue:
 
     def checkpoint(self, name: TaskName) -> Checkpoint | None:
         """Where the index knows this file up to, so that a writer need not read it from the beginning."""
+        from rawko_state.backends import intake
+
         try:
-            index = self.index()
-            row = index.row(name.id)
+            row = self.index().row(name.id)
         except RawkoError:
             return None
-        if row is None or row["tail_seal"] is None or row["file_path"] != self.file_path(name) or row["damaged"]:
-            return None
-        state = Projector(name.id, row["file_path"], row).state
-        return Checkpoint(row["indexed_end"], row["tail_seal"], row["tail_offset"], state)
+        return None if row is None else intake.checkpoint_of(name, row)
 
     def created(self, name: TaskName, chain: Chain, stamps: tuple[str, str]) -> Projector | None:
         """A new file: its rows, and, if nobody else changed the folder meanwhile, the folder's new stamp."""
-        projector = Projector(name.id, self.file_path(name))
+        from rawko_state.backends import intake
+
         try:
             index = self.index()
-            with index.transaction(), TaskReader(chain.path) as reader:
-                for record in reader.records():
-                    self._put(index, projector, [laid(record)], chain.stat())
+            with index.transaction(), self.journal.reader(name) as reader:
+                projector = intake.new_file(index, name, reader)
                 if index.meta("tasks_stamp") == stamps[0] and _fine_stamps():
                     index.set_meta("tasks_stamp", stamps[1])
         except RawkoError as error:
@@ -148,17 +149,12 @@ class Catalogue:
 
     def appended(self, name: TaskName, chain: Chain, done: Appended, projector: Projector | None) -> Projector | None:
         """Takes in what was just appended. Returns the projector for the next time, None after trouble."""
+        from rawko_state.backends import intake
+
         try:
             index = self.index()
             with index.transaction():
-                at = index.position(name.id)
-                if projector is not None and done.alone and at == (projector.end, projector.row["tail_seal"]):
-                    blocks = tuple(Placed(*block) for block in done.blocks)
-                    if projector.end == done.offset:
-                        record = Laid("sealed", done.offset, done.end - done.offset, done.seal, done.parent, 0, blocks)
-                        self._put(index, projector, [record], chain.stat())
-                        return projector
-                return self._catch_up(index, name, grown=True)
+                return intake.appended(self.journal, index, name, done, chain.stat(), projector)
         except RawkoError as error:
             self._tell(f"the index falls behind, and will catch up: {error}")
             return None
@@ -172,13 +168,6 @@ class Catalogue:
             mark.remove()
         except RawkoError:
             mark.leave()
-
-    @staticmethod
-    def _put(index: Index, projector: Projector, records: Iterable[Laid], stat: tuple[int, int]) -> None:
-        for record in records:
-            rows = projector.take(record)
-            projector.row["file_size"], projector.row["file_mtime_ns"] = stat
-            index.put(projector, rows)
 
     # Reading
 
@@ -246,9 +235,11 @@ class Catalogue:
 
     def catch_up(self, name: TaskName, index: Index | None = None, *, grown: bool = False) -> None:
         """Takes in one file that has changed: what was added, if a writer's mark says that it has ``grown``, else all of it."""
+        from rawko_state.backends import intake
+
         index = index or self.index()
         row = index.row(name.id)
-        if row is not None and row["file_path"] == self.file_path(name):
+        if row is not None and row["file_path"] == intake.file_path(name):
             try:
                 found = os.lstat(self.journal.layout.path(name))
             except OSError:
@@ -256,37 +247,12 @@ class Catalogue:
             if found is not None and (found.st_size, found.st_mtime_ns) == (row["file_size"], row["file_mtime_ns"]):
                 return
         with index.transaction():
-            self._catch_up(index, name, grown=grown)
-
-    def _catch_up(self, index: Index, name: TaskName, *, grown: bool) -> Projector:
-        """Inside a transaction, as two processes may come to it at once."""
-        row = index.row(name.id)
-        with self.journal.reader(name) as reader:
-            stat = reader.stat()
-            if grown and row is not None and row["file_path"] == self.file_path(name) and _still_there(reader, row):
-                projector = Projector(name.id, row["file_path"], row)
-                scan = reader.scan((row["indexed_end"], row["tail_seal"]))
-            else:
-                index.forget(name.id)
-                projector = Projector(name.id, self.file_path(name))
-                scan = reader.scan()
-            taken = False
-            for record in scan:
-                self._put(index, projector, [laid(record)], stat)
-                taken = True
-            if not taken:
-                self._put_stat(index, projector, stat)
-        return projector
-
-    @staticmethod
-    def _put_stat(index: Index, projector: Projector, stat: tuple[int, int]) -> None:
-        from rawko_state.index.projection import Rows
-
-        projector.row["file_size"], projector.row["file_mtime_ns"] = stat
-        index.put(projector, Rows())
+            intake.one_file(self.journal, index, name, grown=grown)
 
     def _sweep(self, index: Index, stamp: str) -> None:
         """The folder has changed: looks at the size and time of every file, and reads those that differ."""
+        from rawko_state.backends import intake
+
         racy = not _fine_stamps() and time.time_ns() - int(stamp.split()[0]) < _TICK_NS
         names = self.names()
         known = index.known_files()
@@ -297,7 +263,7 @@ class Catalogue:
                 found = os.lstat(self.journal.layout.path(name))
             except OSError:
                 continue
-            if before != (self.file_path(name), found.st_size, found.st_mtime_ns):
+            if before != (intake.file_path(name), found.st_size, found.st_mtime_ns):
                 changed.append(name)
         if changed or known:
             self._read_all(index, changed, known)
@@ -305,14 +271,16 @@ class Catalogue:
             index.set_meta("tasks_stamp", "" if racy else stamp)
 
     def _read_all(self, index: Index, changed: list[TaskName], gone: Iterable[str]) -> None:
+        from rawko_state.backends import intake
+
         with index.transaction():
             for task_id in gone:
                 index.forget(task_id)
-            for name in changed if len(changed) < 500 else ():
+            for name in changed if len(changed) < _MANY else ():
                 with contextlib.suppress(RawkoError):
-                    self._catch_up(index, name, grown=False)
-        if len(changed) >= 500:
-            for _ in self._bulk(index, changed):
+                    intake.one_file(self.journal, index, name, grown=False)
+        if len(changed) >= _MANY:
+            for _ in intake.many_files(self.journal, index, changed):
                 pass
 
     def names(self) -> dict[str, TaskName]:
@@ -322,29 +290,12 @@ class Catalogue:
             found[name.id] = name
         return found
 
-    def file_path(self, name: TaskName) -> str:
-        """As the index says it: relative to the project, so that a project may be moved."""
-        return f".rawko/state/tasks/{name.filename}"
-
     # Rebuilding
-
-    def _bulk(self, index: Index, names: list[TaskName]) -> Iterator[list[tuple[str, str]]]:
-        """Reads many files with all cores and yields, batch by batch, which could not be fully read and why."""
-        layout = self.journal.layout
-        jobs = [(str(layout.path(name)), name.id, self.file_path(name)) for name in names]
-        for batch in projected_files(jobs):
-            problems = []
-            with index.transaction():
-                for done in batch:
-                    if done.projector is not None:
-                        index.forget(done.task_id)
-                        index.put(done.projector, done.rows)
-                    if done.problem:
-                        problems.append((done.task_id, done.problem))
-            yield problems or []
 
     def reindex(self, step: Step | None = None) -> list[tuple[str, str]]:
         """Rebuilds everything beside the old index and puts it in place. Returns the files that could not be fully read."""
+        from rawko_state.backends import intake
+
         self.journal.layout.make()
         target = self.path.with_name(f"index.db.new-{os.getpid()}")
         self._clear_leftovers()
@@ -356,9 +307,9 @@ class Catalogue:
         try:
             beside.for_one_use()
             done = 0
-            for batch in self._bulk(beside, names):
-                problems += batch
-                done = min(len(names), done + _BATCH)
+            for count, unread in intake.many_files(self.journal, beside, names):
+                problems += unread
+                done += count
                 if step:
                     step(done, len(names))
             with beside.transaction():
@@ -387,15 +338,7 @@ class Catalogue:
                     path.unlink()
 
 
-_BATCH: Final = 256
-
-
-def _still_there(reader: TaskReader, row: dict[str, object]) -> bool:
-    """Whether the file still begins with what was taken in: the last seal stands where it stood."""
-    end, seal = row["indexed_end"], row["tail_seal"]
-    if not isinstance(end, int) or not isinstance(seal, str) or end > reader.size:
-        return False
-    return reader.fetch(max(0, end - SEAL_LENGTH), SEAL_LENGTH) == seal_line(seal)
+_MANY: Final = 500
 
 
 def _is_running(pid: int) -> bool:

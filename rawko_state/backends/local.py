@@ -8,17 +8,22 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from io import BytesIO
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from rawko_state.backends.catalogue import Catalogue
-from rawko_state.backends.session import Task
 from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
-from rawko_state.format import Scan
 from rawko_state.index import queries
-from rawko_state.journal import Chain, Journal, TaskName, TaskReader, parse_name
-from rawko_state.journal.verify import Verdict, verify
-from rawko_state.model import Entry, Execution, Field, Parent, Request, Section, TaskHeader, Torn, Turn
+from rawko_state.journal.journal import Journal
+from rawko_state.journal.layout import TaskName, parse_name
 from rawko_state.store import Stats, TaskFilter, TaskSummary
+
+# What only some calls need is imported by them: `rawko history` must feel instant.
+if TYPE_CHECKING:
+    from rawko_state.backends.session import Task
+    from rawko_state.journal.chain import Chain
+    from rawko_state.journal.reader import TaskReader
+    from rawko_state.journal.verify import Verdict
+    from rawko_state.model.entries import Entry, Parent, Turn
 
 
 class LocalStore:
@@ -61,6 +66,9 @@ class LocalStore:
         An attached task (the default) is run by this process until it is finished or closed; a detached one may be written
         to by one process after another. ``fields`` become ``X-Name:`` lines of the header.
         """
+        from rawko_state.backends.session import Task
+        from rawko_state.model.entries import Execution, Field, Request, Section, TaskHeader
+
         header = TaskHeader(
             id="",
             created=created or datetime.now(timezone.utc).replace(microsecond=0),
@@ -100,6 +108,8 @@ class LocalStore:
 
     def resume(self, prefix: str, *, by: str | None = None, wait: float = 0.0, detached: bool = False) -> Task:
         """Opens a task to go on with it: takes the lease, turns what a dead writer left into an interrupted turn."""
+        from rawko_state.backends.session import Task
+
         name = self.find(prefix)
         lease = self.journal.lease(name.id, wait)
         try:
@@ -117,6 +127,8 @@ class LocalStore:
 
     def attach(self, prefix: str) -> Task:
         """Opens a task to add to it without running it: notes, answers, single turns of a detached task."""
+        from rawko_state.backends.session import Task
+
         name = self.find(prefix)
         return Task(self.catalogue, name, self._open(name), None)
 
@@ -182,6 +194,9 @@ class LocalStore:
 
     def turn(self, prefix: str, number: int) -> Turn:
         """One turn, by one seek, whatever the size of the file."""
+        from rawko_state.format.scan import Scan
+        from rawko_state.model.entries import Turn
+
         name = self.find(prefix)
         self.catalogue.fresh()
         self.catalogue.catch_up(name)
@@ -200,6 +215,8 @@ class LocalStore:
     def entries(self, prefix: str, *, whole: bool = True) -> Iterator[tuple[str, Entry]]:
         """Everything that a task's file says, block by block: the kind of its record, and the block. One block at a time is
         held; with ``whole`` its large sections too."""
+        from rawko_state.model.entries import Torn, Turn
+
         with self.journal.reader(self.find(prefix)) as reader:
             for record in reader.records():
                 if record.kind == "tail":
@@ -245,6 +262,8 @@ class LocalStore:
 
     def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Verdict]:
         """Walks one chain, or all of them in order of their names."""
+        from rawko_state.journal.verify import verify
+
         layout = self.journal.layout
         names = [self.find(prefix)] if prefix else sorted(layout.names())
         seen: set[str] = set()

@@ -12,7 +12,7 @@ from typing import Final
 
 from rawko_state.errors import RawkoError
 from rawko_state.index.projection import Projector, Rows, laid, merged
-from rawko_state.journal import TaskReader
+from rawko_state.journal.reader import TaskReader
 
 Job = tuple[str, str, str]
 """Path, task id, path as the index says it."""

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 from rawko_state.backends.local import LocalStore
 from rawko_state.backends.session import LiveTurn, Task
 from rawko_state.errors import InvalidValue
-from rawko_state.format.values import read_money, read_time, read_tokens, write_tokens
-from rawko_state.journal import Appended
-from rawko_state.model import FileTouch, Progress, Question, Section, ToolCall, Turn
+from rawko_state.format.parts import read_money
+from rawko_state.format.values import read_time, read_tokens, write_tokens
+from rawko_state.journal.chain import Appended
+from rawko_state.model.entries import FileTouch, Progress, Question, Section, ToolCall, Turn
 
 _TEXT = (str,)
 _OPTIONAL_TEXT = (str, type(None))

@@ -12,20 +12,14 @@ from typing import Any
 from rawko_state.backends.catalogue import Catalogue
 from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.index.projection import Projector
-from rawko_state.journal import Appended, Chain, Draft, Journal, Lease, Mark, TaskName
-from rawko_state.model import (
-    Entry,
-    Json,
-    Money,
-    Note,
-    Question,
-    Result,
-    Resumed,
-    Section,
-    TaskState,
-    Turn,
-    status,
-)
+from rawko_state.journal.chain import Appended, Chain
+from rawko_state.journal.draft import Draft
+from rawko_state.journal.journal import Journal
+from rawko_state.journal.layout import TaskName
+from rawko_state.journal.locks import Lease, Mark
+from rawko_state.model import status
+from rawko_state.model.entries import Entry, Json, Money, Note, Question, Result, Resumed, Section, Turn
+from rawko_state.model.state import TaskState
 
 
 def _now() -> datetime:

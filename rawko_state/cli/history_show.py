@@ -16,7 +16,7 @@ from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.project import complete_ids, store_of
 from rawko_state.cli.times import local, took
 from rawko_state.errors import InvalidValue
-from rawko_state.model import (
+from rawko_state.model.entries import (
     Entry,
     FileTouch,
     Note,

@@ -28,7 +28,7 @@ GITIGNORE = """\
 @click.pass_context
 def command(ctx: click.Context, gitignore: bool | None) -> None:
     """Make this folder (or -C DIR) a project: .rawko/, a settings file, and lines for .gitignore."""
-    from rawko_state.journal import Layout
+    from rawko_state.journal.layout import Layout
 
     root = Path(ctx.find_root().obj or ".").resolve()
     if not root.is_dir():

@@ -11,7 +11,7 @@ from rawko_state.cli.project import complete_ids, labels_of, store_of, text_of
 from rawko_state.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from rawko_state.model import FileTouch
+    from rawko_state.model.entries import FileTouch
 
 
 @click.group(name="task")
@@ -86,8 +86,9 @@ def turn(
 ) -> None:
     """Add a turn. CONTENT may be '-' for standard input. Prints the turn's number."""
     from rawko_state.format.lines import parse_tools
-    from rawko_state.format.values import read_money, read_tokens
-    from rawko_state.model import ToolCall, Turn
+    from rawko_state.format.parts import read_money
+    from rawko_state.format.values import read_tokens
+    from rawko_state.model.entries import ToolCall, Turn
 
     calls: list[ToolCall | str] = []
     for line in tools:
@@ -126,7 +127,7 @@ def turn(
 
 
 def _touch(text: str) -> FileTouch:
-    from rawko_state.model import FileTouch
+    from rawko_state.model.entries import FileTouch
 
     operation, _, path = text.partition(":")
     if operation not in ("read", "write", "delete") or not path:

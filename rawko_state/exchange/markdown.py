@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from rawko_state.format.values import write_duration, write_time
-from rawko_state.model import Entry, Note, Request, Result, Resumed, TaskHeader, ToolCall, Torn, Turn, Unknown
+from rawko_state.model.entries import Entry, Note, Request, Result, Resumed, TaskHeader, ToolCall, Torn, Turn, Unknown
 
 _RUN_OF_TICKS = re.compile("`+")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from html import escape as _html_escape
 
 from rawko_state.format.values import write_duration, write_time
-from rawko_state.model import (
+from rawko_state.model.entries import (
     Entry,
     Note,
     Request,

@@ -16,11 +16,13 @@ from decimal import Decimal
 from typing import Any, Final
 
 from rawko_state.errors import InvalidValue
-from rawko_state.format import Block, Record, emit_block, seal_line
-from rawko_state.format.blocks import parse_fields, parse_section
+from rawko_state.format.blocks import Block, emit_block, parse_fields, parse_section
+from rawko_state.format.scan import Record
+from rawko_state.format.seal import seal_line
 from rawko_state.format.text import decode
 from rawko_state.format.values import write_time
-from rawko_state.model import Entry, Field, Request, Result, Section, TaskHeader, TaskState, Turn
+from rawko_state.model.entries import Entry, Field, Request, Result, Section, TaskHeader, Turn
+from rawko_state.model.state import TaskState
 
 VERSION: Final = 1
 

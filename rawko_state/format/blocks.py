@@ -22,7 +22,7 @@ from rawko_state.format.text import (
     unescape_after_first_line,
     unquote,
 )
-from rawko_state.model import Field, Section
+from rawko_state.model.entries import Field, Section
 
 REQUEST: Final = "=== REQUEST ==="
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rawko_state.errors import InvalidValue
-from rawko_state.format import lines, values
+from rawko_state.format import lines, parts, values
 from rawko_state.format.blocks import REQUEST, Block
 from rawko_state.format.seal import COPY_WIDTH
 from rawko_state.format.text import field_needs_json
-from rawko_state.model import (
+from rawko_state.model.entries import (
     Entry,
     Execution,
     Field,
@@ -76,7 +76,7 @@ _FIELDS: Final[Mapping[type[Entry], tuple[_Part, ...]]] = {
         _DURATION,
         _Part("Format", "format", values.write_count, values.read_count),
         _text("Title"),
-        _Part("Parent", "parent", values.write_parent, values.read_parent),
+        _Part("Parent", "parent", parts.write_parent, parts.read_parent),
         *map(_text, ("Agent", "Model", "Provider", "Repo", "Branch", "Commit", "Cwd", "Runtime")),
         _LABELS,
         *map(_text, ("User", "Writer", "Source")),
@@ -90,7 +90,7 @@ _FIELDS: Final[Mapping[type[Entry], tuple[_Part, ...]]] = {
         _time("Started"),
         _text("Model"),
         _Part("Tokens", "tokens", values.write_tokens, values.read_tokens),
-        _Part("Cost", "cost", values.write_money, values.read_money),
+        _Part("Cost", "cost", parts.write_money, parts.read_money),
         _text("By"),
         _Part("Answers", "answers", values.write_count, values.read_count),
     ),
@@ -114,7 +114,7 @@ _SECTIONS: Final[Mapping[type[Entry], tuple[_Part, ...]]] = {
         _Part("Tool Log", "tools", lines.emit_tools, lines.parse_tools),
         _Part("Progress", "progress", lines.emit_progress, lines.parse_progress),
         _Part("Files", "files", lines.emit_files, lines.parse_files),
-        _Part("Question", "question", values.write_question, values.read_question),
+        _Part("Question", "question", parts.write_question, parts.read_question),
         _json("State"),
         _text("Payload"),
     ),

@@ -9,7 +9,7 @@ from typing import Any
 from rawko_state.errors import InvalidValue
 from rawko_state.format.text import quote, unquote
 from rawko_state.format.values import read_json, write_json
-from rawko_state.model import Blob, FileTouch, Progress, ToolCall
+from rawko_state.model.entries import Blob, FileTouch, Progress, ToolCall
 
 NO_TIME = "--:--:--"
 _TIMED = re.compile(r"([0-9]{2}:[0-9]{2}:[0-9]{2}|--:--:--) (\S+)(?: (.*))?")

@@ -16,7 +16,7 @@ from rawko_state.format.blocks import Block, parse_fields, parse_section
 from rawko_state.format.codec import decode
 from rawko_state.format.seal import GENESIS, HEADER_LIMIT, HeaderShape, header_shape, read_seal
 from rawko_state.format.text import decode as decode_text
-from rawko_state.model import Entry, Span
+from rawko_state.model.entries import Entry, Span
 
 Read: TypeAlias = Callable[[int], bytes]
 Fetch: TypeAlias = Callable[[int, int], bytes]

@@ -6,18 +6,15 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from decimal import Decimal
+from typing import Any
 
 from rawko_state.errors import InvalidValue
-from rawko_state.model import Json, Money, Parent, Question
 
 _TIME = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
 )
 _DURATION = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,3}))?s")
-_PARENT = re.compile(r"([0-9A-Za-z]{1,64})(?:@(0|[1-9][0-9]{0,17}))?")
 _COUNT = re.compile(r"0|[1-9][0-9]{0,17}")
-_MONEY = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ([A-Z]{3})")
 _TOKEN = re.compile(r"([a-z][a-z0-9_]*)=(0|[1-9][0-9]{0,17})")
 _LABEL_KEY = re.compile(r"[A-Za-z0-9_.-]+")
 _LABEL = re.compile(r'([A-Za-z0-9_.-]+)=("(?:[^"\\]|\\.)*"|[^",=\s]+)(?:, |\Z)', re.DOTALL)
@@ -66,24 +63,6 @@ def write_count(value: int) -> str:
 
 def read_count(text: str) -> int | None:
     return int(text) if _COUNT.fullmatch(text) else None
-
-
-def write_parent(value: Parent) -> str:
-    return value.task if value.turn is None else f"{value.task}@{value.turn}"
-
-
-def read_parent(text: str) -> Parent | None:
-    match = _PARENT.fullmatch(text)
-    return Parent(match[1], int(match[2]) if match[2] else None) if match else None
-
-
-def write_money(value: Money) -> str:
-    return f"{value.amount:f} {value.currency}"
-
-
-def read_money(text: str) -> Money | None:
-    match = _MONEY.fullmatch(text)
-    return Money(Decimal(match[1]), match[2]) if match else None
 
 
 def write_tokens(value: Mapping[str, int]) -> str:
@@ -138,48 +117,19 @@ def read_flag(text: str) -> bool | None:
     return {"yes": True, "no": False}.get(text)
 
 
-def write_json(value: Json) -> str:
+def write_json(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(f"not a JSON value: {error}") from None
 
 
-def read_json(text: str) -> Json:
+def read_json(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
 
 
-def _refuse(constant: str) -> Json:
+def _refuse(constant: str) -> Any:
     raise ValueError(constant)
-
-
-def write_question(value: Question) -> str:
-    data: dict[str, Json] = {"text": value.text}
-    if value.choices:
-        data["choices"] = list(value.choices)
-    if value.default is not None:
-        data["default"] = value.default
-    if value.deadline is not None:
-        data["deadline"] = write_time(value.deadline)
-    if value.kind != "question":
-        data["kind"] = value.kind
-    return write_json({**data, **value.more})
-
-
-def read_question(text: str) -> Question | None:
-    data = read_json(text)
-    if not isinstance(data, dict):
-        return None
-    words, choices, default = data.pop("text", None), data.pop("choices", []), data.pop("default", None)
-    kind, until = data.pop("kind", "question"), data.pop("deadline", None)
-    deadline = read_time(until) if isinstance(until, str) else None
-    if until is not None and deadline is None:
-        return None
-    if not isinstance(words, str) or not isinstance(kind, str) or not isinstance(choices, list):
-        return None
-    if not all(isinstance(choice, str) for choice in choices) or not (default is None or isinstance(default, str)):
-        return None
-    return Question(words, tuple(choices), default, deadline, kind, data)

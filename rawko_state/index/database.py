@@ -11,13 +11,15 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import peewee as p
 
 from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble
-from rawko_state.index.projection import Projector, Row, Rows
 from rawko_state.index.schema import APPLICATION_ID, MIGRATIONS, VERSION, Tables, tables_for
+
+if TYPE_CHECKING:
+    from rawko_state.index.projection import Projector, Row, Rows
 
 BUSY_MS: Final = 3_000
 _PRAGMAS: Final = {

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from rawko_state.format import GENESIS, Record
+from rawko_state.format.scan import Record
+from rawko_state.format.seal import GENESIS
 from rawko_state.format.values import read_labels, read_time, write_labels, write_time
-from rawko_state.model import (
+from rawko_state.model.entries import (
     Entry,
     Execution,
     Note,
@@ -24,12 +25,12 @@ from rawko_state.model import (
     Result,
     Resumed,
     TaskHeader,
-    TaskState,
     Torn,
     Turn,
     Unknown,
     touched,
 )
+from rawko_state.model.state import TaskState
 
 # What is kept of long texts; the whole stands in the file.
 SHORT: Final = 2_000

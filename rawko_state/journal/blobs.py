@@ -10,7 +10,7 @@ from typing import Final
 from rawko_state.errors import StorageError
 from rawko_state.journal import disk
 from rawko_state.journal.layout import Layout
-from rawko_state.model import Blob
+from rawko_state.model.entries import Blob
 
 OUTPUT_LIMIT: Final = 16_384
 """Tool output up to this many bytes stands in the task file."""

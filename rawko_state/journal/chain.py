@@ -14,25 +14,16 @@ from pathlib import Path
 from typing import Final
 
 from rawko_state.errors import ChainMoved, NewerFormat, StorageError
-from rawko_state.format import (
-    FORMAT_VERSION,
-    GENESIS,
-    HEADER_LIMIT,
-    SEAL_LENGTH,
-    HeaderShape,
-    Problem,
-    Scan,
-    copy_value,
-    emit_block,
-    encode,
-    header_shape,
-    seal_line,
-    seal_record,
-)
+from rawko_state.format.blocks import emit_block
+from rawko_state.format.codec import FORMAT_VERSION, copy_value, encode
+from rawko_state.format.records import seal_record
+from rawko_state.format.scan import Problem, Scan
+from rawko_state.format.seal import GENESIS, HEADER_LIMIT, SEAL_LENGTH, HeaderShape, header_shape, seal_line
 from rawko_state.format.values import write_duration
 from rawko_state.journal import disk
 from rawko_state.journal.locks import append_lock
-from rawko_state.model import Entry, TaskState, Torn
+from rawko_state.model.entries import Entry, Torn
+from rawko_state.model.state import TaskState
 
 _PIECE: Final = 1 << 20
 # The kernel writes pages in groups; when one group fails, bytes that were synced before the failed record can go with it.

@@ -17,7 +17,7 @@ from typing import Any
 from rawko_state.errors import StorageError
 from rawko_state.format.values import read_time, write_time
 from rawko_state.journal import disk
-from rawko_state.model import FileTouch, Progress, ToolCall, Turn
+from rawko_state.model.entries import FileTouch, Progress, ToolCall, Turn
 
 MAY_HAVE_RUN = "may have run"
 

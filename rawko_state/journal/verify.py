@@ -6,12 +6,13 @@ import os
 from dataclasses import dataclass, field
 
 from rawko_state.errors import RawkoError
-from rawko_state.format import FORMAT_VERSION, Record
+from rawko_state.format.codec import FORMAT_VERSION
+from rawko_state.format.scan import Record
 from rawko_state.journal import blobs, disk
 from rawko_state.journal.chain import Chain
 from rawko_state.journal.layout import Layout, TaskName
 from rawko_state.journal.locks import append_lock
-from rawko_state.model import TaskHeader, ToolCall, Turn
+from rawko_state.model.entries import TaskHeader, ToolCall, Turn
 
 
 @dataclass(slots=True)

@@ -1,0 +1,259 @@
+"""The task files of one project: making, finding, opening and recovering them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rawko_state.errors import RawkoError, TaskNotFound
+from rawko_state.journal import disk
+from rawko_state.journal.layout import Layout, TaskName, name_for, new_id
+from rawko_state.journal.locks import Holder, Lease, append_lock, holder_of
+
+# The rest is imported by the calls that need it: a query that finds nothing new reads no task file.
+if TYPE_CHECKING:
+    from rawko_state.journal.chain import Chain, Checkpoint
+    from rawko_state.journal.draft import Spoken
+    from rawko_state.journal.reader import TaskReader
+    from rawko_state.model.entries import Entry, TaskHeader, ToolCall, Turn
+    from rawko_state.model.state import TaskState
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Created:
+    """A task that has just come into being."""
+
+    name: TaskName
+    chain: Chain
+    lease: Lease | None
+    stamps: tuple[str, str]
+    """Of the tasks folder, just before and just after the file came into it."""
+
+
+class Journal:
+    """The task files of one project."""
+
+    def __init__(self, root: Path) -> None:
+        self.layout = Layout(root)
+        self._ids: set[str] = set()
+        self._ids_stamp = ""
+
+    def create(
+        self,
+        header: TaskHeader,
+        entries: Sequence[Entry],
+        *,
+        lease: bool = True,
+        taken: Callable[[str], bool] | None = None,
+    ) -> Created:
+        """A new task file with its first record. The header's id is chosen here unless it has one.
+
+        ``taken`` says whether an id is in use; without it the names of all files are looked at.
+        """
+        from rawko_state.format.codec import FORMAT_VERSION
+        from rawko_state.journal.chain import Chain
+
+        self.layout.make()
+        created = header.created or datetime.now(timezone.utc).replace(microsecond=0)
+        wanted = header.id
+        while True:
+            task_id = wanted or new_id()
+            header = dataclasses.replace(header, id=task_id, created=created, format=FORMAT_VERSION)
+            # The lease comes first: nobody must see the file and think that its writer is dead.
+            held = Lease(self.layout.lease(task_id), task_id) if lease else None
+            try:
+                stamps = self._publish(name_for(created, task_id), [header, *entries], taken or self._is_taken)
+                if stamps is not None:
+                    break
+            except BaseException:
+                if held:
+                    held.release()
+                raise
+            if held:
+                held.release()
+            if wanted:
+                raise RawkoError(f"there is a task {wanted} already")
+        name = name_for(created, task_id)
+        return Created(name, Chain(self.layout.path(name), task_id), held, stamps)
+
+    def _publish(
+        self, name: TaskName, entries: Sequence[Entry], taken: Callable[[str], bool]
+    ) -> tuple[str, str] | None:
+        """Puts the file in its place; None when another one has its id. Returns the folder's stamp before and after."""
+        from rawko_state.format.records import emit_record
+
+        data, seal = emit_record(entries)
+        temporary = disk.write_temporary(self.layout.live, data, seal)
+        gate = self.layout.live / "create.lock"
+        descriptor = disk.open_or_create(gate)
+        try:
+            with append_lock(descriptor, gate):
+                if taken(name.id):
+                    return None
+                before = self.layout.stamp()
+                disk.rename(temporary, self.layout.path(name))
+                after = self.layout.stamp()
+                if self._ids_stamp == before:
+                    self._ids.add(name.id)
+                    self._ids_stamp = after
+        finally:
+            os.close(descriptor)
+            disk.remove_quietly(temporary)
+        disk.sync_folder(self.layout.tasks, seal)
+        return before, after
+
+    def place(self, name: TaskName, data: bytes) -> bool:
+        """A whole file that was made elsewhere. False when these bytes are there already; an error when others are."""
+        self.layout.make()
+        try:
+            there = self.layout.find(name.id)
+        except TaskNotFound:
+            there = None
+        if there is not None and there.id == name.id:
+            with self.reader(there) as reader:
+                if reader.size == len(data) and reader.fetch(0, reader.size) == data:
+                    return False
+            raise RawkoError(f"there is another task {name.id} already, in {there.filename}")
+        temporary = disk.write_temporary(self.layout.live, data)
+        gate = self.layout.live / "create.lock"
+        descriptor = disk.open_or_create(gate)
+        try:
+            with append_lock(descriptor, gate):
+                if self._is_taken(name.id):
+                    raise RawkoError(f"there is another task {name.id} already")
+                disk.rename(temporary, self.layout.path(name))
+        finally:
+            os.close(descriptor)
+            disk.remove_quietly(temporary)
+        disk.sync_folder(self.layout.tasks)
+        return True
+
+    def _is_taken(self, task_id: str) -> bool:
+        """Looked up in the names of all files; the names are read again only when the folder has changed."""
+        stamp = self.layout.stamp()
+        if self._ids_stamp != stamp:
+            self._ids = {name.id for name in self.layout.names()}
+            self._ids_stamp = stamp
+        return task_id in self._ids
+
+    def find(self, prefix: str) -> TaskName:
+        return self.layout.find(prefix)
+
+    def open(self, name: TaskName, checkpoint: Checkpoint | None = None) -> Chain:
+        """For appending."""
+        from rawko_state.journal.chain import Chain
+
+        self.layout.check()
+        return Chain(self.layout.path(name), name.id, checkpoint)
+
+    def reader(self, name: TaskName) -> TaskReader:
+        from rawko_state.journal.reader import TaskReader
+
+        self.layout.check()
+        return TaskReader(self.layout.path(name))
+
+    def lease(self, task_id: str, wait: float = 0.0) -> Lease:
+        self.layout.make()
+        return Lease(self.layout.lease(task_id), task_id, wait)
+
+    def holder(self, task_id: str) -> Holder | None:
+        return holder_of(self.layout.lease(task_id))
+
+    def holds_all(self, path: Path, needles: Sequence[bytes]) -> bool:
+        """Whether a file holds all of these, whatever the case, read in pieces."""
+        from rawko_state.journal.reader import TaskReader
+
+        missing = list(needles)
+        overlap = max((len(needle) for needle in needles), default=1)
+        with TaskReader(path) as reader:
+            offset = 0
+            while missing and offset < reader.size:
+                piece = reader.fetch(max(0, offset - overlap), _PIECE + overlap)
+                lowered = piece.lower() if piece.isascii() else piece.decode("utf-8", "replace").lower().encode()
+                missing = [needle for needle in missing if needle not in lowered]
+                offset += _PIECE
+        return not missing
+
+    def disk_use(self) -> dict[str, int]:
+        """Bytes in the folders of the state, and in the index."""
+        layout = self.layout
+        found = {"tasks": _size_of(layout.tasks), "blobs": _size_of(layout.blobs)}
+        found["index"] = sum(p.stat().st_size for p in layout.state.glob("index.db*") if p.is_file())
+        return found
+
+    def with_blobs(self, turn: Turn) -> Turn:
+        """The same turn with long tool output moved into blobs, which are durable when this returns."""
+        from rawko_state.journal import blobs
+        from rawko_state.model.entries import ToolCall
+
+        if not any(isinstance(call, ToolCall) and _is_long(call, blobs.OUTPUT_LIMIT) for call in turn.tools):
+            return turn
+        tools = tuple(
+            dataclasses.replace(call, output=None, blob=blobs.put(self.layout, call.output or ""))
+            if isinstance(call, ToolCall) and _is_long(call, blobs.OUTPUT_LIMIT)
+            else call
+            for call in turn.tools
+        )
+        return dataclasses.replace(turn, tools=tools)
+
+    def output_of(self, call: ToolCall) -> str | None:
+        """The output of a tool call, wherever it is kept."""
+        from rawko_state.journal import blobs
+
+        return blobs.get(self.layout, call.blob) if call.blob is not None else call.output
+
+    def recover_draft(
+        self, append: Callable[[Callable[[TaskState], list[Entry]]], object], chain: Chain, task_id: str
+    ) -> Turn | None:
+        """Turns a draft that its dead writer left into an interrupted turn. Whoever calls this holds the lease."""
+        from rawko_state.journal.draft import read_draft
+
+        path = self.layout.draft(task_id)
+        spoken = read_draft(path)
+        turn: Turn | None = None
+        if spoken is not None and not self._is_finished(chain, spoken):
+            whole = spoken
+
+            def make(state: TaskState) -> list[Entry]:
+                nonlocal turn
+                turn = self.with_blobs(whole.interrupted(state.turns + 1))
+                return [turn]
+
+            append(make)
+        if path.exists():
+            with disk.told("remove", path):
+                os.unlink(path)
+        return turn
+
+    def _is_finished(self, chain: Chain, spoken: Spoken) -> bool:
+        """Whether the draft's turn reached the file before its writer died: then it stands after the draft's start."""
+        from rawko_state.journal.reader import TaskReader
+        from rawko_state.model.entries import Turn
+
+        with TaskReader(chain.path) as reader:
+            for record in reader.scan((spoken.since, spoken.seal)):
+                for block in record.blocks if record.counts else ():
+                    entry = block.entry(head_only=True)
+                    if isinstance(entry, Turn) and (entry.agent, entry.started) == (spoken.agent, spoken.started):
+                        return True
+        return False
+
+
+_PIECE = 1 << 20
+
+
+def _size_of(folder: Path) -> int:
+    try:
+        with os.scandir(folder) as entries:
+            return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+    except OSError:
+        return 0
+
+
+def _is_long(call: ToolCall, limit: int) -> bool:
+    output = call.output
+    return output is not None and len(output) * 4 > limit and len(output.encode("utf-8", "surrogatepass")) > limit

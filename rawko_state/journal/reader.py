@@ -1,0 +1,59 @@
+"""A task file opened for reading."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rawko_state.format.scan import Problem, Record, Scan
+from rawko_state.journal import disk
+
+
+class TaskReader:
+    """A task file opened for reading: its records one after another, and any span of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = disk.open_regular(path)
+        self.size = os.fstat(self._descriptor).st_size
+        self.problems: list[Problem] = []
+
+    def __enter__(self) -> TaskReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def stat(self) -> tuple[int, int]:
+        """Size and time of change, as Chain.stat() gives them."""
+        found = os.fstat(self._descriptor)
+        return found.st_size, found.st_mtime_ns
+
+    def fetch(self, offset: int, length: int) -> bytes:
+        return disk.read_range(self._descriptor, offset, length)
+
+    def scan(self, checkpoint: tuple[int, str] | None = None) -> Scan:
+        """The records, from the start or from a seal on (its end and its digits)."""
+        at = checkpoint[0] if checkpoint else 0
+
+        def read(length: int) -> bytes:
+            nonlocal at
+            piece = disk.read_at(self._descriptor, length, at)
+            at += len(piece)
+            return piece
+
+        return Scan(read, start=at, parent=checkpoint[1]) if checkpoint else Scan(read)
+
+    def records(self) -> Iterator[Record]:
+        scan = self.scan()
+        self.problems = scan.problems
+        for record in scan:
+            self.problems = scan.problems
+            yield record
+        self.problems = scan.problems
