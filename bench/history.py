@@ -82,7 +82,7 @@ def one_size(folder: Path, size: int) -> dict[str, float]:
     building = time.perf_counter() - start
     found = {
         "history": seconds([*RAWKO, "-C", str(root), "history"]),
-        "--file": seconds([*RAWKO, "-C", str(root), "history", "--file", "src/m7/f3.py"]),
+        "--file": seconds([*RAWKO, "-C", str(root), "history", "--file", "src/m7"]),
         "--status": seconds([*RAWKO, "-C", str(root), "history", "--status", "failed"]),
     }
     mb = total / 1e6

@@ -305,13 +305,13 @@ class Catalogue:
         problems: list[tuple[str, str]] = []
         beside = Index(target)
         try:
-            beside.for_one_use()
             done = 0
-            for count, unread in intake.many_files(self.journal, beside, names):
-                problems += unread
-                done += count
-                if step:
-                    step(done, len(names))
+            with beside.filling():
+                for count, unread in intake.many_files(self.journal, beside, names):
+                    problems += unread
+                    done += count
+                    if step:
+                        step(done, len(names))
             with beside.transaction():
                 beside.set_meta("tasks_stamp", stamp)
             # What has happened since is caught up on in the new one before it takes the place of the old.

@@ -50,17 +50,13 @@ def appended(
     journal: Journal, index: Index, name: TaskName, done: Appended, stat: tuple[int, int], projector: Projector | None
 ) -> Projector:
     """What was just appended: from memory, if the index is just where the append began, else from the file."""
-    at = index.position(name.id)
-    known = projector is not None and at == (projector.end, projector.row["tail_seal"])
-    if projector is not None and known and done.alone and projector.end == done.offset:
+    if projector is not None and done.alone and projector.end == done.offset:
+        after = (projector.end, projector.row["tail_seal"])
         blocks = tuple(Placed(*block) for block in done.blocks)
-        put(
-            index,
-            projector,
-            [Laid("sealed", done.offset, done.end - done.offset, done.seal, done.parent, 0, blocks)],
-            stat,
-        )
-        return projector
+        rows = projector.take(Laid("sealed", done.offset, done.end - done.offset, done.seal, done.parent, 0, blocks))
+        projector.row["file_size"], projector.row["file_mtime_ns"] = stat
+        if index.put(projector, rows, after=after):
+            return projector
     return one_file(journal, index, name, grown=True)
 
 
@@ -100,8 +96,5 @@ def many_files(
     jobs = [(str(journal.layout.path(name)), name.id, file_path(name)) for name in names]
     for batch in projected_files(jobs):
         with index.transaction():
-            for done in batch:
-                if done.projector is not None:
-                    index.forget(done.task_id)
-                    index.put(done.projector, done.rows)
-        yield len(batch), [(done.task_id, done.problem) for done in batch if done.problem]
+            index.put_new(batch.rows)
+        yield batch.files, batch.problems

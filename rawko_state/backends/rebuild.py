@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from rawko_state.errors import RawkoError
-from rawko_state.index.projection import Projector, Rows, laid, merged
+from rawko_state.index.projection import Bulk, Projector, laid, merged
 from rawko_state.journal.reader import TaskReader
 
 Job = tuple[str, str, str]
@@ -21,33 +22,46 @@ _WORTH_A_POOL: Final = 1_000
 
 
 @dataclass(slots=True)
-class Done:
-    task_id: str
-    projector: Projector | None
-    rows: Rows
-    problem: str | None = None
+class Batch:
+    """What some files gave."""
+
+    files: int = 0
+    rows: Bulk = field(default_factory=Bulk)
+    problems: list[tuple[str, str]] = field(default_factory=list)
 
 
-def project_file(job: Job) -> Done:
+def project_file(job: Job, batch: Batch) -> None:
     """All rows of one file. Never raises: a file that cannot be read is a problem, not the end."""
     path, task_id, file_path = job
+    batch.files += 1
+    batch.rows.ids.append(task_id)
     projector = Projector(task_id, file_path)
     try:
         with TaskReader(Path(path)) as reader:
-            stat = reader.stat()
             parts = [projector.take(laid(record)) for record in reader.records()]
-            faults = [str(problem) for problem in reader.problems]
+            projector.row["file_size"], projector.row["file_mtime_ns"] = reader.stat()
+            batch.problems += [(task_id, str(problem)) for problem in reader.problems[:1]]
     except RawkoError as error:
-        return Done(task_id, None, Rows(), str(error))
-    projector.row["file_size"], projector.row["file_mtime_ns"] = stat
-    return Done(task_id, projector, merged(parts), faults[0] if faults else None)
+        batch.problems.append((task_id, str(error)))
+        return
+    batch.rows.add(projector, merged(parts))
 
 
-def _project_some(jobs: Sequence[Job]) -> list[Done]:
-    return [project_file(job) for job in jobs]
+def _project_some(jobs: Sequence[Job]) -> Batch:
+    batch = Batch()
+    # Everything that is made here is kept until the batch is done: there is nothing to collect, and looking costs a third.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for job in jobs:
+            project_file(job, batch)
+    finally:
+        if collecting:
+            gc.enable()
+    return batch
 
 
-def projected_files(jobs: Sequence[Job]) -> Iterator[list[Done]]:
+def projected_files(jobs: Sequence[Job]) -> Iterator[Batch]:
     """Batches in the order of the jobs. A pool is used when it is worth its start."""
     batches = [jobs[start : start + BATCH] for start in range(0, len(jobs), BATCH)]
     cores = os.cpu_count() or 1

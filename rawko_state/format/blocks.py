@@ -33,6 +33,7 @@ _HEADING = re.compile("[A-Z][^\x00-\x1f\x7f\ud800-\udfff]*")
 _MARKER = re.compile(r"(?:=== |--- )[^\n]*")
 
 
+# Names that have been checked before; the names of fields are few.
 _known_names: set[str] = set()
 
 
@@ -106,12 +107,16 @@ def parse_fields(head: bytes, marker: str) -> tuple[list[Field], Section | None,
     lines = decode(head).split("\n")
     at = 0
     while at < len(lines):
-        line = lines[at]
-        match = _FIELD_LINE.fullmatch(line)
-        if match is None:
-            break
+        name, colon, value = lines[at].partition(": ")
+        if not colon or name not in _known_names:
+            match = _FIELD_LINE.fullmatch(lines[at])
+            if match is None:
+                break
+            name, value = match[1], match[2] or ""
         at += 1
-        name, value = match[1], match[2] or ""
+        if at == len(lines) or not lines[at].startswith("  "):
+            fields.append(_named(name, value, ()))
+            continue
         more, at = _taken(lines, at, "  |")
         items, at = _taken(lines, at, "  -")
         if more:

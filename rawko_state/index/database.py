@@ -19,7 +19,7 @@ from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble
 from rawko_state.index.schema import APPLICATION_ID, MIGRATIONS, VERSION, Tables, tables_for
 
 if TYPE_CHECKING:
-    from rawko_state.index.projection import Projector, Row, Rows
+    from rawko_state.index.projection import Bulk, Projector, Row, Rows
 
 BUSY_MS: Final = 3_000
 _PRAGMAS: Final = {
@@ -30,7 +30,7 @@ _PRAGMAS: Final = {
     "busy_timeout": BUSY_MS,
     "temp_store": "memory",
 }
-_TABLE_OF = {
+TABLE_OF: Final = {
     "agents": "task_agents",
     "files": "task_files",
     "records": "task_records",
@@ -166,16 +166,36 @@ class Index:
             found = cursor.fetchone()
             return dict(zip((column[0] for column in cursor.description), found, strict=True)) if found else None
 
-    def put(self, projector: Projector, rows: Rows) -> None:
-        """The task's row and the new ones beside it. Call it inside a transaction."""
+    def put(self, projector: Projector, rows: Rows, *, after: tuple[int, str | None] | None = None) -> bool:
+        """The task's row and the new ones beside it. Call it inside a transaction.
+
+        With ``after``, only if the index knows the file up to that offset and seal; else nothing is done, and False returned.
+        """
         connection = self._connection
-        self._upsert(connection, projector.row)
-        for name, table in _TABLE_OF.items():
+        if projector.saved is None:
+            self._upsert(connection, projector.row)
+        elif not self._update(connection, projector.row, projector.saved, after):
+            return False
+        projector.saved = dict(projector.row)
+        for name, table in TABLE_OF.items():
             new = getattr(rows, name)
             if new:
                 statement = self._insert(table, tuple(new[0]))
                 connection.executemany(statement, [tuple(row.values()) for row in new])
-        for row in rows.run_updates:
+        self._update_runs(connection, rows.run_updates)
+        return True
+
+    def put_new(self, batch: Bulk) -> None:
+        """The rows of many tasks at once, in place of what was known of them. Call it inside a transaction."""
+        connection = self._connection
+        connection.executemany("DELETE FROM tasks WHERE id = ?", [(task_id,) for task_id in batch.ids])
+        for table, (names, values) in batch.tables.items():
+            connection.executemany(self._insert(table, names), values)
+        self._update_runs(connection, batch.run_updates)
+
+    @staticmethod
+    def _update_runs(connection: sqlite3.Connection, updates: Iterable[Row]) -> None:
+        for row in updates:
             names = tuple(name for name in row if name not in ("task_id", "run"))
             sets = ", ".join(f"{name} = ?" for name in names)
             values = (*(row[name] for name in names), row["task_id"], row["run"])
@@ -183,15 +203,26 @@ class Index:
 
     def _upsert(self, connection: sqlite3.Connection, row: Row) -> None:
         names = tuple(row)
-        key = ("upsert", names)
+        columns, marks = ", ".join(f'"{name}"' for name in names), ", ".join("?" for _ in names)
+        sets = ", ".join(f'"{name}" = excluded."{name}"' for name in names if name != "id")
+        statement = f"INSERT INTO tasks ({columns}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {sets}"
+        connection.execute(statement, tuple(row.values()))
+
+    def _update(
+        self, connection: sqlite3.Connection, row: Row, saved: Row, after: tuple[int, str | None] | None
+    ) -> bool:
+        """Only the columns that differ: rewriting the others would rewrite their indexes too."""
+        names = tuple(name for name, value in row.items() if value != saved[name])
+        if not names:
+            return True
+        key = ("update", names) if after is None else ("update after", names)
         statement = self._statements.get(key)
         if statement is None:
-            columns = ", ".join(f'"{name}"' for name in names)
-            marks = ", ".join("?" for _ in names)
-            sets = ", ".join(f'"{name}" = excluded."{name}"' for name in names if name != "id")
-            statement = f"INSERT INTO tasks ({columns}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {sets}"
-            self._statements[key] = statement
-        connection.execute(statement, tuple(row.values()))
+            sets = ", ".join(f'"{name}" = ?' for name in names)
+            where = "" if after is None else " AND indexed_end = ? AND tail_seal IS ?"
+            statement = self._statements[key] = f"UPDATE tasks SET {sets} WHERE id = ?{where}"
+        values = (*(row[name] for name in names), row["id"], *(after or ()))
+        return connection.execute(statement, values).rowcount == 1
 
     def _insert(self, table: str, names: tuple[str, ...]) -> str:
         key = (table, names)
@@ -222,10 +253,21 @@ class Index:
         """Call it inside a transaction."""
         self._connection.execute("INSERT OR REPLACE INTO index_meta (k, v) VALUES (?, ?)", (key, value))
 
-    def for_one_use(self) -> None:
-        """Fast and unsafe: for an index that is thrown away if anything goes wrong."""
+    @contextlib.contextmanager
+    def filling(self) -> Iterator[None]:
+        """Fast and unsafe: for an index that is thrown away if anything goes wrong. Its indexes are made at the end."""
         with mapped(self.name):
-            self._connection.execute("PRAGMA synchronous = OFF")
+            connection = self._connection
+            connection.execute("PRAGMA synchronous = OFF")
+            later = connection.execute(
+                "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE 'CREATE INDEX %'"
+            ).fetchall()
+            for name, _ in later:
+                connection.execute(f"DROP INDEX {name}")
+        yield
+        with mapped(self.name):
+            for _, sql in later:
+                connection.execute(sql)
 
     def count(self) -> int:
         with mapped(self.name):

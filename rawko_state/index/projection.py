@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -94,7 +93,10 @@ class Rows:
 class Projector:
     def __init__(self, task_id: str, file_path: str, row: Row | None = None) -> None:
         self.row: Row = dict(row) if row is not None else {"id": task_id, "file_path": file_path, **_EMPTY}
+        self.saved: Row | None = dict(row) if row is not None else None
+        """The row as the database has it."""
         self._state = _state_of(self.row)
+        self._created = self._state.created
         self._seen: set[str] = set((self.row["agents"] or "").split("\n")) if self.row["agents"] else set()
 
     @property
@@ -246,7 +248,9 @@ class Projector:
         """Every part of the state has its column, so that the next projector starts where this one ended."""
         row, state = self.row, self._state
         row["status"], row["duration_ms"] = _safe(state.status), state.duration_ms
-        row["created_at"] = _time(state.created) or _stamp(row["file_path"])
+        if row["created_at"] is None or state.created is not self._created:
+            self._created = state.created
+            row["created_at"] = _time(state.created) or _stamp(row["file_path"])
         row["completed_at"] = _time(state.completed)
         row["title"], row["pinned"], row["detached"] = _safe(state.title), int(state.pinned), int(state.detached)
         row["labels"] = _safe(write_labels(state.labels)) if state.labels else None
@@ -327,15 +331,41 @@ def _text_or_json(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
-def merged(parts: Iterable[Rows]) -> Rows:
-    """Rows of several records, in order, for one batch."""
+@dataclass(slots=True)
+class Bulk:
+    """The rows of many tasks as bare values, by table: light enough to be sent from one process to another."""
+
+    ids: list[str] = field(default_factory=list)
+    tables: dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]] = field(default_factory=dict)
+    run_updates: list[Row] = field(default_factory=list)
+
+    def add(self, projector: Projector, rows: Rows) -> None:
+        self._add("tasks", [projector.row])
+        for name, table in _TABLES:
+            self._add(table, getattr(rows, name))
+        self.run_updates += rows.run_updates
+
+    def _add(self, table: str, rows: list[Row]) -> None:
+        if rows:
+            _, values = self.tables.setdefault(table, (tuple(rows[0]), []))
+            values.extend(tuple(row.values()) for row in rows)
+
+
+_TABLES: Final = (
+    ("agents", "task_agents"),
+    ("files", "task_files"),
+    ("records", "task_records"),
+    ("runs", "task_runs"),
+    ("events", "task_events"),
+    ("snapshots", "snapshots"),
+)
+
+
+def merged(parts: list[Rows]) -> Rows:
+    """The rows of all records of a file."""
     whole = Rows()
     for part in parts:
-        whole.agents += part.agents
-        whole.files += part.files
-        whole.records += part.records
-        whole.runs += part.runs
-        whole.events += part.events
-        whole.snapshots += part.snapshots
+        for name, _ in _TABLES:
+            getattr(whole, name).extend(getattr(part, name))
         whole.run_updates += part.run_updates
     return whole
