@@ -62,12 +62,14 @@ def _walk(layout: Layout, chain: Chain, verdict: Verdict) -> None:
     finally:
         os.close(descriptor)
     verdict.unsealed = scan.header.format is None
+    chain_faults = []
     for problem in scan.problems:
         tail = problem.message.startswith("torn tail")
         if verdict.unsealed and not tail and "seal" not in problem.message:
             continue
-        verdict.faults.append(str(problem))
+        chain_faults.append(str(problem))
         verdict.can_repair |= tail
+    verdict.faults[:0] = chain_faults
     if scan.header.format is not None and scan.header.format > FORMAT_VERSION:
         verdict.faults.append(f"format {scan.header.format} is newer than this rawko understands")
     elif chain.stale_copies():
