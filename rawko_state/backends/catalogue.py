@@ -142,7 +142,7 @@ class Catalogue:
                 projector = intake.new_file(index, name, reader)
                 if index.meta("tasks_stamp") == stamps[0] and _fine_stamps():
                     index.set_meta("tasks_stamp", stamps[1])
-        except RawkoError as error:
+        except (RawkoError, OSError) as error:
             self._tell(f"the index falls behind, and will catch up: {error}")
             return None
         return projector
@@ -155,7 +155,7 @@ class Catalogue:
             index = self.index()
             with index.transaction():
                 return intake.appended(self.journal, index, name, done, chain.stat(), projector)
-        except RawkoError as error:
+        except (RawkoError, OSError) as error:
             self._tell(f"the index falls behind, and will catch up: {error}")
             return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -69,6 +68,8 @@ def projected_files(jobs: Sequence[Job]) -> Iterator[Batch]:
         for batch in batches:
             yield _project_some(batch)
         return
+    import multiprocessing
+
     # Forking is quick and safe here (no threads); elsewhere a fresh interpreter is started.
     method = "fork" if sys.platform == "linux" else "spawn"
     with multiprocessing.get_context(method).Pool(cores) as pool:

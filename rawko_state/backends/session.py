@@ -9,9 +9,12 @@ from decimal import Decimal
 from types import TracebackType
 from typing import Any
 
+from rawko_state.backends import intake
 from rawko_state.backends.catalogue import Catalogue
 from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.format import records
 from rawko_state.index.projection import Projector
+from rawko_state.journal import blobs
 from rawko_state.journal.chain import Appended, Chain
 from rawko_state.journal.draft import Draft
 from rawko_state.journal.journal import Journal
@@ -20,6 +23,10 @@ from rawko_state.journal.locks import Lease, Mark
 from rawko_state.model import status
 from rawko_state.model.entries import Entry, Json, Money, Note, Question, Result, Resumed, Section, Turn
 from rawko_state.model.state import TaskState
+
+# Not used here, but loaded before anything is written: an import that fails (no descriptor left) must not come between an
+# append and its return.
+_LOADED = (intake, records, blobs)
 
 
 def _now() -> datetime:
