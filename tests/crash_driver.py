@@ -16,12 +16,14 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from rawko_state.backends.local import LocalStore
 from rawko_state.backends.session import Task
 from rawko_state.errors import OutcomeUnknown, RawkoError
 from rawko_state.journal import disk
-from rawko_state.model.entries import Turn
+from rawko_state.journal.journal import Journal
+from rawko_state.model.entries import Execution, Request, TaskHeader, Turn
 
 
 def say(word: str, token: str) -> None:
@@ -98,9 +100,9 @@ def stream(folder: str, unsafe: bool) -> None:
 
 
 def start(folder: str) -> None:
-    """Only starts a task: nothing that follows can have made its name durable."""
-    task = LocalStore(folder, warn=lambda message: None).start("request")
-    say("ack", task.id)
+    """Only starts a task, and without an index: nothing that follows, and no sync of SQLite's, can have made its name durable."""
+    created = Journal(Path(folder)).create(TaskHeader(id="", status="running"), [Request(text="x"), Execution()])
+    say("ack", created.name.id)
     time.sleep(60)
 
 

@@ -33,8 +33,14 @@ _HEADING = re.compile("[A-Z][^\x00-\x1f\x7f\ud800-\udfff]*")
 _MARKER = re.compile(r"(?:=== |--- )[^\n]*")
 
 
-# Names that have been checked before; the names of fields are few.
+# Names and headings that have been checked before. There are few of them; in a hostile file there may be many.
 _known_names: set[str] = set()
+_known_headings: set[str] = set()
+
+
+def _remember(name: str, known: set[str]) -> None:
+    if len(known) < 1_000:
+        known.add(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +78,10 @@ def _field_lines(field: Field) -> list[str]:
     if field.name not in _known_names:
         if not _FIELD_NAME.fullmatch(field.name):
             raise InvalidValue(f"not a field name: {field.name!r}")
-        if len(_known_names) < 1_000:
-            _known_names.add(field.name)
-    if field.value and field_needs_json(field.value):
+        _remember(field.name, _known_names)
+    if field.value.isprintable() and field.value.isascii():
+        lines = [f"{field.name}: {field.value}" if field.value else f"{field.name}:"]
+    elif field_needs_json(field.value):
         lines = [f"{field.name} json: {to_json(field.value)}"]
     else:
         first, *more = field.value.split("\n")
@@ -87,8 +94,10 @@ def _field_lines(field: Field) -> list[str]:
 def _emit_section(section: Section) -> str:
     if not section.heading:
         return f"{escape(section.text)}\n\n"
-    if not _HEADING.fullmatch(section.heading) or read_seal(f"[{section.heading}]".encode()):
-        raise InvalidValue(f"not a section heading: {section.heading!r}")
+    if section.heading not in _known_headings:
+        if not _HEADING.fullmatch(section.heading) or read_seal(f"[{section.heading}]".encode()):
+            raise InvalidValue(f"not a section heading: {section.heading!r}")
+        _remember(section.heading, _known_headings)
     if needs_json(section.text):
         return f"[{section.heading} json]\n{to_json(section.text)}\n\n"
     return f"[{section.heading}]\n{escape(section.text)}\n\n"

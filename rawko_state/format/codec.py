@@ -7,7 +7,7 @@ the form that the table asks for stays in ``extra`` or ``sections``, so decoding
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -130,11 +130,7 @@ _FILES_MODIFIED: Final = "Files Modified"
 def encode(entry: Entry) -> Block:
     """The block that says what the entry says."""
     kind = type(entry)
-    fields = [
-        Field(part.name, part.write(value))
-        for part in _FIELDS[kind]
-        if _present(value := getattr(entry, part.attribute))
-    ]
+    fields = [Field(part.name, part.write(value)) for part, value in _values(_FIELDS[kind], entry)]
     if isinstance(entry, TaskHeader) and entry.format is not None:
         fields = _with_copies(fields, entry)
     if isinstance(entry, Result) and entry.files_modified:
@@ -143,19 +139,19 @@ def encode(entry: Entry) -> Block:
         fields[-1:-1] = entry.extra  # User: runs to the end, so it stands last
     else:
         fields.extend(entry.extra)
-    sections = [
-        Section(part.name, part.write(value))
-        for part in _SECTIONS.get(kind, ())
-        if _present(value := getattr(entry, part.attribute))
-    ]
+    sections = [Section(part.name, part.write(value)) for part, value in _values(_SECTIONS.get(kind, ()), entry)]
     # Text without a heading can only stand first.
     headless = [section for section in entry.sections if not section.heading]
     named = [section for section in entry.sections if section.heading]
     return Block(_marker(entry), tuple(fields), (*headless, *sections, *named))
 
 
-def _present(value: object) -> bool:
-    return value is not None and value != () and value != {}
+def _values(parts: tuple[_Part, ...], entry: Entry) -> Iterator[tuple[_Part, Any]]:
+    """The parts that the entry has. An empty text is there; an empty list or mapping is not."""
+    for part in parts:
+        value = getattr(entry, part.attribute)
+        if value is not None and (value or not isinstance(value, (tuple, dict))):
+            yield part, value
 
 
 def _with_copies(fields: list[Field], header: TaskHeader) -> list[Field]:
