@@ -14,12 +14,14 @@ import random
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
-from rawko_state.backends.local import LocalStore
 from rawko_state.format.records import emit_record
 from rawko_state.format.scan import Scan
 from rawko_state.format.seal import GENESIS
+from rawko_state.journal.chain import Chain
+from rawko_state.journal.journal import Journal
 from rawko_state.model.entries import Execution, Request, TaskHeader, ToolCall, Turn
 
 WORDS = [
@@ -59,20 +61,23 @@ def a_turn(chance: random.Random) -> Turn:
     )
 
 
+def add(chain: Chain, turn: Turn) -> None:
+    chain.append(lambda state: [replace(turn, number=state.turns + 1)])
+
+
 def appends(folder: Path, rounds: int) -> None:
     chance = random.Random(1)
-    store = LocalStore(folder)
-    task = store.start("a request")
-    path = store.journal.layout.path(store.find(task.id))
+    header = TaskHeader(id="", status="running")
+    chain = Journal(folder).create(header, [Request(text="a request"), Execution()]).chain
     turns = [a_turn(chance) for _ in range(50)]
-    size = path.stat().st_size
-    task.add_turn(turns[0])
-    record = path.read_bytes()[size:]
+    size = chain.path.stat().st_size
+    add(chain, turns[0])
+    record = chain.path.read_bytes()[size:]
     bare = os.open(folder / "bare", os.O_RDWR | os.O_CREAT)
     ours, floor, offset = [], [], 0
     for number in range(rounds):  # alternating, so that both see the same machine
         start = time.perf_counter()
-        task.add_turn(turns[number % 50])
+        add(chain, turns[number % 50])
         middle = time.perf_counter()
         os.pwrite(bare, record, offset)
         os.fdatasync(bare)
