@@ -444,7 +444,7 @@ class TestDrafts:
         live = task.turn("dev", model="m1")
         live.say("so far ")
         live.tool("filesystem.write", "a.py", "ok")
-        live.begin_tool("shell.exec", "rm -r build", input={"command": "rm -r build"})
+        live.begin_tool("shell.exec", "rm -r build", more={"input": {"command": "rm -r build"}})
         task.close()
         store.resume(task.id).close()
         (only,) = turns_of(store, task.id)

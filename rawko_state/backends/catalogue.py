@@ -19,7 +19,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble, RawkoError, StorageError
+from rawko_state.errors import (
+    IndexCorrupt,
+    IndexNewer,
+    IndexTrouble,
+    RawkoError,
+    StorageError,
+    TaskNotFound,
+    UnsafePath,
+)
 from rawko_state.index.database import Index, companions, remove
 from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName, parse_name
@@ -142,7 +150,7 @@ class Catalogue:
                 projector = intake.new_file(index, name, reader)
                 if index.meta("tasks_stamp") == stamps[0] and _fine_stamps():
                     index.set_meta("tasks_stamp", stamps[1])
-        except (RawkoError, OSError) as error:
+        except Exception as error:  # whatever it is: the record is durable, and its append must return
             self._tell(f"the index falls behind, and will catch up: {error}")
             return None
         return projector
@@ -155,7 +163,7 @@ class Catalogue:
             index = self.index()
             with index.transaction():
                 return intake.appended(self.journal, index, name, done, chain.stat(), projector)
-        except (RawkoError, OSError) as error:
+        except Exception as error:  # whatever it is: the record is durable, and its append must return
             self._tell(f"the index falls behind, and will catch up: {error}")
             return None
 
@@ -219,15 +227,19 @@ class Catalogue:
         dead = Mark.of_dead_writer(path)
         row = index.row(task_id)
         name = parse_name(Path(row["file_path"]).name) if row else None
+        caught_up = True
         try:
             if name is None:
                 name = self.journal.layout.find(task_id)
             if name.id == task_id:
                 self.catch_up(name, index, grown=True)
-        except RawkoError:
+        except TaskNotFound:
             pass  # its file never came to be, or is gone: the sweep sees to that
+        except RawkoError as error:
+            caught_up = False
+            self._tell(f"task {task_id} could not be read, and may be shown as it was: {error}")
         if dead is not None:
-            if not self._aside:
+            if caught_up and not self._aside:
                 index.settle()
                 dead.remove()
             else:
@@ -265,23 +277,31 @@ class Catalogue:
                 continue
             if before != (intake.file_path(name), found.st_size, found.st_mtime_ns):
                 changed.append(name)
-        if changed or known:
-            self._read_all(index, changed, known)
+        unread = self._read_all(index, changed, known) if changed or known else []
+        if unread:
+            self._tell(f"{len(unread)} task files could not be read: {', '.join(unread[:5])}")
         with index.transaction():
-            index.set_meta("tasks_stamp", "" if racy else stamp)
+            # With a file unread, the next query looks again.
+            index.set_meta("tasks_stamp", "" if racy or unread else stamp)
 
-    def _read_all(self, index: Index, changed: list[TaskName], gone: Iterable[str]) -> None:
+    def _read_all(self, index: Index, changed: list[TaskName], gone: Iterable[str]) -> list[str]:
+        """Takes the changed files in and the gone ones out. Returns the ids of those that could not be read."""
         from rawko_state.backends import intake
+
+        unread: list[str] = []
 
         with index.transaction():
             for task_id in gone:
                 index.forget(task_id)
             for name in changed if len(changed) < _MANY else ():
-                with contextlib.suppress(RawkoError):
+                try:
                     intake.one_file(self.journal, index, name, grown=False)
+                except (StorageError, UnsafePath):
+                    unread.append(name.id)
         if len(changed) >= _MANY:
-            for _ in intake.many_files(self.journal, index, changed):
-                pass
+            for _, problems in intake.many_files(self.journal, index, changed):
+                unread += [task_id for task_id, _ in problems if index.position(task_id) is None]
+        return unread
 
     def names(self) -> dict[str, TaskName]:
         """Every task by its id; of two files with one id, the first by name counts."""

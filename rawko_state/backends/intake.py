@@ -42,7 +42,7 @@ def new_file(index: Index, name: TaskName, reader: TaskReader) -> Projector:
     """A file that nobody knew."""
     projector = Projector(name.id, file_path(name))
     for record in reader.records():
-        put(index, projector, [laid(record)], reader.stat())
+        put(index, projector, [laid(record, reader.fetch)], reader.stat())
     return projector
 
 
@@ -77,7 +77,7 @@ def one_file(journal: Journal, index: Index, name: TaskName, *, grown: bool) -> 
         projector.row["file_size"], projector.row["file_mtime_ns"] = stat
         index.put(projector, Rows())
         for record in scan:
-            put(index, projector, [laid(record)], stat)
+            put(index, projector, [laid(record, reader.fetch)], stat)
     return projector
 
 

@@ -37,10 +37,10 @@ def project_file(job: Job, batch: Batch) -> None:
     projector = Projector(task_id, file_path)
     try:
         with TaskReader(Path(path)) as reader:
-            parts = [projector.take(laid(record)) for record in reader.records()]
+            parts = [projector.take(laid(record, reader.fetch)) for record in reader.records()]
             projector.row["file_size"], projector.row["file_mtime_ns"] = reader.stat()
             batch.problems += [(task_id, str(problem)) for problem in reader.problems[:1]]
-    except RawkoError as error:
+    except (RawkoError, ValueError, OverflowError, RecursionError) as error:
         batch.problems.append((task_id, str(error)))
         return
     batch.rows.add(projector, merged(parts))

@@ -49,11 +49,13 @@ class Recorder:
 
     def close(self) -> None:
         """At the end of the input. A turn that is still open becomes an interrupted one."""
-        if self._live is not None:
-            self._live.end("interrupted")
-            self._live = None
-        if self._task is not None:
-            self._task.close()
+        try:
+            if self._live is not None:
+                self._live.end("interrupted")
+                self._live = None
+        finally:
+            if self._task is not None:
+                self._task.close()
 
     def _running(self) -> Task:
         if self._task is None:
@@ -118,14 +120,14 @@ class Recorder:
         key = _take(data, "id", _OPTIONAL_TEXT, None)
         if key is not None and key in self._open_tools:
             result, output = _take(data, "result", _OPTIONAL_TEXT, None), _take(data, "output", _OPTIONAL_TEXT, None)
-            live.end_tool(self._open_tools.pop(key), result, output=output)
+            live.end_tool(self._open_tools.pop(key), result, output=output, more=data)
         else:
             running = _take(data, "running", (bool,), False)
             call = _tool(data, key)
             if running and key is not None:
-                self._open_tools[key] = live.begin_tool(call.tool, call.args, time=call.time, **call.more)
+                self._open_tools[key] = live.begin_tool(call.tool, call.args, time=call.time, more=call.more)
             else:
-                live.tool(call.tool, call.args, call.result, output=call.output, time=call.time, **call.more)
+                live.tool(call.tool, call.args, call.result, output=call.output, time=call.time, more=call.more)
         data.clear()
         return {"task": self._running().id}
 
@@ -163,7 +165,7 @@ class Recorder:
             _take(data, "text", _OPTIONAL_TEXT, None),
             title=_take(data, "title", _OPTIONAL_TEXT, None),
             labels=_strings(data, "labels"),
-            unlabel=_take(data, "unlabel", (list,), []),
+            unlabel=_texts(data, "unlabel"),
             pinned=_take(data, "pinned", (bool, type(None)), None),
             by=_take(data, "by", _OPTIONAL_TEXT, None),
             kind=_take(data, "kind", _OPTIONAL_TEXT, None),
@@ -191,7 +193,7 @@ class Recorder:
         appended = task.finish(
             _take(data, "status", _TEXT, "success"),
             _take(data, "summary", _OPTIONAL_TEXT, None),
-            files=_take(data, "files", (list,), []),
+            files=_texts(data, "files"),
             error=_take(data, "error", _OPTIONAL_TEXT, None),
             by=_take(data, "by", _OPTIONAL_TEXT, None),
             output=data.pop("output", None),
@@ -239,6 +241,13 @@ def _take(data: dict[str, Any], name: str, kinds: tuple[type, ...], default: Any
             for k in kinds
         )
         raise InvalidValue(f"{name!r} must be {wanted}")
+    return value
+
+
+def _texts(data: dict[str, Any], name: str) -> list[str]:
+    value = data.pop(name, None) or []
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise InvalidValue(f"{name!r} must be a list of strings")
     return value
 
 

@@ -13,6 +13,9 @@ from rawko_state.backends import intake
 from rawko_state.backends.catalogue import Catalogue
 from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.format import records
+from rawko_state.format.blocks import emit_block
+from rawko_state.format.codec import encode
+from rawko_state.format.lines import emit_tools
 from rawko_state.index.projection import Projector
 from rawko_state.journal import blobs
 from rawko_state.journal.chain import Appended, Chain
@@ -21,7 +24,7 @@ from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName
 from rawko_state.journal.locks import Lease, Mark
 from rawko_state.model import status
-from rawko_state.model.entries import Entry, Json, Money, Note, Question, Result, Resumed, Section, Turn
+from rawko_state.model.entries import Entry, Json, Money, Note, Question, Result, Resumed, Section, ToolCall, Turn
 from rawko_state.model.state import TaskState
 
 # Not used here, but loaded before anything is written: an import that fails (no descriptor left) must not come between an
@@ -262,6 +265,9 @@ class LiveTurn:
     """A turn while it happens. As a context manager, an exception ends it as failed and goes on."""
 
     def __init__(self, task: Task, journal: Journal, agent: str, model: str | None, durable: bool) -> None:
+        emit_block(
+            encode(Turn(number=1, agent=agent))
+        )  # a name that could not be written is refused now, not at the end
         self._task, self._journal, self.agent, self._durable = task, journal, agent, durable
         self._model = model
         self._draft = task._draft(agent, {"model": model} if model else {}, durable)
@@ -280,21 +286,30 @@ class LiveTurn:
         *,
         output: str | None = None,
         time: str | None = None,
-        **more: Json,
+        more: Mapping[str, Json] | None = None,
     ) -> None:
-        """A tool call that has been made."""
+        """A tool call that has been made. ``more``: what else is known of it (``id``, ``input`` …)."""
         event = {"kind": "tool", "tool": tool, "args": args, "result": result, "output": output}
-        self._add({**event, "time": time or clock(), "more": more})
+        self._add({**event, "time": time or clock(), "more": _more(more)})
 
-    def begin_tool(self, tool: str, args: str = "", *, time: str | None = None, **more: Json) -> str:
+    def begin_tool(
+        self, tool: str, args: str = "", *, time: str | None = None, more: Mapping[str, Json] | None = None
+    ) -> str:
         """A tool call that is being made. If the process dies before end_tool(), it is marked 'may have run'."""
         self._keys += 1
         event = {"kind": "tool", "open": True, "key": str(self._keys), "tool": tool, "args": args}
-        self._add({**event, "time": time or clock(), "more": more})
+        self._add({**event, "time": time or clock(), "more": _more(more)})
         return str(self._keys)
 
-    def end_tool(self, key: str, result: str | None = None, *, output: str | None = None, **more: Json) -> None:
-        self._add({"kind": "tool_end", "key": key, "result": result, "output": output, "more": more})
+    def end_tool(
+        self,
+        key: str,
+        result: str | None = None,
+        *,
+        output: str | None = None,
+        more: Mapping[str, Json] | None = None,
+    ) -> None:
+        self._add({"kind": "tool_end", "key": key, "result": result, "output": output, "more": _more(more)})
 
     def progress(self, text: str, kind: str = "progress") -> None:
         self._add({"kind": "progress", "text": text, "of": kind, "time": clock()})
@@ -369,6 +384,12 @@ class LiveTurn:
             self.end("failed", reason=_describe(error))
         else:
             self.end("interrupted", reason=_describe(error))
+
+
+def _more(given: Mapping[str, Json] | None) -> dict[str, Json]:
+    more = dict(given or {})
+    emit_tools([ToolCall("tool", more=more)])  # refuses what could not be written
+    return more
 
 
 def clock() -> str:

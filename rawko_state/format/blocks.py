@@ -25,6 +25,9 @@ from rawko_state.format.text import (
 from rawko_state.model.entries import Field, Section
 
 REQUEST: Final = "=== REQUEST ==="
+MAX_MARKER: Final = 4_096
+"""Characters in a marker or a heading that we write; we read more."""
+MAX_FIELDS: Final = 4 << 20
 
 _FIELD_NAME = re.compile(r"[A-Z][A-Za-z0-9]*(?:[ -][A-Za-z0-9]+)*")
 _FIELD_LINE = re.compile(r"([A-Z][A-Za-z0-9]*(?:[ -][A-Za-z0-9]+)*):(?: (.*)|)", re.DOTALL)
@@ -52,8 +55,8 @@ class Block:
 
 def emit_block(block: Block) -> bytes:
     """The bytes of a block, ending with the empty line that separates it from what follows."""
-    if not _MARKER.fullmatch(block.marker) or field_needs_json(block.marker):
-        raise InvalidValue(f"not a marker line: {block.marker!r}")
+    if not _MARKER.fullmatch(block.marker) or field_needs_json(block.marker) or len(block.marker) > MAX_MARKER:
+        raise InvalidValue(f"not a marker line: {block.marker[:200]!r}")
     lines = [block.marker]
     user: Field | None = None
     for field in block.fields:
@@ -62,6 +65,10 @@ def emit_block(block: Block) -> bytes:
         else:
             lines.extend(_field_lines(field))
     text = "\n".join(lines) + "\n"
+    if len(text) > MAX_FIELDS:
+        raise InvalidValue(
+            f"fields of more than {MAX_FIELDS:,} characters under {block.marker!r}: long text belongs in a section"
+        )
     text += "\n" if user is None else _user_body(user.value)
     for section in block.sections:
         text += _emit_section(section)
@@ -95,8 +102,9 @@ def _emit_section(section: Section) -> str:
     if not section.heading:
         return f"{escape(section.text)}\n\n"
     if section.heading not in _known_headings:
-        if not _HEADING.fullmatch(section.heading) or read_seal(f"[{section.heading}]".encode()):
-            raise InvalidValue(f"not a section heading: {section.heading!r}")
+        is_seal = read_seal(f"[{section.heading}]".encode("utf-8", "replace"))
+        if not _HEADING.fullmatch(section.heading) or is_seal or len(section.heading) > MAX_MARKER:
+            raise InvalidValue(f"not a section heading: {section.heading[:200]!r}")
         _remember(section.heading, _known_headings)
     if needs_json(section.text):
         return f"[{section.heading} json]\n{to_json(section.text)}\n\n"

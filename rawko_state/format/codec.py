@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rawko_state.errors import InvalidValue
 from rawko_state.format import lines, parts, values
-from rawko_state.format.blocks import REQUEST, Block
+from rawko_state.format.blocks import MAX_MARKER, REQUEST, Block
 from rawko_state.format.seal import COPY_WIDTH
 from rawko_state.format.text import field_needs_json
 from rawko_state.model.entries import (
@@ -182,8 +182,8 @@ def _marker(entry: Entry) -> str:
 
 
 def _checked(marker: str, pattern: re.Pattern[str], what: str) -> str:
-    if not pattern.fullmatch(marker) or field_needs_json(marker):
-        raise InvalidValue(f"not a {what}: {marker!r}")
+    if not pattern.fullmatch(marker) or field_needs_json(marker) or len(marker) > MAX_MARKER:
+        raise InvalidValue(f"not a {what}: {marker[:200]!r}")
     return marker
 
 

@@ -166,7 +166,13 @@ def emit_progress(steps: Sequence[Progress | str]) -> str:
             lines.append(step)
             continue
         first, *more = step.text.split("\n")
-        lines.append(f"{step.time or NO_TIME} {step.kind}" + (f" {first}" if first else ""))
+        line = f"{step.time or NO_TIME} {step.kind}" + (f" {first}" if first else "")
+        match = _TIMED.fullmatch(line)
+        if match is None or match[2] != step.kind:
+            raise InvalidValue(
+                f"a progress step has a kind without white space and a time HH:MM:SS, not {line[:100]!r}"
+            )
+        lines.append(line)
         lines.extend(_TEXT + line for line in more)
     return "\n".join(lines)
 
@@ -185,6 +191,9 @@ def parse_progress(text: str) -> tuple[Progress | str, ...]:
 
 
 def emit_files(files: Sequence[FileTouch | str]) -> str:
+    for file in files:
+        if isinstance(file, FileTouch) and file.operation not in ("read", "write", "delete"):
+            raise InvalidValue(f"a file is read, written or deleted, not {file.operation!r}")
     return "\n".join(f if isinstance(f, str) else f"{f.operation} {quote(f.path)}" for f in files)
 
 

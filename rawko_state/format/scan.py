@@ -25,7 +25,13 @@ Kind: TypeAlias = Literal["sealed", "unsealed", "damaged", "torn", "tail"]
 CHUNK: Final = 1 << 18
 INLINE: Final = 1 << 20
 """Bodies up to this size come with their block; larger ones are left in the file."""
+MAX_KEPT: Final = 8 << 20
+"""And no more than this of one record, or of an unsealed file at once."""
+HEAD_KEPT: Final = 1 << 16
+"""Of fields that are larger than all that, the beginning."""
+MAX_FETCH: Final = 16 << 20
 MAX_LINE: Final = 65_536
+MAX_REGIONS: Final = 100_000
 MAX_BLOCKS: Final = 10_000
 MAX_PENDING: Final = 256
 MAX_PROBLEMS: Final = 1_000
@@ -52,6 +58,8 @@ class Region:
     offset: int
     length: int = 0
     data: bytes | None = None
+    cut: bool = False
+    """Only the beginning was kept."""
 
 
 @dataclass(slots=True)
@@ -89,9 +97,14 @@ class RawBlock:
 
 
 def _data(region: Region, fetch: Fetch | None) -> bytes | None:
-    if region.data is None and fetch is not None:
+    if (region.data is None or region.cut) and fetch is not None:
         return fetch(region.offset, region.length)
     return region.data
+
+
+def bounded(fetch: Fetch) -> Fetch:
+    """For those who make rows and states of blocks: all that is of a sane size, and the beginning of the rest."""
+    return lambda offset, length: fetch(offset, length if length <= MAX_FETCH else HEAD_KEPT)
 
 
 @dataclass(slots=True)
@@ -132,6 +145,7 @@ class _Stretch:
     offset: int
     blocks: list[RawBlock] = field(default_factory=list)
     dropped: int = 0
+    regions: int = 0
 
 
 class Scan:
@@ -157,6 +171,9 @@ class Scan:
         self._chain = [hashlib.sha256(parent.encode())]
         self._hashed = start
         self._open: RawBlock | None = None
+        self._kept = 0
+        self._handed_out = False
+        """Records since the last matching seal have been given up as damaged already, as there were too many."""
 
     @property
     def tail_offset(self) -> int:
@@ -216,13 +233,23 @@ class Scan:
             self._ended = True
             return 0
         keep = needed
-        if self._open is not None and needed - self._open.regions[-1].offset <= INLINE:
-            keep = min(keep, self._open.regions[-1].offset - 1)
+        if self._open is not None:
+            region = self._open.regions[-1]
+            if needed - region.offset <= INLINE and self._kept < MAX_KEPT:
+                keep = min(keep, region.offset - 1)
+            else:
+                self._keep_beginning(region)
         shift = max(0, keep - self._base)
         self._lines_before += self._buffer.count(b"\n", 0, shift)
         self._buffer = self._buffer[shift:] + chunk
         self._base += shift
         return shift + 1
+
+    def _keep_beginning(self, region: Region) -> None:
+        """Fields that are too large to be held: who reads them without the file at hand gets the first of them."""
+        start = region.offset - self._base
+        if self._open is not None and region is self._open.regions[0] and region.data is None and start >= 0:
+            region.data, region.cut = self._buffer[start : start + HEAD_KEPT], True
 
     def _problem(self, offset: int, message: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:
@@ -256,11 +283,16 @@ class Scan:
             if self._open is None:
                 self._problem(offset, "a section outside of any block")
                 self._open = RawBlock(offset, [Region(b"=== ===", offset, 0, b"")])
+            self._stretch.regions += 1
+            if self._stretch.regions > MAX_REGIONS:
+                self._open.regions.pop()
+                self._stretch.dropped += 1
             self._open.regions.append(region)
         else:
             self._close_block(offset)
             self._open = RawBlock(offset, [region])
-            if not self.sealed and not self._pending and len(self._stretch.blocks) >= MAX_BLOCKS:
+            full = len(self._stretch.blocks) >= MAX_BLOCKS or self._kept >= MAX_KEPT
+            if full and not self.sealed and not self._pending:
                 return self._unsealed_part(offset)
         return None
 
@@ -271,8 +303,11 @@ class Scan:
             return
         region = self._open.regions[-1]
         region.length = max(0, offset - region.offset)
-        if region.length <= INLINE and region.offset >= self._base:
-            region.data = self._buffer[region.offset - self._base : offset - self._base]
+        if region.length <= INLINE and region.offset >= self._base and self._kept < MAX_KEPT:
+            region.data, region.cut = self._buffer[region.offset - self._base : offset - self._base], False
+            self._kept += region.length
+        else:
+            self._keep_beginning(region)
 
     def _close_block(self, offset: int) -> None:
         if self._open is not None:
@@ -286,6 +321,7 @@ class Scan:
 
     def _unsealed_part(self, offset: int) -> Record:
         """An unsealed file has no seal to wait for: its blocks are handed out before they pile up."""
+        self._kept = 0
         part = Record("unsealed", self._stretch.offset, offset - self._stretch.offset, self._stretch.blocks)
         self._stretch = _Stretch(offset)
         return part
@@ -301,18 +337,18 @@ class Scan:
         )
         record.unterminated = unterminated
         if self._stretch.dropped:
-            self._problem(offset, f"a record of more than {MAX_BLOCKS} blocks: {self._stretch.dropped} are skipped")
+            self._problem(offset, f"a record of too many blocks or sections: {self._stretch.dropped} are skipped")
         matched: Record | None = None
         if seal in digests[:2]:
             yield from self._pending
             matched = self._as_torn(record)
-        elif seal in digests[2:]:
+        elif seal in digests[2:] and not self._handed_out:
             # The hash that runs on since the last match: over a torn span, or over an unsealed file so far.
             whole = self._whole(record)
             matched = whole if whole.kind == "torn" or not self.sealed else None
         if matched is not None:
             yield matched
-            self._pending = []
+            self._pending, self._kept, self._handed_out = [], 0, False
             self._anchor, self._parent, self.sealed = end, seal, True
             self._chain = [hashlib.sha256(seal.encode())]
         else:
@@ -323,8 +359,8 @@ class Scan:
             self._chain = [hashlib.sha256(seal.encode()), hashlib.sha256(digests[0].encode()), runs_on]
             if len(self._pending) > MAX_PENDING:
                 # So many bad seals in a row are no torn append.
+                self._handed_out = True
                 yield self._pending.pop(0)
-                self._anchor = self._pending[0].offset
         self._hashed = end
         self._stretch = _Stretch(end)
 
@@ -352,7 +388,8 @@ class Scan:
             blocks = [block for record in self._pending for block in record.blocks] + self._stretch.blocks
             self.problems = [p for p in self.problems if p.offset < self._anchor]
             self._problem(self._anchor, f"torn tail of {end - self._anchor} bytes")
-            yield Record("tail", self._anchor, end - self._anchor, blocks, torn=end - self._anchor)
+            first = self._pending[0].offset if self._handed_out and self._pending else self._anchor
+            yield Record("tail", first, end - first, blocks, torn=end - first)
             return
         for record in self._pending:
             record.kind = "unsealed"

@@ -48,6 +48,8 @@ def read_time(text: str) -> datetime | None:
 
 
 def write_duration(milliseconds: int) -> str:
+    if not 0 <= milliseconds < 10**15:
+        raise InvalidValue(f"not a duration in milliseconds: {milliseconds}")
     seconds, rest = divmod(milliseconds, 1000)
     return f"{seconds}.{f'{rest:03d}'.rstrip('0') or '0'}s"
 
@@ -58,6 +60,8 @@ def read_duration(text: str) -> int | None:
 
 
 def write_count(value: int) -> str:
+    if not 0 <= value < 10**18:
+        raise InvalidValue(f"not a count: {value}")
     return str(value)
 
 
@@ -66,7 +70,10 @@ def read_count(text: str) -> int | None:
 
 
 def write_tokens(value: Mapping[str, int]) -> str:
-    return " ".join(f"{kind}={count}" for kind, count in value.items())
+    text = " ".join(f"{kind}={count}" for kind, count in value.items())
+    if read_tokens(text) != value:
+        raise InvalidValue(f"tokens are lower-case words and whole numbers, not {text[:200]!r}")
+    return text
 
 
 def read_tokens(text: str) -> dict[str, int] | None:
@@ -95,6 +102,14 @@ def read_labels(text: str) -> dict[str, str] | None:
         found[match[1]] = value
         at = match.end()
     return found or None
+
+
+def read_label_lines(text: str | None) -> dict[str, str]:
+    """Labels as the index keeps them: one a line."""
+    found: dict[str, str] = {}
+    for line in (text or "").strip("\n").split("\n"):
+        found.update(read_labels(line) or {})
+    return found
 
 
 def write_keys(value: tuple[str, ...]) -> str:

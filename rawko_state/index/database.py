@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import peewee as p
 
-from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble
+from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble, RawkoError
 from rawko_state.index.schema import APPLICATION_ID, MIGRATIONS, VERSION, Tables, tables_for
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ def mapped(path: str) -> Iterator[None]:
     """The errors of SQLite and Peewee in our words."""
     try:
         yield
+    except RawkoError:
+        raise
+    except (OverflowError, ValueError, RecursionError) as error:
+        raise IndexTrouble(f"{path} cannot hold a value: {error}") from error
     except OSError as error:
         raise IndexTrouble(f"{path}: {error.strerror or error}") from error
     except (sqlite3.Error, p.PeeweeException) as error:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from rawko_state.format.scan import Record
+from rawko_state.format.scan import Fetch, Record, bounded
 from rawko_state.format.seal import GENESIS
-from rawko_state.format.values import read_labels, read_time, write_labels, write_time
+from rawko_state.format.values import read_json, read_label_lines, read_time, write_labels, write_time
 from rawko_state.model.entries import (
     Entry,
     Execution,
@@ -34,6 +35,7 @@ from rawko_state.model.state import TaskState
 # What is kept of long texts; the whole stands in the file.
 SHORT: Final = 2_000
 _LISTED_AGENTS: Final = 20
+_LARGEST: Final = 2**63 - 1
 SECTIONS: Final = frozenset({"Tool Log", "Files", "Output", "Snapshot", "Snapshot json"})
 """The sections that rows are made of; the others are not even decoded."""
 
@@ -71,9 +73,10 @@ class Laid:
         return self.offset + self.length
 
 
-def laid(record: Record) -> Laid:
-    """A record that was read from a file."""
-    blocks = tuple(Placed(block.entry(only=SECTIONS), block.offset, block.length) for block in record.blocks)
+def laid(record: Record, fetch: Fetch) -> Laid:
+    """A record that was read from a file, from which ``fetch`` reads what the record was too large to keep."""
+    some = bounded(fetch)
+    blocks = tuple(Placed(block.entry(some, only=SECTIONS), block.offset, block.length) for block in record.blocks)
     return Laid(record.kind, record.offset, record.length, record.seal, record.parent, record.torn, blocks)
 
 
@@ -131,7 +134,7 @@ class Projector:
                 self._other(rows, placed)
         if self._state.runs and self._state.status != row["status"]:
             key = {"task_id": row["id"], "run": self._state.runs}
-            rows.run_updates.append({**key, "status": _safe(self._state.status)})
+            rows.run_updates.append({**key, "status": _safe(self._state.status, SHORT)})
         self._keep_state()
         row["indexed_end"], row["tail_offset"] = record.end, record.offset
         row["tail_seal"] = record.seal
@@ -143,19 +146,19 @@ class Projector:
             {
                 "task_id": row["id"],
                 "turn": turn.number,
-                "agent": _safe(turn.agent),
-                "status": _safe(turn.status),
-                "duration_ms": turn.duration_ms,
+                "agent": _safe(turn.agent, SHORT),
+                "status": _safe(turn.status, SHORT),
+                "duration_ms": _int(turn.duration_ms),
                 "tool_calls": len(turn.tools) or None if turn.tool_calls is None else turn.tool_calls,
                 "run": self._state.runs,
-                "selected": _safe(turn.selected),
-                "decision": _safe(turn.decision),
+                "selected": _safe(turn.selected, SHORT),
+                "decision": _safe(turn.decision, SHORT),
                 "reason": _safe(turn.reason, SHORT),
                 "started_at": _time(turn.started),
-                "model": _safe(turn.model),
+                "model": _safe(turn.model, SHORT),
                 "tokens": json.dumps(dict(turn.tokens)) if turn.tokens else None,
                 "cost": f"{turn.cost.amount:f} {turn.cost.currency}" if turn.cost else None,
-                "by": _safe(turn.by),
+                "by": _safe(turn.by, SHORT),
                 "answers": turn.answers,
                 "damaged": int(damaged),
                 "offset": placed.offset,
@@ -191,7 +194,7 @@ class Projector:
             if row["request"] is None:
                 row["request"] = text
             run: Row = {"task_id": row["id"], "run": state.runs, "offset": at, "status": state.status, "request": text}
-            rows.runs.append({**_EMPTY_RUN, **run, "by": _safe(entry.by), "first_turn": state.turns + 1})
+            rows.runs.append({**_EMPTY_RUN, **run, "by": _safe(entry.by, SHORT), "first_turn": state.turns + 1})
         elif isinstance(entry, Result):
             self._result(rows, entry, at)
         elif isinstance(entry, (Resumed, Note)):
@@ -205,8 +208,8 @@ class Projector:
     def _header(self, header: TaskHeader) -> None:
         row = self.row
         for name in ("agent", "model", "provider", "repo", "branch", "commit", "cwd", "runtime", "user", "source"):
-            row[name] = _safe(getattr(header, name))
-        extra = {field.name: field.value for field in header.extra}
+            row[name] = _safe(getattr(header, name), SHORT)
+        extra = {field.name: field.value[:SHORT] for field in header.extra[:100]}
         row["extra"] = _safe(json.dumps(extra)) if extra else None
 
     def _result(self, rows: Rows, result: Result, at: int) -> None:
@@ -215,7 +218,7 @@ class Projector:
         for path in result.files_modified:
             self._file(rows, 0, path, "write")
         done: Row = {"task_id": row["id"], "run": self._state.runs}
-        done |= {"completed_at": _time(result.completed), "duration_ms": result.duration_ms}
+        done |= {"completed_at": _time(result.completed), "duration_ms": _int(result.duration_ms)}
         done |= {"summary": row["result_summary"], "error": row["error"]}
         rows.run_updates.append({**done, "output": None if result.output is None else _safe(json.dumps(result.output))})
         self._event(rows, at, "final", _time(result.completed), text=self._state.status)
@@ -230,10 +233,7 @@ class Projector:
         rows.files.append({"task_id": self.row["id"], "file_path": _safe(path), "operation": operation, "turn": turn})
 
     def _snapshot(self, rows: Rows, turn: int, text: str) -> None:
-        try:
-            data = json.loads(text)
-        except ValueError:
-            return
+        data = read_json(text)
         if isinstance(data, dict):
             known = {name: _text_or_json(data.get(name)) for name in ("provider", "ref", "path", "parent", "metadata")}
             rows.snapshots.append({"task_id": self.row["id"], "turn": turn, **known})
@@ -247,17 +247,21 @@ class Projector:
     def _keep_state(self) -> None:
         """Every part of the state has its column, so that the next projector starts where this one ended."""
         row, state = self.row, self._state
-        row["status"], row["duration_ms"] = _safe(state.status), state.duration_ms
+        row["status"], row["duration_ms"] = _safe(state.status, SHORT), _int(state.duration_ms)
         if row["created_at"] is None or state.created is not self._created:
             self._created = state.created
             row["created_at"] = _time(state.created) or _stamp(row["file_path"])
         row["completed_at"] = _time(state.completed)
-        row["title"], row["pinned"], row["detached"] = _safe(state.title), int(state.pinned), int(state.detached)
-        row["labels"] = _safe(write_labels(state.labels)) if state.labels else None
+        row["title"], row["pinned"], row["detached"] = _safe(state.title, SHORT), int(state.pinned), int(state.detached)
+        row["labels"] = labels_text(state.labels)
         row["parent_id"] = state.parent.task if state.parent else None
         row["parent_turn"] = state.parent.turn if state.parent else None
         row["turns"], row["runs"], row["question"] = state.turns, state.runs, state.question
-        row["selected"], row["by_header"], row["format"] = _safe(state.selected), int(state.by_header), state.format
+        row["selected"], row["by_header"], row["format"] = (
+            _safe(state.selected, SHORT),
+            int(state.by_header),
+            state.format,
+        )
 
 
 _NOTHING: Final = (
@@ -285,7 +289,7 @@ def _state_of(row: Row) -> TaskState:
         turns=row["turns"],
         runs=row["runs"],
         title=row["title"],
-        labels=(read_labels(row["labels"]) or {}) if row["labels"] else {},
+        labels=read_label_lines(row["labels"]),
         pinned=bool(row["pinned"]),
         parent=Parent(row["parent_id"], row["parent_turn"]) if row["parent_id"] else None,
         detached=bool(row["detached"]),
@@ -293,6 +297,12 @@ def _state_of(row: Row) -> TaskState:
         selected=row["selected"],
         by_header=bool(row["by_header"]),
     )
+
+
+def labels_text(labels: Mapping[str, str]) -> str | None:
+    """One label a line, and a line break at both ends: so a label can be looked for as text, and content poses as none."""
+    lines = [write_labels({name: value}) for name, value in labels.items()]
+    return _safe("\n" + "\n".join(lines) + "\n") if lines else None
 
 
 def _safe(text: str | None, limit: int = 0) -> str | None:
@@ -317,7 +327,12 @@ def _time(value: Any) -> str | None:
 
 
 def _plus(total: int | None, more: int | None) -> int | None:
-    return total if more is None else (total or 0) + more
+    return total if more is None else _int((total or 0) + more)
+
+
+def _int(value: int | None) -> int | None:
+    """What a database's integer can hold; the file keeps the rest."""
+    return value if value is None or value <= _LARGEST else _LARGEST
 
 
 def _decimal(text: str | None) -> Decimal:
@@ -328,7 +343,7 @@ def _decimal(text: str | None) -> Decimal:
 
 
 def _text_or_json(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
+    return _safe(value if value is None or isinstance(value, str) else json.dumps(value), SHORT)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import peewee as p
 
-from rawko_state.format.values import read_labels, write_labels, write_time
+from rawko_state.format.values import read_label_lines, write_labels, write_time
 from rawko_state.index.database import Index, mapped
 from rawko_state.model import status as words
 from rawko_state.store import Stats, TaskFilter, TaskSummary
@@ -51,8 +51,8 @@ def _conditions(index: Index, wanted: TaskFilter, alive: Collection[str]) -> lis
     if wanted.until is not None:
         found.append(task.created_at < write_time(wanted.until))
     for name, value in wanted.labels:
-        needle = f", {write_labels({name: value})}, " if value is not None else f", {name}="
-        found.append(p.fn.INSTR(p.Value(", ").concat(task.labels).concat(", "), needle) > 0)
+        needle = f"\n{write_labels({name: value})}\n" if value is not None else f"\n{name}="
+        found.append(p.fn.INSTR(task.labels, needle) > 0)
     if wanted.ids is not None:
         found.append(task.id.in_(wanted.ids))
     if wanted.agent is not None:
@@ -83,11 +83,13 @@ def _among(task: Any, table: Any, condition: Any) -> Any:
 
 def _is_file(files: Any, wanted: str) -> Any:
     """An exact path, everything under a folder, or a glob."""
-    if any(character in wanted for character in "*?["):
-        return p.Expression(files.file_path, "GLOB", wanted)
     folder = wanted.rstrip("/") + "/"
     below = (files.file_path >= folder) & (files.file_path < folder[:-1] + "0")  # "0" follows "/"
-    return (files.file_path == wanted) | below
+    plain = (files.file_path == wanted) | below
+    if any(character in wanted for character in "*?["):
+        # Brackets stand in real paths too: app/[id]/page.tsx.
+        return plain | p.Expression(files.file_path, "GLOB", wanted)
+    return plain
 
 
 def _touched(index: Index, wanted: str, ids: list[str]) -> dict[str, tuple[tuple[str, str], ...]]:
@@ -120,7 +122,7 @@ def _summary(row: dict[str, Any], alive: Collection[str], touched: Iterable[tupl
         summary=row["result_summary"],
         title=row["title"],
         agents=tuple(row["agents"].split("\n")) if row["agents"] else (),
-        labels=(read_labels(row["labels"]) or {}) if row["labels"] else {},
+        labels=read_label_lines(row["labels"]),
         pinned=bool(row["pinned"]),
         turns=row["turns"],
         runs=row["runs"],

@@ -17,7 +17,7 @@ from rawko_state.errors import ChainMoved, NewerFormat, StorageError
 from rawko_state.format.blocks import emit_block
 from rawko_state.format.codec import FORMAT_VERSION, copy_value, encode
 from rawko_state.format.records import seal_record
-from rawko_state.format.scan import Problem, Scan
+from rawko_state.format.scan import Problem, Scan, bounded
 from rawko_state.format.seal import GENESIS, HEADER_LIMIT, SEAL_LENGTH, HeaderShape, header_shape, seal_line
 from rawko_state.format.values import write_duration
 from rawko_state.journal import disk
@@ -226,12 +226,13 @@ class Chain:
             self._state = TaskState(id=self._state.id)
             self._end, self._seal = 0, GENESIS
         scan = self._scan(self._end, self._seal)
+        fetch = bounded(lambda offset, length: disk.read_range(self._descriptor, offset, length))
         for record in scan:
             if record.counts:
-                self._state = self._state.apply_all(block.entry(head_only=True) for block in record.blocks)
+                self._state = self._state.apply_all(block.entry(fetch, head_only=True) for block in record.blocks)
             elif record.kind == "damaged":
                 for block in record.blocks:
-                    self._state = self._state.apply_damaged(block.entry(head_only=True))
+                    self._state = self._state.apply_damaged(block.entry(fetch, head_only=True))
             if record.kind in ("sealed", "torn"):
                 self._last_offset, self._unterminated = record.offset, record.unterminated
         self.problems = scan.problems

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rawko_state.errors import StorageError
+from rawko_state.errors import InvalidValue, StorageError
 from rawko_state.format.values import read_time, write_time
 from rawko_state.journal import disk
 from rawko_state.model.entries import FileTouch, Progress, ToolCall, Turn
@@ -109,7 +109,10 @@ class Draft:
         self.spoken.take(event)
 
     def _line(self, value: dict[str, Any], *, durable: bool) -> None:
-        data = json.dumps(value).encode() + b"\n"
+        try:
+            data = json.dumps(value, allow_nan=False).encode() + b"\n"
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidValue(f"not a JSON value: {error}") from None
         disk.write_at(self._descriptor, data, self._end, self.path)
         self._end += len(data)
         if durable:

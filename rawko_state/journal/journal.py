@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rawko_state.errors import RawkoError, TaskNotFound
+from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
 from rawko_state.journal import disk
 from rawko_state.journal.layout import Layout, TaskName, name_for, new_id
 from rawko_state.journal.locks import Holder, Lease, append_lock, holder_of
@@ -211,6 +211,7 @@ class Journal:
     ) -> Turn | None:
         """Turns a draft that its dead writer left into an interrupted turn. Whoever calls this holds the lease."""
         from rawko_state.journal.draft import read_draft
+        from rawko_state.model.entries import Note
 
         path = self.layout.draft(task_id)
         spoken = read_draft(path)
@@ -223,7 +224,12 @@ class Journal:
                 turn = self.with_blobs(whole.interrupted(state.turns + 1))
                 return [turn]
 
-            append(make)
+            try:
+                append(make)
+            except InvalidValue:
+                # It cannot be a turn (written by another version, or damaged): nothing of it is lost all the same.
+                raw = path.read_bytes().decode("utf-8", "replace")
+                append(lambda state: [Note(kind="draft", content=raw)])
         if path.exists():
             with disk.told("remove", path):
                 os.unlink(path)

@@ -204,10 +204,14 @@ class Mark:
 
     def __init__(self, folder: Path, task_id: str) -> None:
         disk.make_folder(folder)
-        self.path = folder / f"{task_id}.{os.urandom(6).hex()}.mark"
-        self._descriptor: int | None = disk.create_exclusive(self.path)
+        while True:
+            self.path = folder / f"{task_id}.{os.urandom(6).hex()}.mark"
+            descriptor = disk.create_exclusive(self.path)
+            self._descriptor: int | None = descriptor
+            if _locked(descriptor, self.path) and _is_at(descriptor, self.path):
+                break
+            self.leave()  # a query was faster, and took it for the mark of a dead writer
         try:
-            _locked(self._descriptor, self.path)
             # Durable before the append that it speaks of.
             disk.sync_folder(folder)
         except BaseException:

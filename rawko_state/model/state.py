@@ -70,7 +70,9 @@ class TaskState:
         """apply(), for writers: refuses what may not follow. The one place that guards every way in."""
         after = self.apply(entry)
         if isinstance(entry, Turn):
-            if self.status in words.FINISHED or self.status == words.PENDING:
+            # What a dead writer had said is kept, whatever has become of the task since.
+            left_over = entry.status == words.INTERRUPTED
+            if not left_over and (self.status in words.FINISHED or self.status == words.PENDING):
                 raise IllegalMove(self.id, self.status, words.RUNNING + " by a turn; resume it first")
             if entry.answers is not None and entry.answers != self.question:
                 raise InvalidValue(f"task {self.id}: turn {entry.answers} asks nothing that is still open")
