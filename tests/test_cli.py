@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from rawko_state.backends.local import LocalStore
 from rawko_state.cli import COMMANDS, cli
 from rawko_state.cli.init_cmd import GITIGNORE
-from rawko_state.model.entries import FileTouch, Turn
+from rawko_state.model.entries import FileTouch, ToolCall, Turn
 
 ROOT = Path(__file__).parent.parent
 
@@ -123,6 +123,26 @@ class TestTaskCommands:
         assert done.err.startswith("rawko: ")
         assert done.err.count("\n") == 1
         assert done.out == ""
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("history", "show", "\udcff"), ("history", "--agent", "\udcff"), ("history", "--file", "\udcff"),
+            ("history", "--label", "a=\udcff"), ("history", "-n", "9" * 20), ("history", "show", "abc123", "--turn", "9" * 20),
+            ("kv", "get", "\udcff", "x"), ("history", "show", "abc123", "--turns", "5-3"),
+            ("history", "show", "abc123", "--raw", "--turn", "1"),
+        ],
+    )  # fmt: skip
+    def test_odd_words_end_in_no_traceback(self, rawko, filled: Path, words: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
+        done = rawko(*words)
+        assert done.code in (0, 1, 2)
+        assert done.err.count("\n") <= 1
+
+    def test_a_status_from_a_file_is_not_obeyed_by_a_terminal(self, filled: Path) -> None:
+        path = filled / ".rawko/state/tasks/2024-01-18T10-30-00-evil01.task"
+        path.write_text("=== TASK evil01 ===\n\n=== RESULT ===\nStatus: \x1b]0;owned\x07X\n")
+        for words in (["history"], ["history", "show", "evil01"]):
+            assert "\x1b]0" not in _in_terminal(filled, words, {})
 
     def test_outside_of_any_project(self, rawko, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
         (tmp_path / ".git").rmdir()
@@ -325,6 +345,31 @@ class TestExport:
         done = rawko("import", "rawko", "a.json")
         assert done.code == 1
         assert "there is another task abc123 already" in done.err
+
+    def test_long_output_comes_along(self, rawko, tmp_path: Path, tmp_path_factory) -> None:  # type: ignore[no-untyped-def]
+        with LocalStore(tmp_path).start("x") as task:
+            task.add_turn(Turn(number=1, agent="d", tools=(ToolCall("a", output="long " * 10_000),)))
+        rawko("history", "export", task.id, "-o", "a.json")
+        other = tmp_path_factory.mktemp("other")
+        assert rawko("-C", str(other), "import", "rawko", "a.json").code == 0
+        assert rawko("-C", str(other), "verify").code == 0
+        assert "bytes of output, in blob" in rawko("history", "export", task.id, "--format", "md").out
+
+    def test_an_export_that_was_changed_is_refused(self, rawko, filled: Path, tmp_path_factory) -> None:  # type: ignore[no-untyped-def]
+        rawko("history", "export", "h0st1e", "-o", "a.json")
+        other = str(tmp_path_factory.mktemp("other"))
+        task = json.loads((filled / "a.json").read_text())
+        for change in ("marker", "seal", "type"):
+            changed = json.loads(json.dumps(task))
+            if change == "marker":
+                changed["records"][1]["blocks"][0]["marker"] = "oops"
+            elif change == "seal":
+                changed["records"][1]["seal"] = 5
+            else:
+                changed["records"][1]["blocks"] = [[]]
+            (filled / "b.json").write_text(json.dumps(changed))
+            done = rawko("-C", other, "import", "rawko", "b.json")
+            assert (done.code, done.out) == (1, "0 imported, 0 here already, 1 files with errors\n")
 
     def test_hostile_exports_are_refused(self, rawko, filled: Path) -> None:  # type: ignore[no-untyped-def]
         task = {"version": 1, "id": "x", "file": "../../../evil.task", "records": []}

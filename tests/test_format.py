@@ -251,6 +251,19 @@ class TestDamage:
         assert count > 39_000
         assert peak < 30 * 1024 * 1024
 
+    @pytest.mark.parametrize(
+        ("piece", "pieces"), [(b"[A]\n", 8), (b"--- Turn 1: a ---\n[Content]\n" + b"x" * 4000 + b"\n\n", 400)]
+    )
+    def test_any_one_file_is_read_in_bounded_memory(self, piece: bytes, pieces: int) -> None:
+        for head in (b"=== TASK abc123 ===\n\n", chain([[m.TaskHeader(id="bits01", status="running", format=1)]])):
+            chunks = iter([head, *[piece * (1 + 2**18 // len(piece))] * pieces])
+            tracemalloc.start()
+            for _ in Scan(lambda _, chunks=chunks: next(chunks, b"")):
+                pass
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < 48 * 1024 * 1024
+
 
 class TestStreaming:
     def test_a_gigabyte_is_read_in_constant_memory(self) -> None:

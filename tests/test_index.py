@@ -15,7 +15,7 @@ import pytest
 
 from rawko_state.backends import catalogue as catalogue_module
 from rawko_state.backends.local import LocalStore
-from rawko_state.errors import IndexNewer, IndexTrouble
+from rawko_state.errors import IndexNewer
 from rawko_state.index.database import Index
 from rawko_state.index.schema import MIGRATIONS, VERSION
 from rawko_state.model.entries import FileTouch, Parent, Turn
@@ -250,6 +250,36 @@ class TestFreshness:
             path.unlink()
         assert LocalStore(tmp_path).history(ALL) == before
 
+    def test_a_file_that_could_not_be_read_is_looked_at_again(
+        self, store: LocalStore, told: Told, tmp_path: Path
+    ) -> None:
+        with store.start("x") as task:
+            task.add_turn(turn())
+        path = store.root / store.history(ALL)[0].file
+        store.close()
+        for index in store.journal.layout.state.glob("index.db*"):
+            index.unlink()
+        os.link(path, tmp_path / "second name")
+        again = LocalStore(tmp_path, warn=told)
+        assert ids(again) == []
+        assert "could not be read" in told[0]
+        (tmp_path / "second name").unlink()
+        assert ids(again) == [task.id]
+
+    def test_a_mark_stays_until_its_file_was_read(self, store: LocalStore, told: Told, tmp_path: Path) -> None:
+        task = store.start("x", detached=True)
+        store.history(ALL)
+        store.catalogue.appended = lambda *a: None  # type: ignore[method-assign]
+        task.note(title="renamed")
+        assert task._mark is not None
+        task._mark.leave()  # as if the process had died
+        path = store.journal.layout.path(store.find(task.id))
+        os.link(path, tmp_path / "second name")
+        again = LocalStore(tmp_path, warn=told)
+        assert again.history(ALL)[0].title is None
+        (tmp_path / "second name").unlink()
+        assert again.history(ALL)[0].title == "renamed"
+
     def test_two_files_with_one_id_the_first_counts(self, store: LocalStore, fixtures: Path) -> None:
         store.journal.layout.make()
         source = fixtures / "format" / "rfc-example.task"
@@ -341,14 +371,23 @@ class TestTrouble:
         task.finish("success")
         assert store.catalogue.fresh().dump() == rebuilt(store.root)
 
-    def test_a_folder_in_place_of_the_index_fails_no_append(self, store: LocalStore, told: Told) -> None:
+    @pytest.mark.parametrize("thing", ["folder", "link", "dangling link"])
+    def test_something_else_in_place_of_the_index_is_moved_aside(
+        self, store: LocalStore, told: Told, tmp_path: Path, thing: str
+    ) -> None:
         store.journal.layout.make()
-        store.catalogue.path.mkdir()
+        target = tmp_path / "target"
+        if thing == "folder":
+            store.catalogue.path.mkdir()
+        else:
+            store.catalogue.path.symlink_to(target)
+        if thing == "link":
+            target.write_bytes(b"precious")
         with store.start("x") as task:
             task.add_turn(turn())
-        assert told
-        with pytest.raises(IndexTrouble):
-            store.history(ALL)
+        assert ids(store) == [task.id]
+        assert len(told) == 1
+        assert not target.exists() or target.read_bytes() == b"precious"
 
     @needs_root
     def test_a_read_only_project_is_answered_from_elsewhere(
@@ -508,6 +547,15 @@ class TestQueries:
         assert numbers(filled, file="*/[12].py") == ["2", "1"]
         (found,) = filled.history(TaskFilter(file="src/auth/3.py"))
         assert found.touched == (("write", "src/auth/3.py"),)
+
+    def test_brackets_in_paths_and_commas_in_labels_are_only_text(self, store: LocalStore) -> None:
+        with store.start("x", labels={"x": "foo, a=1, z\na=1\n"}) as task:
+            task.add_turn(turn("x", "app/[id]/page.tsx"))
+        assert ids(store, TaskFilter(file="app/[id]/page.tsx")) == [task.id]
+        assert ids(store, TaskFilter(file="app/[id]")) == [task.id]
+        assert ids(store, TaskFilter(labels=(("a", None),))) == []
+        assert ids(store, TaskFilter(labels=(("a", "1"),))) == []
+        assert ids(store, TaskFilter(labels=(("x", "foo, a=1, z\na=1\n"),))) == [task.id]
 
     def test_stats(self, filled: LocalStore) -> None:
         stats = filled.stats(ALL)

@@ -30,7 +30,7 @@ from rawko_state.errors import (
 from rawko_state.format.records import scan_bytes
 from rawko_state.journal import disk
 from rawko_state.journal.journal import Journal
-from rawko_state.model.entries import Question, TaskHeader, ToolCall, Turn
+from rawko_state.model.entries import FileTouch, Progress, Question, Section, TaskHeader, ToolCall, Turn
 
 
 @pytest.fixture
@@ -491,6 +491,80 @@ class TestDrafts:
     def test_a_file_is_read_written_or_deleted(self, store: LocalStore) -> None:
         with pytest.raises(InvalidValue):
             store.start("x").turn("dev").touch("chmod", "a")
+
+
+class TestLargeAndOdd:
+    def test_fields_of_megabytes_count(self, store: LocalStore) -> None:
+        task = store.start("q" * 3_000_000)
+        task.finish("failure", "s" * 2_000_000, error="after the long field", duration_ms=5)
+        assert store.status(task.id) == "failed"
+        (verdict,) = store.verify(task.id)
+        assert verdict.faults == []
+        store.close()
+        for path in store.journal.layout.state.glob("index.db*"):
+            path.unlink()
+        found = store.summary(task.id)
+        assert (found.status, found.duration_ms, len(found.request or "")) == ("failed", 5, 2000)
+
+    @pytest.mark.parametrize(
+        "turn",
+        [
+            Turn(number=1, agent="a" * 70_000),
+            Turn(number=1, agent="a", duration_ms=-5),
+            Turn(number=1, agent="a", tool_calls=-1),
+            Turn(number=1, agent="a", tokens={"IN": 1}),
+            Turn(number=1, agent="a", progress=(Progress("x", "two words"),)),
+            Turn(number=1, agent="a", files=(FileTouch("chmod", "x"),)),
+            Turn(number=1, agent="a", reason="r" * 5_000_000),
+            Turn(number=1, agent="a", state=float("nan")),
+        ],
+    )
+    def test_what_could_not_be_read_back_is_refused_before_it_is_written(self, store: LocalStore, turn: Turn) -> None:
+        task = store.start("x")
+        before = path_of(store, task.id).read_bytes()
+        with pytest.raises(InvalidValue):
+            task.add_turn(turn)
+        assert path_of(store, task.id).read_bytes() == before
+
+    def test_numbers_that_no_database_holds_harm_nothing(self, store: LocalStore) -> None:
+        task = store.start("x")
+        for _ in range(12):
+            task.add_turn(Turn(number=1, agent="a", tokens={"in": 10**18 - 1}))
+        snapshot = Section("Snapshot", '{"ref": "\\ud800", "metadata": ' + "[" * 50 + "]" * 50 + "}")
+        task.add_turn(Turn(number=1, agent="a", sections=(snapshot, Section("Snapshot", "[" * 100_000))))
+        task.finish("success")
+        assert store.summary(task.id).turns == 13
+        assert store.reindex() == []
+
+    def test_a_draft_is_kept_whatever_became_of_its_task(self, store: LocalStore) -> None:
+        task = store.start("x")
+        task.turn("dev").say("precious words")
+        store.attach(task.id).set_status("cancelled")
+        task.close()
+        store.resume(task.id).close()
+        assert turns_of(store, task.id)[0].content == "precious words"
+
+    def test_a_draft_that_cannot_be_a_turn_is_kept_as_a_note(self, store: LocalStore) -> None:
+        task = store.start("x")
+        task.turn("dev").say("precious words")
+        task.close()
+        path = store.journal.layout.draft(task.id)
+        path.write_bytes(path.read_bytes().replace(b'"agent": "dev"', b'"agent": "d\\u0000v"'))
+        store.resume(task.id).close()
+        assert "precious words" in path_of(store, task.id).read_text()
+
+    def test_a_live_turn_refuses_what_it_could_not_write(self, store: LocalStore) -> None:
+        task = store.start("x")
+        with pytest.raises(InvalidValue):
+            task.turn("a\x00b")
+        live = task.turn("dev")
+        with pytest.raises(InvalidValue):
+            live.tool("x", more={"n": float("inf")})
+        with pytest.raises(InvalidValue):
+            live.tool("x", more={"args": "hidden"})
+        live.say("and goes on")
+        live.end()
+        assert turns_of(store, task.id)[0].content == "and goes on"
 
 
 def test_a_journal_of_another_folder_is_another_journal(tmp_path: Path) -> None:

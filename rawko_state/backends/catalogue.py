@@ -57,6 +57,7 @@ class Catalogue:
         self._index: Index | None = None
         self._aside = False
         """The index is somewhere else, as the project cannot be written to."""
+        self._pinned = False
         self._told: set[str] = set()
 
     # Opening
@@ -64,7 +65,8 @@ class Catalogue:
     def index(self) -> Index:
         """The open index. A broken one is moved aside, and a new one begun, which fresh() fills."""
         if self._index is not None:
-            begun = self._index.path is None and self.path.parent.exists()  # something has been recorded since
+            # Something has been recorded since; unless memory is the last resort.
+            begun = self._index.path is None and self.path.parent.exists() and not self._pinned
             if self._index.is_current and not begun:
                 return self._index
             self.close()
@@ -83,6 +85,8 @@ class Catalogue:
     def _place(self) -> Path | None:
         """Where the index is kept: beside the tasks, else in the user's cache folder, else in memory."""
         state = self.path.parent
+        if os.path.lexists(self.path) and (self.path.is_symlink() or not self.path.is_file()):
+            raise IndexCorrupt(f"{self.path} is not a file")
         if os.access(state, os.W_OK) and (not self.path.exists() or os.access(self.path, os.W_OK)):
             self._aside = False
             return self.path
@@ -102,8 +106,8 @@ class Catalogue:
         return folder / "index.db"
 
     def _move_aside(self, error: IndexCorrupt) -> None:
-        path = self._place()
-        assert path is not None
+        path = self._index.path if self._index is not None and self._index.path is not None else self.path
+        self.close()
         stamp = time.strftime("%Y%m%dT%H%M%S")
         target = path.with_name(f"{path.name}.broken-{stamp}-{os.getpid()}")
         try:
@@ -181,7 +185,7 @@ class Catalogue:
 
     def fresh(self) -> Index:
         """The index, caught up with everything that has happened to the files."""
-        for attempt in range(3):
+        for attempt in range(_ATTEMPTS):
             try:
                 index = self.index()
                 self._look(index)
@@ -189,22 +193,31 @@ class Catalogue:
             except IndexNewer:
                 raise
             except IndexCorrupt as error:
-                self.close()
-                if attempt == 2:
-                    raise
+                if attempt == _ATTEMPTS - 1:
+                    return self._in_memory(error)
                 self._move_aside(error)
-            except IndexTrouble:
+            except IndexTrouble as error:
                 self.close()
-                if attempt == 2:
-                    raise
+                if attempt == _ATTEMPTS - 1:
+                    return self._in_memory(error)
+                time.sleep(0.05 * (attempt + 1))  # somebody may be moving it aside just now
         raise IndexTrouble(f"{self.path} stays broken")
+
+    def _in_memory(self, error: RawkoError) -> Index:
+        """The last resort: the files are there, so the question is answered."""
+        self._tell(f"{error}; answering from the task files")
+        self.close()
+        self._aside = True
+        self._index = Index(None)
+        self._pinned = True
+        self._look(self._index)
+        return self._index
 
     def guarded(self, ask: Callable[[Index], object]) -> object:
         """Asks the fresh index; when it turns out to be broken meanwhile, rebuilds it and asks again."""
         try:
             return ask(self.fresh())
         except IndexCorrupt as error:
-            self.close()
             self._move_aside(error)
             return ask(self.fresh())
 
@@ -339,7 +352,6 @@ class Catalogue:
             try:
                 self.index().replace_with(beside)
             except IndexCorrupt as error:
-                self.close()
                 self._move_aside(error)
                 self.index().replace_with(beside)
         finally:
@@ -359,6 +371,7 @@ class Catalogue:
 
 
 _MANY: Final = 500
+_ATTEMPTS: Final = 3
 
 
 def _is_running(pid: int) -> bool:

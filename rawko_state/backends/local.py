@@ -202,7 +202,7 @@ class LocalStore:
         self.catalogue.catch_up(name)
         place = queries.turn_place(self.catalogue.index(), name.id, number)
         if place is None:
-            raise TaskNotFound(f"{name.id}, turn {number}")
+            raise RawkoError(f"task {name.id} has no turn {number}")
         with self.journal.reader(name) as reader:
             offset, length = place
             for record in Scan(BytesIO(reader.fetch(offset, length)).read, start=offset):
@@ -210,7 +210,7 @@ class LocalStore:
                     entry = block.entry(lambda at, size: reader.fetch(at, size))
                     if isinstance(entry, Turn):
                         return entry
-        raise TaskNotFound(f"{name.id}, turn {number}")
+        raise RawkoError(f"task {name.id} has no turn {number} any more")
 
     def entries(self, prefix: str, *, whole: bool = True) -> Iterator[tuple[str, Entry]]:
         """Everything that a task's file says, block by block: the kind of its record, and the block. One block at a time is
@@ -228,11 +228,26 @@ class LocalStore:
                         entry = replace(entry, status="interrupted")
                     yield record.kind, entry
 
-    def place(self, filename: str, data: bytes) -> TaskName | None:
-        """Puts a whole task file into the project, as it is. None when it is there already, with these bytes."""
+    def blobs_of(self, prefix: str) -> dict[str, bytes]:
+        """The long outputs that a task refers to, as far as they are there, by their names."""
+        from rawko_state.model.entries import ToolCall, Turn
+
+        found: dict[str, bytes] = {}
+        for _, entry in self.entries(prefix):
+            for call in entry.tools if isinstance(entry, Turn) else ():
+                if isinstance(call, ToolCall) and call.blob is not None:
+                    content = self.journal.blob_bytes(call.blob)
+                    if content is not None:
+                        found[call.blob.sha256] = content
+        return found
+
+    def place(self, filename: str, data: bytes, blobs: Sequence[bytes] = ()) -> TaskName | None:
+        """Puts a whole task file into the project, as it is, and its blobs before it. None when it is there already."""
         name = parse_name(filename)
         if name is None:
             raise InvalidValue(f"not the name of a task file: {filename!r}")
+        for content in blobs:
+            self.journal.put_blob(content)
         return name if self.journal.place(name, data) else None
 
     def find_text(self, words: Sequence[str], wanted: TaskFilter) -> Iterator[TaskSummary]:

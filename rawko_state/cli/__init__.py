@@ -87,10 +87,19 @@ def main(argv: list[str] | None = None) -> None:
         code = 1
     except KeyboardInterrupt:
         code = 130
+    except UnicodeError as error:
+        _say(f"text that is not UTF-8, or cannot be printed here: {error}")
+        code = 1
+    except (OverflowError, RecursionError) as error:
+        _say(f"a value out of all bounds: {error}")
+        code = 1
     except BrokenPipeError:
         # Whoever read our output has seen enough. Python would complain about the rest when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
+    except OSError as error:
+        _say(f"{error.filename or 'output'}: {error.strerror or error}")
+        code = 1
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -51,7 +51,7 @@ class History(click.Group):
 
 @click.group(name="history", cls=History, invoke_without_command=True)
 @click.option(
-    "-n", "--limit", type=click.IntRange(0), default=20, show_default=True, help="At most so many; 0 for all."
+    "-n", "--limit", type=click.IntRange(0, 10**9), default=20, show_default=True, help="At most so many; 0 for all."
 )
 @click.option(
     "--status",
@@ -177,7 +177,14 @@ def _table(found: list[TaskSummary], *, filtered: bool) -> None:
         return
     size = shutil.get_terminal_size()
     rows = [
-        (s.id, local(s.created), s.status, took(s.duration_ms), one_line(", ".join(s.agents), 24), _about(s))
+        (
+            s.id,
+            local(s.created),
+            one_line(s.status, 16),
+            took(s.duration_ms),
+            one_line(", ".join(s.agents), 24),
+            _about(s),
+        )
         for s in found
     ]
     heads = ("ID", "CREATED", "STATUS", "TOOK", "AGENTS", "REQUEST")

@@ -83,7 +83,7 @@ def _object(store: LocalStore, task_id: str) -> dict[str, object]:
     entries = (entry for _, entry in store.entries(task_id))
     task = task_object(task_id, summary.status, entries)
     with store.reader(task_id) as reader:
-        whole = records_object(task_id, name.filename, reader.records(), reader.fetch)
+        whole = records_object(task_id, name.filename, reader.records(), reader.fetch, store.blobs_of(task_id))
     return {**whole, "task": task}
 
 

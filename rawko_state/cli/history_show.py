@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.command(name="show")
 @click.argument("task_id", metavar="ID", shell_complete=complete_ids)
 @click.option(
-    "--turn", "number", type=click.IntRange(1), help="Only this turn: one seek, whatever the size of the file."
+    "--turn", "number", type=click.IntRange(1, 10**18), help="Only this turn: one seek, whatever the size of the file."
 )
 @click.option("--turns", "span", metavar="N-M", help="Only these turns.")
 @click.option("--raw", is_flag=True, help="The exact bytes of the file.")
@@ -51,6 +51,8 @@ def command(ctx: click.Context, task_id: str, number: int | None, span: str | No
     Control characters in what an agent said are shown, not obeyed.
     """
     store = store_of(ctx)
+    if raw and (as_json or number is not None or span is not None):
+        raise click.UsageError("--raw is the whole file, as it is: it goes with no other option", ctx)
     if raw:
         _raw(store, task_id)
         return
@@ -87,7 +89,10 @@ def _span(store: LocalStore, task_id: str, text: str) -> list[int]:
     if match is None:
         raise InvalidValue(f"turns are written 3-7 or 3-, not {text!r}")
     last = store.summary(task_id).turns
-    return list(range(int(match[1]), min(int(match[2]) if match[2] else last, last) + 1))
+    chosen = range(int(match[1]), min(int(match[2]) if match[2] else last, last) + 1)
+    if not chosen:
+        raise InvalidValue(f"no turns {text}: the task has {last}")
+    return list(chosen)
 
 
 def _turns_as_json(turns: list[Turn], *, alone: bool) -> None:
@@ -110,13 +115,15 @@ def _paged(lines: Iterable[str]) -> None:
 def _task(store: LocalStore, summary: TaskSummary) -> Iterator[str]:
     colour = _COLOURS.get(summary.status)
     title = one_line(summary.title or summary.request or "", 200)
-    yield click.style(f"{summary.id}  ", bold=True) + click.style(summary.status, fg=colour) + f"  {title}"
+    yield (
+        click.style(f"{summary.id}  ", bold=True) + click.style(one_line(summary.status, 40), fg=colour) + f"  {title}"
+    )
     facts = [f"created {local(summary.created)}", f"took {took(summary.duration_ms)}", f"{summary.turns} turns"]
     facts += [visible(value) for value in (summary.model, summary.branch) if value]
     facts += [f"{name}={visible(value)}" for name, value in summary.labels.items()]
     facts += ["pinned"] if summary.pinned else []
     yield click.style(" · ".join(facts), dim=True)
-    yield click.style(summary.file, dim=True)
+    yield click.style(visible(summary.file), dim=True)
     yield from _family(store, summary)
     for kind, entry in store.entries(summary.id):
         if kind == "damaged":

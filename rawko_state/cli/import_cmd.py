@@ -22,14 +22,14 @@ def command(ctx: click.Context, source: str, paths: tuple[Path, ...]) -> None:
 
     A task that is here already is passed over; one of the same id with other content is refused.
     """
-    from rawko_state.exchange.plain import records_bytes
+    from rawko_state.exchange.plain import blobs_bytes, records_bytes
 
     store = store_of(ctx)
     new = same = bad = 0
     for path in paths:
         try:
             for task in _tasks(path):
-                if store.place(str(task.get("file")), records_bytes(task)) is None:
+                if store.place(str(task.get("file")), records_bytes(task), blobs_bytes(task)) is None:
                     same += 1
                 else:
                     new += 1
@@ -46,10 +46,10 @@ def _tasks(path: Path) -> Iterator[dict[str, Any]]:
     try:
         data = json.loads(text)
         found = data if isinstance(data, list) else [data]
-    except ValueError:
+    except (ValueError, RecursionError):
         try:
             found = [json.loads(line) for line in text.split("\n") if line.strip()]
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidValue(f"not JSON: {error}") from None
     for task in found:
         if not isinstance(task, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def command(ctx: click.Context, gitignore: bool | None) -> None:
     """Make this folder (or -C DIR) a project: .rawko/, a settings file, and lines for .gitignore."""
     from rawko_state.journal.layout import Layout
 
-    root = Path(ctx.find_root().obj or ".").resolve()
+    root = Path(ctx.find_root().obj or os.environ.get("RAWKO_DIR") or ".").resolve()
     if not root.is_dir():
         raise StorageError(f"{root} is not a folder", str(root))
     Layout(root).make()
@@ -45,15 +46,17 @@ def command(ctx: click.Context, gitignore: bool | None) -> None:
 
 
 def _gitignore(path: Path, wanted: bool | None) -> None:
-    there = path.read_text(encoding="utf-8") if path.exists() else ""
-    missing = [line for line in GITIGNORE.splitlines() if line not in there.splitlines()]
+    there = path.read_bytes() if path.exists() else b""
+    lines = [line.strip() for line in there.decode("utf-8", "replace").splitlines()]
+    missing = [line for line in GITIGNORE.splitlines() if line not in lines]
     if not missing:
         return
-    if wanted is None and sys.stdin.isatty():
+    if wanted is None and sys.stdin is not None and sys.stdin.isatty():
         wanted = click.confirm(f"Add .rawko/state/ to {path}?", default=True)
     if wanted:
-        gap = "" if not there or there.endswith("\n") else "\n"
-        path.write_text(there + gap + "\n".join(missing) + "\n", encoding="utf-8")
+        gap = "" if not there or there.endswith(b"\n") else "\n"
+        with open(path, "ab") as stream:  # what is there stays as it is, whatever its encoding and line ends
+            stream.write((gap + "\n".join(missing) + "\n").encode())
         click.echo(f"added to {path}")
     elif wanted is None:
         click.echo("suggested for .gitignore (rawko init --gitignore adds it):")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -61,4 +61,10 @@ def text_of(value: str | None) -> str | None:
     """An argument, or all of standard input when it is '-'."""
     if value != "-":
         return value
-    return sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+    return stdin().read().decode("utf-8", "surrogateescape")
+
+
+def stdin() -> IO[bytes]:
+    if sys.stdin is None:
+        raise InvalidValue("standard input is closed")
+    return sys.stdin.buffer

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import click
 
-from rawko_state.cli.project import store_of
+from rawko_state.cli.project import stdin, store_of
 
 
 @click.command(name="record")
@@ -34,12 +33,12 @@ def command(ctx: click.Context, quiet: bool) -> None:
     recorder = Recorder(store_of(ctx))
     failed = 0
     try:
-        for number, line in enumerate(sys.stdin.buffer, 1):
+        for number, line in enumerate(stdin(), 1):
             if not line.strip():
                 continue
             try:
                 answer: dict[str, Any] = {"seq": number, **recorder.take(line)}
-            except RawkoError as error:
+            except (RawkoError, UnicodeError, RecursionError, OverflowError) as error:
                 failed += 1
                 answer = {"seq": number, "error": str(error)}
                 click.echo(f"rawko: line {number}: {error}", err=True)

@@ -55,7 +55,10 @@ def parse_when(text: str, now: datetime | None = None) -> datetime | None:
 def local(text: str | None) -> str:
     """A stored time as a short local one."""
     value = read_time(text) if text else None
-    return value.astimezone().strftime("%Y-%m-%d %H:%M") if value else "-"
+    try:
+        return value.astimezone().strftime("%Y-%m-%d %H:%M") if value else "-"
+    except (OverflowError, ValueError, OSError):  # the last or first day of the calendar, in another time zone
+        return (text or "-")[:16].replace("T", " ")
 
 
 def took(milliseconds: int | None) -> str:

@@ -66,6 +66,8 @@ def _turn(turn: Turn) -> Iterator[str]:
                 yield f"- {_code(f'{call.tool} {call.args}{result}')}\n"
                 if call.output:
                     yield f"\n{_fenced(call.output)}\n\n"
+                if call.blob:
+                    yield f"  ({call.blob.size} bytes of output, in blob {call.blob.sha256})\n"
             else:
                 yield f"- {_code(call)}\n"
         yield "\n</details>\n"

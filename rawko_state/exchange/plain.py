@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from rawko_state.errors import InvalidValue
 from rawko_state.format.blocks import Block, emit_block, parse_fields, parse_section
+from rawko_state.format.records import scan_bytes
 from rawko_state.format.scan import Record
 from rawko_state.format.seal import seal_line
 from rawko_state.format.text import decode
@@ -72,8 +73,10 @@ def task_object(task_id: str, status: str, entries: Iterable[Entry]) -> dict[str
     return {**task, "other": others}
 
 
-def records_object(task_id: str, filename: str, records: Iterable[Record], read: Any) -> dict[str, Any]:
-    """A whole task file, so that the same bytes can be made of it again. ``read(offset, length)`` reads the file."""
+def records_object(
+    task_id: str, filename: str, records: Iterable[Record], read: Any, blobs: Mapping[str, bytes]
+) -> dict[str, Any]:
+    """A whole task file and its blobs, so that the same bytes can be made again. ``read(offset, length)`` reads the file."""
     found = []
     for record in records:
         data = read(record.offset, record.length)
@@ -82,26 +85,48 @@ def records_object(task_id: str, filename: str, records: Iterable[Record], read:
         if record.seal is not None:
             shape["seal"] = record.seal
         # Torn, damaged, written by hand, or with a pair of lone surrogates, which JSON would join.
-        if _emitted(map(_from_plain, json.loads(json.dumps(blocks))), record.seal) != data:
+        if not _makes(json.loads(json.dumps(blocks)), record.seal, data):
             shape["bytes"] = base64.b64encode(data).decode()
         found.append(shape)
-    return {"version": VERSION, "id": task_id, "file": filename, "records": found}
+    kept = {name: base64.b64encode(content).decode() for name, content in blobs.items()}
+    return {"version": VERSION, "id": task_id, "file": filename, "records": found, "blobs": kept}
+
+
+def _makes(blocks: Any, seal: str | None, data: bytes) -> bool:
+    try:
+        return _emitted(map(_from_plain, blocks), seal) == data
+    except InvalidValue:
+        return False
 
 
 def records_bytes(task: Mapping[str, Any]) -> bytes:
-    """The file that records_object() was given."""
+    """The file that records_object() was given. What was changed on the way, so that a seal no longer fits, is refused."""
     if task.get("version") != VERSION:
         raise InvalidValue(f"an export of version {task.get('version')!r}; this rawko reads {VERSION}")
-    data = b""
+    pieces: list[bytes] = []
     try:
         for record in task["records"]:
             if "bytes" in record:
-                data += base64.b64decode(record["bytes"], validate=True)
-                continue
-            data += _emitted(map(_from_plain, record["blocks"]), record.get("seal"))
-    except (KeyError, TypeError, ValueError) as error:
+                pieces.append(base64.b64decode(record["bytes"], validate=True))
+            else:
+                pieces.append(_emitted(map(_from_plain, record["blocks"]), record.get("seal")))
+        data = b"".join(pieces)
+        expected = [(record["kind"], record.get("seal")) for record in task["records"]]
+    except InvalidValue as error:
         raise InvalidValue(f"not an export of rawko: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InvalidValue(f"not an export of rawko: {type(error).__name__}: {error}") from None
+    if [(record.kind, record.seal) for record in scan_bytes(data)[0]] != expected:
+        raise InvalidValue("not the export of a task as it was: its seals do not fit")
     return data
+
+
+def blobs_bytes(task: Mapping[str, Any]) -> list[bytes]:
+    """The blobs that came with it."""
+    try:
+        return [base64.b64decode(content, validate=True) for content in task.get("blobs", {}).values()]
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InvalidValue(f"not an export of rawko: {error}") from None
 
 
 def _block(raw: Any, read: Any) -> Block:
@@ -123,15 +148,18 @@ def _plain_block(block: Block) -> dict[str, Any]:
 
 def _from_plain(block: Mapping[str, Any]) -> Block:
     return Block(
-        block["marker"],
-        tuple(Field(name, value, tuple(items)) for name, value, items in block["fields"]),
-        tuple(Section(heading, text) for heading, text in block["sections"]),
+        _text(block["marker"]),
+        tuple(Field(_text(name), _text(value), tuple(map(_text, items))) for name, value, items in block["fields"]),
+        tuple(Section(_text(heading), _text(text)) for heading, text in block["sections"]),
     )
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(f"not a text: {value!r}")
+    return value
+
+
 def _emitted(blocks: Iterable[Block], seal: str | None) -> bytes:
-    try:
-        data = b"".join(emit_block(block) for block in blocks)
-    except InvalidValue:
-        return b""
+    data = b"".join(emit_block(block) for block in blocks)
     return data + seal_line(seal) if seal is not None else data

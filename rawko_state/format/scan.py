@@ -238,18 +238,20 @@ class Scan:
             if needed - region.offset <= INLINE and self._kept < MAX_KEPT:
                 keep = min(keep, region.offset - 1)
             else:
-                self._keep_beginning(region)
+                self._keep_beginning(region, needed)
         shift = max(0, keep - self._base)
         self._lines_before += self._buffer.count(b"\n", 0, shift)
         self._buffer = self._buffer[shift:] + chunk
         self._base += shift
         return shift + 1
 
-    def _keep_beginning(self, region: Region) -> None:
+    def _keep_beginning(self, region: Region, until: int) -> None:
         """Fields that are too large to be held: who reads them without the file at hand gets the first of them."""
         start = region.offset - self._base
         if self._open is not None and region is self._open.regions[0] and region.data is None and start >= 0:
-            region.data, region.cut = self._buffer[start : start + HEAD_KEPT], True
+            most = HEAD_KEPT if self._kept < MAX_KEPT else HEAD_KEPT // 64
+            region.data = self._buffer[start : min(start + most, until - self._base)]
+            region.cut = True
 
     def _problem(self, offset: int, message: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:
@@ -307,7 +309,7 @@ class Scan:
             region.data, region.cut = self._buffer[region.offset - self._base : offset - self._base], False
             self._kept += region.length
         else:
-            self._keep_beginning(region)
+            self._keep_beginning(region, offset)
 
     def _close_block(self, offset: int) -> None:
         if self._open is not None:

@@ -21,7 +21,11 @@ def blob_path(layout: Layout, blob: Blob) -> Path:
 
 
 def put(layout: Layout, content: str) -> Blob:
-    data = content.encode("utf-8", "surrogatepass")
+    return put_bytes(layout, content.encode("utf-8", "surrogatepass"))
+
+
+def put_bytes(layout: Layout, data: bytes) -> Blob:
+    """Durable, with its name, when this returns."""
     blob = Blob(hashlib.sha256(data).hexdigest(), len(data))
     path = blob_path(layout, blob)
     if is_whole(layout, blob):
@@ -34,6 +38,10 @@ def put(layout: Layout, content: str) -> Blob:
 
 
 def get(layout: Layout, blob: Blob) -> str:
+    return get_bytes(layout, blob).decode("utf-8", "surrogatepass")
+
+
+def get_bytes(layout: Layout, blob: Blob) -> bytes:
     path = blob_path(layout, blob)
     descriptor = disk.open_regular(path)
     try:
@@ -42,7 +50,7 @@ def get(layout: Layout, blob: Blob) -> str:
         os.close(descriptor)
     if hashlib.sha256(data).hexdigest() != blob.sha256:
         raise StorageError(f"{path} is not what its name says", str(path))
-    return data.decode("utf-8", "surrogatepass")
+    return data
 
 
 def is_whole(layout: Layout, blob: Blob) -> bool:

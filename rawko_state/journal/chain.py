@@ -57,10 +57,13 @@ class Appended:
 
 
 class Chain:
-    def __init__(self, path: Path, task_id: str, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(
+        self, path: Path, task_id: str, checkpoint: Checkpoint | None = None, *, read_only: bool = False
+    ) -> None:
+        """``read_only``: to look at, also where nothing can be written."""
         self.path = path
         self.problems: list[Problem] = []
-        self._descriptor = disk.open_regular(path, write=True)
+        self._descriptor = disk.open_regular(path, write=not read_only)
         self._state = TaskState(id=task_id)
         self._end = 0
         self._last_offset = 0
@@ -158,6 +161,9 @@ class Chain:
             alone = before is None and self._end == self._last_offset + len(data)
             return Appended(seal, parent, self._last_offset, self._end, state, tuple(blocks), alone)
 
+    def fetch(self, offset: int, length: int) -> bytes:
+        return disk.read_range(self._descriptor, offset, length)
+
     def scan_again(self) -> Scan:
         """All records from the beginning, as they stand now."""
         return self._scan(0, GENESIS)
@@ -174,6 +180,13 @@ class Chain:
                 self._write(data, seal)
                 self._end, self._seal = self._size, seal
             return length
+
+    def look_again(self) -> tuple[int, bool]:
+        """Under the lock, so that no append on its way is mistaken: the length of a torn tail, and whether the header's
+        copies are stale."""
+        with append_lock(self._descriptor, self.path):
+            self._catch_up()
+            return self.torn, self.stale_copies()
 
     def stale_copies(self) -> bool:
         """Whether the header's copies differ from what the records say."""
@@ -226,7 +239,7 @@ class Chain:
             self._state = TaskState(id=self._state.id)
             self._end, self._seal = 0, GENESIS
         scan = self._scan(self._end, self._seal)
-        fetch = bounded(lambda offset, length: disk.read_range(self._descriptor, offset, length))
+        fetch = bounded(self.fetch)
         for record in scan:
             if record.counts:
                 self._state = self._state.apply_all(block.entry(fetch, head_only=True) for block in record.blocks)

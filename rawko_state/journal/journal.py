@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rawko_state.journal.chain import Chain, Checkpoint
     from rawko_state.journal.draft import Spoken
     from rawko_state.journal.reader import TaskReader
-    from rawko_state.model.entries import Entry, TaskHeader, ToolCall, Turn
+    from rawko_state.model.entries import Blob, Entry, TaskHeader, ToolCall, Turn
     from rawko_state.model.state import TaskState
 
 
@@ -205,6 +205,21 @@ class Journal:
         from rawko_state.journal import blobs
 
         return blobs.get(self.layout, call.blob) if call.blob is not None else call.output
+
+    def blob_bytes(self, blob: Blob) -> bytes | None:
+        """The content of a blob, None if it is missing or changed."""
+        from rawko_state.journal import blobs
+
+        try:
+            return blobs.get_bytes(self.layout, blob)
+        except RawkoError:
+            return None
+
+    def put_blob(self, data: bytes) -> Blob:
+        from rawko_state.journal import blobs
+
+        self.layout.make()
+        return blobs.put_bytes(self.layout, data)
 
     def recover_draft(
         self, append: Callable[[Callable[[TaskState], list[Entry]]], object], chain: Chain, task_id: str

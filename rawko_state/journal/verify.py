@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 
 from rawko_state.errors import RawkoError
 from rawko_state.format.codec import FORMAT_VERSION
-from rawko_state.format.scan import Record
-from rawko_state.journal import blobs, disk
+from rawko_state.format.scan import Record, bounded
+from rawko_state.journal import blobs
 from rawko_state.journal.chain import Chain
 from rawko_state.journal.layout import Layout, TaskName
-from rawko_state.journal.locks import append_lock
 from rawko_state.model.entries import TaskHeader, ToolCall, Turn
 
 
@@ -36,48 +34,50 @@ def verify(layout: Layout, name: TaskName, *, repair: bool = False) -> Verdict:
     verdict = Verdict(name)
     path = layout.path(name)
     try:
-        chain = Chain(path, name.id)
+        chain = Chain(path, name.id, read_only=True)
     except RawkoError as error:
         verdict.faults.append(str(error))
         return verdict
     try:
         _walk(layout, chain, verdict)
-        if repair and verdict.can_repair:
-            _repair(chain, verdict)
     except RawkoError as error:
         verdict.faults.append(str(error))
     finally:
         chain.close()
+    if repair and verdict.can_repair:
+        try:
+            chain = Chain(path, name.id)
+            _repair(chain, verdict)
+            chain.close()
+        except RawkoError as error:
+            verdict.faults.append(str(error))
     return verdict
 
 
 def _walk(layout: Layout, chain: Chain, verdict: Verdict) -> None:
-    descriptor = disk.open_regular(chain.path)
-    try:
-        # Under the append lock, so that an append on its way is not taken for a torn one.
-        with append_lock(descriptor, chain.path):
-            scan = chain.scan_again()
-            for record in scan:
-                _look_at(layout, record, verdict)
-    finally:
-        os.close(descriptor)
+    """Without the append lock, as it may take long; what looks unfinished is looked at again under it."""
+    scan = chain.scan_again()
+    for record in scan:
+        _look_at(layout, record, chain, verdict)
+    torn, stale = chain.look_again()
     verdict.unsealed = scan.header.format is None
     chain_faults = []
     for problem in scan.problems:
         tail = problem.message.startswith("torn tail")
-        if verdict.unsealed and not tail and "seal" not in problem.message:
+        on_its_way = tail and not torn
+        if on_its_way or (verdict.unsealed and not tail and "seal" not in problem.message):
             continue
         chain_faults.append(str(problem))
         verdict.can_repair |= tail
     verdict.faults[:0] = chain_faults
     if scan.header.format is not None and scan.header.format > FORMAT_VERSION:
         verdict.faults.append(f"format {scan.header.format} is newer than this rawko understands")
-    elif chain.stale_copies():
+    elif stale:
         verdict.faults.append("the header's Status or Duration differs from what the records say")
         verdict.can_repair = True
 
 
-def _look_at(layout: Layout, record: Record, verdict: Verdict) -> None:
+def _look_at(layout: Layout, record: Record, chain: Chain, verdict: Verdict) -> None:
     verdict.records += 1
     if record.kind == "torn":
         verdict.torn += record.torn
@@ -85,7 +85,7 @@ def _look_at(layout: Layout, record: Record, verdict: Verdict) -> None:
         is_turn = block.marker.startswith(b"--- Turn ")
         if not record.counts or not (is_turn or block.offset == 0):
             continue
-        entry = block.entry()
+        entry = block.entry(bounded(chain.fetch))
         if isinstance(entry, Turn):
             verdict.turns += 1
             for call in entry.tools:
