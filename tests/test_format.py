@@ -252,7 +252,7 @@ class TestDamage:
         assert peak < 30 * 1024 * 1024
 
     @pytest.mark.parametrize(
-        ("piece", "pieces"), [(b"[A]\n", 8), (b"--- Turn 1: a ---\n[Content]\n" + b"x" * 4000 + b"\n\n", 400)]
+        ("piece", "pieces"), [(b"[A]\n", 2), (b"--- Turn 1: a ---\n[Content]\n" + b"x" * 4000 + b"\n\n", 400)]
     )
     def test_any_one_file_is_read_in_bounded_memory(self, piece: bytes, pieces: int) -> None:
         for head in (b"=== TASK abc123 ===\n\n", chain([[m.TaskHeader(id="bits01", status="running", format=1)]])):
