@@ -54,6 +54,7 @@ def command(keep: Path | None) -> None:
 
 def _show(folder: Path) -> None:
     from rawko_state.backends.local import LocalStore
+    from rawko_state.store import TaskFilter
 
     _head("An agent records a task, live")
     writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(folder)], stdout=subprocess.PIPE, text=True)
@@ -97,6 +98,17 @@ def _show(folder: Path) -> None:
     click.echo(
         f"  status: {store.status(task_id)}; {verdict.records} records, every seal checked: {_ok(verdict.faults)}"
     )
+
+    _head("It can be searched, also after its index was deleted")
+    store.close()
+    for file in store.journal.layout.state.glob("index.db*"):
+        file.unlink()
+    click.echo('  $ rawko history --search "clock skew"')
+    for found in store.find_text(["clock", "skew"], TaskFilter()):
+        click.echo(f"  {found.id}  {found.status}  {found.turns} turns  {found.title}")
+    click.echo("  $ rawko history --file auth/sso.rs")
+    for found in store.history(TaskFilter(file="auth/sso.rs")):
+        click.echo(f"  {found.id}  " + ", ".join(f"{operation} {file}" for operation, file in found.touched))
 
     _head("It can be grepped")
     click.echo(f"  $ grep -n token_validation {path.name}")
