@@ -83,10 +83,32 @@ class Journal:
     def _publish(
         self, name: TaskName, entries: Sequence[Entry], taken: Callable[[str], bool]
     ) -> tuple[str, str] | None:
-        """Puts the file in its place; None when another one has its id. Returns the folder's stamp before and after."""
+        """A new file from its first record; None when another one has its id."""
         from rawko_state.format.records import emit_record
 
         data, seal = emit_record(entries)
+        return self._into_place(name, data, seal, taken)
+
+    def place(self, name: TaskName, data: bytes) -> bool:
+        """A whole file that was made elsewhere. False when these bytes are there already; an error when others are."""
+        self.layout.make()
+        try:
+            there = self.layout.find(name.id)
+        except TaskNotFound:
+            there = None
+        if there is not None and there.id == name.id:
+            with self.reader(there) as reader:
+                if reader.size == len(data) and reader.fetch(0, reader.size) == data:
+                    return False
+            raise RawkoError(f"there is another task {name.id} already, in {there.filename}")
+        if self._into_place(name, data, "", self._is_taken) is None:
+            raise RawkoError(f"there is another task {name.id} already")
+        return True
+
+    def _into_place(
+        self, name: TaskName, data: bytes, seal: str, taken: Callable[[str], bool]
+    ) -> tuple[str, str] | None:
+        """Whole or not at all, and durable. Returns the folder's stamp before and after; None when the id is taken."""
         temporary = disk.write_temporary(self.layout.live, data, seal)
         gate = self.layout.live / "create.lock"
         descriptor = disk.open_or_create(gate)
@@ -105,32 +127,6 @@ class Journal:
             disk.remove_quietly(temporary)
         disk.sync_folder(self.layout.tasks, seal)
         return before, after
-
-    def place(self, name: TaskName, data: bytes) -> bool:
-        """A whole file that was made elsewhere. False when these bytes are there already; an error when others are."""
-        self.layout.make()
-        try:
-            there = self.layout.find(name.id)
-        except TaskNotFound:
-            there = None
-        if there is not None and there.id == name.id:
-            with self.reader(there) as reader:
-                if reader.size == len(data) and reader.fetch(0, reader.size) == data:
-                    return False
-            raise RawkoError(f"there is another task {name.id} already, in {there.filename}")
-        temporary = disk.write_temporary(self.layout.live, data)
-        gate = self.layout.live / "create.lock"
-        descriptor = disk.open_or_create(gate)
-        try:
-            with append_lock(descriptor, gate):
-                if self._is_taken(name.id):
-                    raise RawkoError(f"there is another task {name.id} already")
-                disk.rename(temporary, self.layout.path(name))
-        finally:
-            os.close(descriptor)
-            disk.remove_quietly(temporary)
-        disk.sync_folder(self.layout.tasks)
-        return True
 
     def _is_taken(self, task_id: str) -> bool:
         """Looked up in the names of all files; the names are read again only when the folder has changed."""
