@@ -375,6 +375,8 @@ _ATTEMPTS: Final = 3
 
 
 def _is_running(pid: int) -> bool:
+    if os.name == "nt":  # signal 0 is Ctrl-C there
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
