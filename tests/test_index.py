@@ -15,7 +15,7 @@ import pytest
 
 from rawko_state.backends import catalogue as catalogue_module
 from rawko_state.backends.local import LocalStore
-from rawko_state.errors import IndexNewer
+from rawko_state.errors import IndexNewer, IndexTrouble
 from rawko_state.index.database import Index
 from rawko_state.index.schema import MIGRATIONS, VERSION
 from rawko_state.model.entries import FileTouch, Parent, Turn
@@ -388,6 +388,30 @@ class TestTrouble:
         assert ids(store) == [task.id]
         assert len(told) == 1
         assert not target.exists() or target.read_bytes() == b"precious"
+
+    def test_an_index_that_cannot_be_used_at_all_is_done_without(
+        self, store: LocalStore, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And what is written meanwhile is marked, so that the next one who can use it catches up."""
+        expected = self._filled(store)
+        broken = LocalStore(tmp_path, warn=told)
+        real = catalogue_module.Index
+
+        def refuse(path: Path | None) -> Index:
+            if path is not None:
+                raise IndexTrouble(f"{path}: disk I/O error")
+            return real(path)
+
+        monkeypatch.setattr(catalogue_module, "Index", refuse)
+        assert ids(broken) == expected
+        task = broken.start("meanwhile", detached=True)
+        task.add_turn(turn())
+        task.close()
+        assert task.id in ids(broken)
+        monkeypatch.undo()
+        again = LocalStore(tmp_path, warn=told)
+        assert again.summary(task.id).turns == 1
+        assert again.catalogue.fresh().dump() == rebuilt(tmp_path)
 
     @needs_root
     def test_a_read_only_project_is_answered_from_elsewhere(

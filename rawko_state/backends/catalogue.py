@@ -58,6 +58,9 @@ class Catalogue:
         self._aside = False
         """The index is somewhere else, as the project cannot be written to."""
         self._pinned = False
+        """It is in memory for good, as no file can be used."""
+        self._where = self.path
+        """The file that was opened last, or tried."""
         self._told: set[str] = set()
 
     # Opening
@@ -71,11 +74,17 @@ class Catalogue:
                 return self._index
             self.close()
         try:
-            self._index = Index(self._place())
+            self._index = self._opened()
         except IndexCorrupt as error:
             self._move_aside(error)
-            self._index = Index(self._place())
+            self._index = self._opened()
         return self._index
+
+    def _opened(self) -> Index:
+        self._where = self.path
+        place = self._place()
+        self._where = place or self.path
+        return Index(place)
 
     def close(self) -> None:
         if self._index is not None:
@@ -106,12 +115,13 @@ class Catalogue:
         return folder / "index.db"
 
     def _move_aside(self, error: IndexCorrupt) -> None:
-        path = self._index.path if self._index is not None and self._index.path is not None else self.path
+        path = self._where
         self.close()
         stamp = time.strftime("%Y%m%dT%H%M%S")
         target = path.with_name(f"{path.name}.broken-{stamp}-{os.getpid()}")
         try:
-            os.rename(path, target)
+            with contextlib.suppress(FileNotFoundError):  # another process has been faster
+                os.rename(path, target)
             for companion in list(companions(path))[1:]:
                 with contextlib.suppress(FileNotFoundError):
                     os.rename(companion, target.with_name(target.name + companion.name[len(path.name) :]))
@@ -176,7 +186,11 @@ class Catalogue:
         if mark is None:
             return
         try:
-            self.index().settle()
+            index = self.index()
+            if self._aside:
+                mark.leave()  # the index that others will ask is another one
+                return
+            index.settle()
             mark.remove()
         except RawkoError:
             mark.leave()
@@ -196,7 +210,7 @@ class Catalogue:
                 if attempt == _ATTEMPTS - 1:
                     return self._in_memory(error)
                 self._move_aside(error)
-            except IndexTrouble as error:
+            except (IndexTrouble, StorageError) as error:
                 self.close()
                 if attempt == _ATTEMPTS - 1:
                     return self._in_memory(error)
@@ -271,6 +285,8 @@ class Catalogue:
                 found = None
             if found is not None and (found.st_size, found.st_mtime_ns) == (row["file_size"], row["file_mtime_ns"]):
                 return
+        # Of a task that is being written to just now, what is new is enough; a file that was edited is read whole.
+        grown = grown or any(mark.startswith(f"{name.id}.") for mark in self._marks())
         with index.transaction():
             intake.one_file(self.journal, index, name, grown=grown)
 
