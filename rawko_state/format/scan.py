@@ -75,14 +75,14 @@ class RawBlock:
         return self.regions[0].title
 
     def entry(
-        self, fetch: Fetch | None = None, *, head_only: bool = False, only: frozenset[str] | None = None
+        self, fetch: Fetch | None = None, *, head_only: bool = False, only: frozenset[bytes] | None = None
     ) -> Entry:
         """What the block says. Without ``fetch``, sections too large to have been kept are named in ``large``;
-        with ``head_only`` no section is looked at, with ``only`` none but those under these headings."""
+        with ``head_only`` no section is looked at, with ``only`` none but those under these heading lines."""
         marker = decode_text(self.marker)
         head, *rest = self.regions[:1] if head_only else self.regions
         if only is not None:
-            rest = [region for region in rest if decode_text(region.title)[1:-1] in only]
+            rest = [region for region in rest if region.title in only]
         fields, stray, _ = parse_fields(_data(head, fetch) or b"", marker)
         sections = [] if stray is None else [stray]
         large = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -36,7 +36,9 @@ from rawko_state.model.state import TaskState
 SHORT: Final = 2_000
 _LISTED_AGENTS: Final = 20
 _LARGEST: Final = 2**63 - 1
-SECTIONS: Final = frozenset({"Tool Log", "Files", "Output", "Snapshot", "Snapshot json"})
+SECTIONS: Final = frozenset(
+    f"[{name}{json}]".encode() for name in ("Tool Log", "Files", "Output", "Snapshot") for json in ("", " json")
+)
 """The sections that rows are made of; the others are not even decoded."""
 
 _STAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2})-([0-9]{2})-([0-9]{2})-[0-9A-Za-z]+\.task")
@@ -99,7 +101,7 @@ class Projector:
         self.saved: Row | None = dict(row) if row is not None else None
         """The row as the database has it."""
         self._state = _state_of(self.row)
-        self._created = self._state.created
+        self._kept: TaskState | None = None
         self._seen: set[str] = set((self.row["agents"] or "").split("\n")) if self.row["agents"] else set()
 
     @property
@@ -245,23 +247,17 @@ class Projector:
             self.row["agents"] = f"{self.row['agents']}\n{name}" if self.row["agents"] else name
 
     def _keep_state(self) -> None:
-        """Every part of the state has its column, so that the next projector starts where this one ended."""
-        row, state = self.row, self._state
-        row["status"], row["duration_ms"] = _safe(state.status, SHORT), _int(state.duration_ms)
-        if row["created_at"] is None or state.created is not self._created:
-            self._created = state.created
-            row["created_at"] = _time(state.created) or _stamp(row["file_path"])
-        row["completed_at"] = _time(state.completed)
-        row["title"], row["pinned"], row["detached"] = _safe(state.title, SHORT), int(state.pinned), int(state.detached)
-        row["labels"] = labels_text(state.labels)
-        row["parent_id"] = state.parent.task if state.parent else None
-        row["parent_turn"] = state.parent.turn if state.parent else None
-        row["turns"], row["runs"], row["question"] = state.turns, state.runs, state.question
-        row["selected"], row["by_header"], row["format"] = (
-            _safe(state.selected, SHORT),
-            int(state.by_header),
-            state.format,
-        )
+        """Every part of the state has its column, so that the next projector starts where this one ended. Most records change
+        little of it, so only what differs is written down."""
+        row, state, before = self.row, self._state, self._kept
+        for part, columns in _COLUMNS_OF.items():
+            value = getattr(state, part)
+            if before is None or value is not getattr(before, part):
+                for column, shown in columns:
+                    row[column] = shown(value)
+        if row["created_at"] is None:
+            row["created_at"] = _stamp(row["file_path"])
+        self._kept = state
 
 
 _NOTHING: Final = (
@@ -384,3 +380,30 @@ def merged(parts: list[Rows]) -> Rows:
             getattr(whole, name).extend(getattr(part, name))
         whole.run_updates += part.run_updates
     return whole
+
+
+def _text(value: str | None) -> str | None:
+    return _safe(value, SHORT)
+
+
+# Each part of a task's state: the columns that hold it, and how. _state_of() reads them back.
+_COLUMNS_OF: Final[dict[str, tuple[tuple[str, Callable[[Any], Any]], ...]]] = {
+    "status": (("status", _text),),
+    "duration_ms": (("duration_ms", _int),),
+    "created": (("created_at", _time),),
+    "completed": (("completed_at", _time),),
+    "title": (("title", _text),),
+    "pinned": (("pinned", int),),
+    "detached": (("detached", int),),
+    "labels": (("labels", labels_text),),
+    "parent": (
+        ("parent_id", lambda parent: parent.task if parent else None),
+        ("parent_turn", lambda parent: parent.turn if parent else None),
+    ),
+    "turns": (("turns", int),),
+    "runs": (("runs", int),),
+    "question": (("question", _int),),
+    "selected": (("selected", _text),),
+    "by_header": (("by_header", int),),
+    "format": (("format", _int),),
+}
