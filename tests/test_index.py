@@ -371,6 +371,19 @@ class TestTrouble:
         task.finish("success")
         assert store.catalogue.fresh().dump() == rebuilt(store.root)
 
+    def test_a_last_append_that_the_index_missed_is_caught_up_on(
+        self, store: LocalStore, told: Told, tmp_path: Path
+    ) -> None:
+        task = store.start("x")
+        task.add_turn(turn())
+        other = sqlite3.connect(store.catalogue.path, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        store.catalogue.index()._connection.execute("PRAGMA busy_timeout = 50")
+        task.finish("failure", "while the index is locked")
+        other.execute("ROLLBACK")
+        other.close()
+        assert LocalStore(tmp_path).history(ALL)[0].status == "failed"
+
     @pytest.mark.parametrize("thing", ["folder", "link", "dangling link"])
     def test_something_else_in_place_of_the_index_is_moved_aside(
         self, store: LocalStore, told: Told, tmp_path: Path, thing: str

@@ -181,14 +181,14 @@ class Catalogue:
             self._tell(f"the index falls behind, and will catch up: {error}")
             return None
 
-    def settle(self, mark: Mark | None) -> None:
-        """The writer is done: its mark goes, once the index has everything durably."""
+    def settle(self, mark: Mark | None, *, current: bool) -> None:
+        """The writer is done: its mark goes, once the index has everything durably; ``current``: it has the last append."""
         if mark is None:
             return
         try:
             index = self.index()
-            if self._aside:
-                mark.leave()  # the index that others will ask is another one
+            if not current or self._aside:
+                mark.leave()  # for the next query; or the index that others will ask is another one
                 return
             index.settle()
             mark.remove()

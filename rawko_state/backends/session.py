@@ -212,7 +212,7 @@ class Task:
         if self._live is not None:
             self._live.leave()
         self._chain.close()
-        self._catalogue.settle(self._mark)
+        self._catalogue.settle(self._mark, current=self._projector is not None)
         self._mark = None
         if self._lease is not None:
             self._lease.release()
