@@ -109,6 +109,15 @@ class TestLiveEqualsRebuilt:
             task.finish("success")
         assert store.catalogue.fresh().dump() == rebuilt(store.root)
 
+    def test_a_repair_is_known_to_the_index(self, store: LocalStore, fixtures: Path) -> None:
+        store.journal.layout.make()
+        shutil.copy(
+            fixtures / "format" / "torn-tail.task", store.journal.layout.tasks / "2024-01-15T10-30-00-k3f9a1.task"
+        )
+        ids(store)
+        assert [verdict.repaired for verdict in store.verify(repair=True)] == [["marked a torn tail of 63 bytes"]]
+        assert store.catalogue.fresh().dump() == rebuilt(store.root)
+
 
 class TestTheRfc:
     def test_its_sql_runs_unchanged(self, store: LocalStore, fixtures: Path) -> None:

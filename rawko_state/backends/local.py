@@ -283,7 +283,16 @@ class LocalStore:
         names = [self.find(prefix)] if prefix else sorted(layout.names())
         seen: set[str] = set()
         for name in names:
-            verdict = verify(layout, name, repair=repair)
+            verdict = verify(layout, name)
+            if repair and verdict.can_repair:
+                # A repair appends too, so the index must hear of it, also if this process dies.
+                mark = self.catalogue.mark(name.id)
+                verdict = verify(layout, name, repair=True)
+                try:
+                    self.catalogue.catch_up(name, grown=True)
+                    self.catalogue.settle(mark, current=True)
+                except RawkoError:
+                    self.catalogue.settle(mark, current=False)
             if name.id in seen:
                 verdict.faults.append(f"a second file with the id {name.id}; the first one counts")
             seen.add(name.id)
