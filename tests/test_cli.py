@@ -144,9 +144,8 @@ class TestTaskCommands:
         for words in (["history"], ["history", "show", "evil01"]):
             assert "\x1b]0" not in _in_terminal(filled, words, {})
 
-    def test_outside_of_any_project(self, rawko, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-        (tmp_path / ".git").rmdir()
-        done = rawko("history")
+    def test_outside_of_any_project(self, rawko) -> None:  # type: ignore[no-untyped-def]
+        done = rawko("history", cwd=Path("/"))
         assert done.code == 1
         assert "no project around" in done.err
 
