@@ -14,6 +14,7 @@ import random
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,26 @@ def add(chain: Chain, turn: Turn) -> None:
     chain.append(lambda state: [replace(turn, number=state.turns + 1)])
 
 
+def beside_bare(
+    ours: Callable[[int], object], record: bytes, folder: Path, rounds: int
+) -> tuple[list[float], list[float]]:
+    """The seconds of each call, and of a bare write and sync of the same bytes: alternating, so that both see the same machine."""
+    bare = os.open(folder / "bare", os.O_RDWR | os.O_CREAT)
+    took, floor, offset = [], [], 0
+    for number in range(rounds):
+        start = time.perf_counter()
+        ours(number)
+        middle = time.perf_counter()
+        os.pwrite(bare, record, offset)
+        os.fdatasync(bare)
+        end = time.perf_counter()
+        offset += len(record)
+        took.append(middle - start)
+        floor.append(end - middle)
+    os.close(bare)
+    return took, floor
+
+
 def appends(folder: Path, rounds: int) -> None:
     chance = random.Random(1)
     header = TaskHeader(id="", status="running")
@@ -73,19 +94,7 @@ def appends(folder: Path, rounds: int) -> None:
     size = chain.path.stat().st_size
     add(chain, turns[0])
     record = chain.path.read_bytes()[size:]
-    bare = os.open(folder / "bare", os.O_RDWR | os.O_CREAT)
-    ours, floor, offset = [], [], 0
-    for number in range(rounds):  # alternating, so that both see the same machine
-        start = time.perf_counter()
-        add(chain, turns[number % 50])
-        middle = time.perf_counter()
-        os.pwrite(bare, record, offset)
-        os.fdatasync(bare)
-        end = time.perf_counter()
-        offset += len(record)
-        ours.append(middle - start)
-        floor.append(end - middle)
-    os.close(bare)
+    ours, floor = beside_bare(lambda number: add(chain, turns[number % 50]), record, folder, rounds)
     early, late = ours[: rounds // 10], ours[-rounds // 10 :]
     floor_early, floor_late = floor[: rounds // 10], floor[-rounds // 10 :]
     median = statistics.median

@@ -8,7 +8,6 @@ Figures are ratios within one run, beside a floor: a bare write and sync, a proc
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import statistics
 import subprocess
@@ -17,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from append import a_turn
+from append import a_turn, beside_bare
 from histories import write_history
 
 from rawko_state.backends.local import LocalStore
@@ -47,19 +46,7 @@ def appends(folder: Path, rounds: int = 3000) -> None:
     size = path.stat().st_size
     task.add_turn(turns[0])
     record = path.read_bytes()[size:]
-    bare = os.open(folder / "bare", os.O_RDWR | os.O_CREAT)
-    ours, floor, offset = [], [], 0
-    for number in range(rounds):
-        start = time.perf_counter()
-        task.add_turn(turns[number % 50])
-        middle = time.perf_counter()
-        os.pwrite(bare, record, offset)
-        os.fdatasync(bare)
-        end = time.perf_counter()
-        offset += len(record)
-        ours.append(middle - start)
-        floor.append(end - middle)
-    os.close(bare)
+    ours, floor = beside_bare(lambda number: task.add_turn(turns[number % 50]), record, folder, rounds)
     ratio = statistics.median(ours) / statistics.median(floor)
     print(
         f"append with its index rows    {statistics.median(ours) * 1e6:6.0f} µs   {ratio:.2f} x a bare write + fdatasync"

@@ -345,6 +345,13 @@ class TestExport:
         assert done.code == 1
         assert "there is another task abc123 already" in done.err
 
+    def test_deep_values_are_shown_and_exported(self, rawko, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+        deep = json.loads("[" * 600 + "1" + "]" * 600)
+        with LocalStore(tmp_path).start("x") as task:
+            task.add_turn(Turn(number=1, agent="d", state=deep))
+        assert rawko("history", "show", task.id, "--json").code == 0
+        assert rawko("history", "export", task.id, "-o", "deep.json").code == 0
+
     def test_long_output_comes_along(self, rawko, tmp_path: Path, tmp_path_factory) -> None:  # type: ignore[no-untyped-def]
         with LocalStore(tmp_path).start("x") as task:
             task.add_turn(Turn(number=1, agent="d", tools=(ToolCall("a", output="long " * 10_000),)))

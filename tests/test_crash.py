@@ -20,7 +20,6 @@ from rawko_state.format.records import emit_record, scan_bytes
 from rawko_state.format.seal import GENESIS
 from rawko_state.model.entries import Execution, Request, TaskHeader, Turn
 
-from . import faults
 from .faults import DRIVER, acknowledged, check_and_go_on, counted, injected, needs_root, needs_strace, quiet
 
 
@@ -397,7 +396,3 @@ class TestManyWriters:
                 if isinstance(entry := block.entry(head_only=True), Turn)
             ]
         assert numbers == list(range(1, len(numbers) + 1))
-
-
-def test_the_sweep_knows_the_calls_that_change_files() -> None:
-    assert {"pwrite64", "fdatasync", "rename", "unlink"} < set(faults.CALLS)

@@ -251,6 +251,16 @@ class TestDamage:
         assert count > 39_000
         assert peak < 30 * 1024 * 1024
 
+    def test_a_torn_span_may_hold_any_number_of_bad_seals(self) -> None:
+        head, seal = emit_record([m.TaskHeader(id="bits01", status="running", format=1)])
+        torn = b"--- Turn 1: a ---\n\n[End 0123456789abcdef]\n" * 300
+        span, seal = seal_record(torn + b"\n=== TORN %d ===\n\n" % len(torn), seal)
+        turn, seal = emit_record([m.Turn(number=1, agent="a", content="after")], seal)
+        records, problems = scan_bytes(head + span + turn)
+        assert not problems
+        assert [record.kind for record in records[-2:]] == ["torn", "sealed"]
+        _read_all(head + span + turn)
+
     @pytest.mark.parametrize(
         ("piece", "pieces"), [(b"[A]\n", 2), (b"--- Turn 1: a ---\n[Content]\n" + b"x" * 4000 + b"\n\n", 400)]
     )

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -379,6 +380,15 @@ class TestTrouble:
         task.add_turn(turn())
         task.finish("success")
         assert store.catalogue.fresh().dump() == rebuilt(store.root)
+
+    def test_deleting_the_index_under_writers_harms_nothing(self, tmp_path: Path) -> None:
+        writers = [subprocess.Popen([sys.executable, DRIVER, str(tmp_path), str(seed), "30"]) for seed in (51, 52, 53)]
+        while any(writer.poll() is None for writer in writers):
+            for path in tmp_path.glob(".rawko/state/index.db*"):
+                path.unlink(missing_ok=True)
+            time.sleep(0.05)
+        assert [writer.returncode for writer in writers] == [0, 0, 0]
+        assert LocalStore(tmp_path).catalogue.fresh().dump() == rebuilt(tmp_path)
 
     def test_a_last_append_that_the_index_missed_is_caught_up_on(
         self, store: LocalStore, told: Told, tmp_path: Path

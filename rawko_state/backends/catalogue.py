@@ -154,7 +154,7 @@ class Catalogue:
             return None
         return None if row is None else intake.checkpoint_of(name, row)
 
-    def created(self, name: TaskName, chain: Chain, stamps: tuple[str, str]) -> Projector | None:
+    def created(self, name: TaskName, stamps: tuple[str, str]) -> Projector | None:
         """A new file: its rows, and, if nobody else changed the folder meanwhile, the folder's new stamp."""
         from rawko_state.backends import intake
 

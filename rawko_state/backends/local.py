@@ -93,7 +93,7 @@ class LocalStore:
         new = self.journal.create(
             header, [Request(text=request, by=by), Execution()], lease=not detached, taken=self._taken()
         )
-        projector = self.catalogue.created(new.name, new.chain, new.stamps)
+        projector = self.catalogue.created(new.name, new.stamps)
         return Task(self.catalogue, new.name, new.chain, new.lease, projector)
 
     def _taken(self) -> Callable[[str], bool] | None:

@@ -17,7 +17,7 @@ from rawko_state.cli.times import When, local, took
 from rawko_state.store import SORTS, TaskFilter, TaskSummary
 
 if TYPE_CHECKING:
-    from rawko_state.backends.local import LocalStore
+    pass
 
 JSON_VERSION = 1
 _COLOURS = {
@@ -108,7 +108,7 @@ def command(
         limit=limit or None,
     )
     store = store_of(ctx)
-    found: Iterable[TaskSummary] = _searched(store, search, wanted) if search else store.history(wanted)
+    found: Iterable[TaskSummary] = store.find_text(search.split(), wanted) if search else store.history(wanted)
     if form == "ids":
         for summary in found:
             click.echo(summary.id)
@@ -138,10 +138,6 @@ def _statuses(given: tuple[str, ...]) -> tuple[str, ...]:
 def _label(text: str) -> tuple[str, str | None]:
     name, equals, value = text.partition("=")
     return name, value if equals else None
-
-
-def _searched(store: LocalStore, search: str, wanted: TaskFilter) -> Iterable[TaskSummary]:
-    return store.find_text(search.split(), wanted)
 
 
 def as_json(summary: TaskSummary) -> dict[str, Any]:

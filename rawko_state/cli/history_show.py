@@ -63,7 +63,7 @@ def command(ctx: click.Context, task_id: str, number: int | None, span: str | No
         if as_json:
             _turns_as_json(turns, alone=number is not None)
         else:
-            _paged(line for turn in turns for line in _turn(turn, store))
+            _paged(line for turn in turns for line in _turn(turn))
         return
     summary = store.summary(task_id)
     if as_json:
@@ -128,7 +128,7 @@ def _task(store: LocalStore, summary: TaskSummary) -> Iterator[str]:
     for kind, entry in store.entries(summary.id):
         if kind == "damaged":
             yield click.style("[the record of what follows is damaged]", fg="red")
-        yield from _entry(entry, store)
+        yield from _entry(entry)
 
 
 def _family(store: LocalStore, summary: TaskSummary) -> Iterator[str]:
@@ -142,7 +142,7 @@ def _family(store: LocalStore, summary: TaskSummary) -> Iterator[str]:
         yield f"{branch} {child}{after}  {one_line(request, 60)}"
 
 
-def _entry(entry: Entry, store: LocalStore) -> Iterator[str]:
+def _entry(entry: Entry) -> Iterator[str]:
     if isinstance(entry, TaskHeader):
         for field in entry.extra:
             yield f"{field.name}: {visible(field.value)}"
@@ -153,7 +153,7 @@ def _entry(entry: Entry, store: LocalStore) -> Iterator[str]:
         yield "\n" + click.style(f"Request{by}", bold=True)
         yield visible(entry.text)
     elif isinstance(entry, Turn):
-        yield from _turn(entry, store)
+        yield from _turn(entry)
     elif isinstance(entry, Result):
         yield "\n" + click.style(f"Result: {visible(entry.status or '')}", bold=True)
         for text in (entry.summary, entry.error):
@@ -187,7 +187,7 @@ def _note(note: Note) -> Iterator[str]:
         yield visible(json.dumps(note.data, ensure_ascii=False))
 
 
-def _turn(turn: Turn, store: LocalStore) -> Iterator[str]:
+def _turn(turn: Turn) -> Iterator[str]:
     facts = [turn.status or "", took(turn.duration_ms) if turn.duration_ms is not None else "", turn.model or ""]
     facts += [f"{count} {name}" for name, count in turn.tokens.items()]
     facts += [f"by {turn.by}"] if turn.by else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 
 import click
 
@@ -73,7 +73,3 @@ def took(milliseconds: int | None) -> str:
         return f"{minutes}m{int(seconds % 60):02d}s"
     hours = minutes // 60
     return f"{hours}h{minutes % 60:02d}m" if hours < 48 else f"{hours // 24}d{hours % 24:02d}h"
-
-
-def utc_now() -> datetime:
-    return datetime.now(timezone.utc)

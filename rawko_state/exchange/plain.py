@@ -41,11 +41,9 @@ def plain(value: Any) -> Any:
         return write_time(value)
     if isinstance(value, Decimal):
         return f"{value:f}"
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, tuple):
         return [plain(inner) for inner in value]
-    return value
+    return value  # mappings and lists are JSON already, however deep
 
 
 def task_object(task_id: str, status: str, entries: Iterable[Entry]) -> dict[str, Any]:

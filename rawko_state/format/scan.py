@@ -344,10 +344,15 @@ class Scan:
         if seal in digests[:2]:
             yield from self._pending
             matched = self._as_torn(record)
-        elif seal in digests[2:] and not self._handed_out:
+        elif seal in digests[2:]:
             # The hash that runs on since the last match: over a torn span, or over an unsealed file so far.
             whole = self._whole(record)
             matched = whole if whole.kind == "torn" or not self.sealed else None
+            if matched is not None and self._handed_out:
+                first = self._pending[0].offset  # what stands before has been handed out as damaged
+                matched = replace(
+                    matched, offset=first, length=matched.end - first, torn=matched.torn - (first - self._anchor)
+                )
         if matched is not None:
             yield matched
             self._pending, self._kept, self._handed_out = [], 0, False
@@ -377,7 +382,8 @@ class Scan:
         length = _torn_length(record) if self.sealed or record.offset else 0
         if length:
             record = replace(record, kind="torn", torn=length, blocks=record.blocks[-1:])
-            self.problems = [p for p in self.problems if not record.offset <= p.offset < record.offset + length]
+            # The torn bytes, and the LF that stands between them and the marker.
+            self.problems = [p for p in self.problems if not record.offset <= p.offset <= record.offset + length]
         return record
 
     def _finish(self) -> Iterator[Record]:

@@ -82,10 +82,11 @@ class Index:
             except BaseException:
                 self.db.close()
                 raise
+            if path is not None:
+                # Another process may have moved it aside meanwhile; then this is trouble as any other.
+                found = os.stat(path)
+                self._inode = (found.st_dev, found.st_ino)
         self.tables: Tables = tables_for(self.db)
-        if path is not None:
-            found = os.stat(path)
-            self._inode = (found.st_dev, found.st_ino)
 
     def close(self) -> None:
         with contextlib.suppress(p.PeeweeException, sqlite3.Error):

@@ -152,14 +152,6 @@ def turn_place(index: Index, task_id: str, number: int) -> tuple[int, int] | Non
         return next(((row[0], row[1]) for row in found), None)
 
 
-def find_ids(index: Index, prefix: str, limit: int) -> list[str]:
-    """The ids that start like that, in order."""
-    task = index.tables.tasks
-    with mapped(index.name):
-        query = task.select(task.id).where((task.id >= prefix) & (task.id < prefix + "\x7f"))
-        return [row[0] for row in query.order_by(task.id).limit(limit).tuples()]
-
-
 def children(index: Index, task_id: str) -> list[tuple[str, int | None, str]]:
     """The tasks that were forked from one or belong to it: id, turn, request."""
     task = index.tables.tasks

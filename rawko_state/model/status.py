@@ -31,7 +31,6 @@ MOVES: Final = MappingProxyType(
 )
 
 RESULT_STATUS: Final = MappingProxyType({"success": COMPLETED, "failure": FAILED, "cancelled": CANCELLED})
-STATUS_RESULT: Final = MappingProxyType({status: word for word, status in RESULT_STATUS.items()})
 
 # What other systems call the same thing.
 SYNONYMS: Final = MappingProxyType(
