@@ -13,6 +13,7 @@ RawkoError
 ├── IndexTrouble            the index cannot be used now; the task files are not concerned
 │   ├── IndexCorrupt        it is not a database, or a broken one
 │   └── IndexNewer          it was made by a later version; it is not touched
+├── SearchTrouble           the search index cannot be used now; searches read the task files
 └── StorageError            the system refused a file operation
     └── OutcomeUnknown      a sync failed: the record may be on the disk, or not
 
@@ -86,6 +87,10 @@ class IndexCorrupt(IndexTrouble):
 
 
 class IndexNewer(IndexTrouble):
+    pass
+
+
+class SearchTrouble(RawkoError):
     pass
 
 

@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Final
 
 SORTS: Final = ("created", "completed", "duration", "turns", "tokens")
+RELEVANCE, TIME = "relevance", "time"
+"""How what a search found may be sorted besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,9 @@ class TaskFilter:
     until: datetime | None = None
     labels: tuple[tuple[str, str | None], ...] = ()
     """Name and value; a value of None asks only for the name."""
+    pinned: bool | None = None
+    model: str | None = None
+    branch: str | None = None
     ids: tuple[str, ...] | None = None
     sort: str = "created"
     reverse: bool = False
@@ -76,3 +81,34 @@ class Stats:
     cost: str | None
     disk: Mapping[str, int] = field(default_factory=dict)
     """Bytes in tasks, blobs and the index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Something that a search found: a task, and where in it."""
+
+    task: TaskSummary
+    kind: str
+    """turn, request, result, task (its title), note or other; empty when the task matched by what is not text."""
+    turn: int | None
+    agent: str | None
+    offset: int | None
+    """Where the turn stands in the task's file."""
+    length: int | None
+    score: float
+    words: int
+    """How many of the query's words and phrases it holds."""
+    excerpt: str
+    highlights: tuple[tuple[int, int], ...]
+    """Where in the excerpt they stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a search came to."""
+
+    hits: tuple[Hit, ...]
+    hint: str | None = None
+    """How the query was understood, if not as it was meant."""
+    suggestion: str | None = None
+    """With no hits: a query that has some."""

@@ -195,6 +195,15 @@ class Catalogue:
         except RawkoError:
             mark.leave()
 
+    def tend(self) -> None:
+        """A task is finished: a good moment to take a tail of middling length into the search index. Nothing depends on it."""
+        from rawko_state.backends import folding
+
+        try:
+            folding.tend(self.index(), self.journal)
+        except Exception as error:  # whatever it is: the task is finished, and searches read the files
+            self._tell(f"the search index falls behind, and will catch up: {error}")
+
     # Reading
 
     def fresh(self) -> Index:
@@ -341,8 +350,9 @@ class Catalogue:
 
     # Rebuilding
 
-    def reindex(self, step: Step | None = None) -> list[tuple[str, str]]:
-        """Rebuilds everything beside the old index and puts it in place. Returns the files that could not be fully read."""
+    def reindex(self, step: Step | None = None, then: Callable[[Index], None] | None = None) -> list[tuple[str, str]]:
+        """Rebuilds everything beside the old index and puts it in place; ``then`` has the new one before that. Returns the
+        files that could not be fully read."""
         from rawko_state.backends import intake
 
         self.journal.layout.make()
@@ -365,6 +375,8 @@ class Catalogue:
                 beside.set_meta("tasks_stamp", stamp)
             # What has happened since is caught up on in the new one before it takes the place of the old.
             self._look(beside)
+            if then is not None:
+                then(beside)
             try:
                 self.index().replace_with(beside)
             except IndexCorrupt as error:

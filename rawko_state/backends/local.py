@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rawko_state.backends.catalogue import Catalogue
-from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
+from rawko_state.errors import InvalidValue, RawkoError, SearchTrouble, TaskNotFound
 from rawko_state.index import queries
 from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName, parse_name
-from rawko_state.store import Stats, TaskFilter, TaskSummary
+from rawko_state.store import RELEVANCE, Answer, Stats, TaskFilter, TaskSummary
 
 # What only some calls need is imported by them: `rawko history` must feel instant.
 if TYPE_CHECKING:
+    from rawko_state.backends.finder import Finder
     from rawko_state.backends.session import Task
+    from rawko_state.index.database import Index
     from rawko_state.journal.chain import Chain
     from rawko_state.journal.reader import TaskReader
     from rawko_state.journal.verify import Verdict
@@ -33,7 +35,8 @@ class LocalStore:
         """``warn`` is told, once each, of trouble that is dealt with: an index that is rebuilt or falls behind."""
         self.root = Path(root).resolve()
         self.journal = Journal(self.root)
-        self.catalogue = Catalogue(self.journal, _warn if warn is None else warn)
+        self._tell = _warn if warn is None else warn
+        self.catalogue = Catalogue(self.journal, self._tell)
 
     def close(self) -> None:
         self.catalogue.close()
@@ -250,17 +253,28 @@ class LocalStore:
             self.journal.put_blob(content)
         return name if self.journal.place(name, data) else None
 
-    def find_text(self, words: Sequence[str], wanted: TaskFilter) -> Iterator[TaskSummary]:
-        """The tasks whose files hold all of these words, in any case, in the order of the filter."""
-        needles = [word.lower().encode() for word in words]
-        unlimited = replace(wanted, limit=None)
-        left = wanted.limit
-        for summary in self.history(unlimited):
-            if left == 0:
-                return
-            if self.journal.holds_all(self.root / summary.file, needles):
-                yield summary
-                left = None if left is None else left - 1
+    def search(self, query: str, wanted: TaskFilter | None = None, *, turns: bool = False) -> Answer:
+        """What a query finds (docs/search.md), fresh to the last append: one hit a task, or with ``turns`` every one."""
+        return self._finder().search(query, wanted or TaskFilter(sort=RELEVANCE), turns=turns)
+
+    def fold(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int:
+        """Takes what is new into the search index. Searches find it without that, only slower. Returns how many bytes."""
+        return self._finder().fold(step=step, wait=wait)
+
+    def unfolded(self) -> int:
+        """How many bytes of the history the search index has not taken in."""
+        return self._finder().tail_bytes()
+
+    def can_fold(self) -> bool:
+        """Whether there is a place for a search index, and nobody is writing to it just now."""
+        from rawko_state.backends.folding import is_busy
+
+        return not is_busy(self.catalogue.index(), self.journal)
+
+    def _finder(self) -> Finder:
+        from rawko_state.backends.finder import Finder
+
+        return Finder(self.catalogue, self.alive, self._tell)
 
     def stats(self, wanted: TaskFilter, *, days: int = 30, top: int = 10) -> Stats:
         alive = self.alive()
@@ -271,9 +285,20 @@ class LocalStore:
         """Bytes on the disk, by what they are for."""
         return self.journal.disk_use()
 
-    def reindex(self, step: Callable[[int, int], None] | None = None) -> list[tuple[str, str]]:
-        """Rebuilds the index from the files. Returns the tasks whose files could not be fully read, and why."""
-        return self.catalogue.reindex(step)
+    def reindex(
+        self, step: Callable[[int, int], None] | None = None, folding: Callable[[int, int], None] | None = None
+    ) -> list[tuple[str, str]]:
+        """Rebuilds the index and the search index from the files. Returns the tasks whose files could not be fully read, and
+        why. ``step`` is told of files done and in all, ``folding`` of bytes."""
+        from rawko_state.backends.folding import fold
+
+        def then(index: Index) -> None:
+            try:
+                fold(index, self.journal, step=folding, wait=True, anew=True)
+            except SearchTrouble as trouble:
+                self._tell(f"{trouble}; searches read the task files")
+
+        return self.catalogue.reindex(step, then)
 
     def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Verdict]:
         """Walks one chain, or all of them in order of their names."""

@@ -205,6 +205,7 @@ class Task:
         )
         appended = self._append(lambda state: [result])
         self.close()
+        self._catalogue.tend()
         return appended
 
     def close(self) -> None:

@@ -104,8 +104,10 @@ def _show(folder: Path) -> None:
     for file in store.journal.layout.state.glob("index.db*"):
         file.unlink()
     click.echo('  $ rawko history --search "clock skew"')
-    for found in store.find_text(["clock", "skew"], TaskFilter()):
-        click.echo(f"  {found.id}  {found.status}  {found.turns} turns  {found.title}")
+    for hit in store.search("clock skew").hits:
+        click.echo(
+            f"  {hit.task.id}  {hit.task.status}  {hit.task.title}\n        turn {hit.turn}  {visible(hit.excerpt)}"
+        )
     click.echo("  $ rawko history --file auth/sso.rs")
     for found in store.history(TaskFilter(file="auth/sso.rs")):
         click.echo(f"  {found.id}  " + ", ".join(f"{operation} {file}" for operation, file in found.touched))

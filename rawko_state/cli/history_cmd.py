@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rawko_state.cli.printing import one_line
 from rawko_state.cli.project import store_of
 from rawko_state.cli.times import When, local, took
-from rawko_state.store import SORTS, TaskFilter, TaskSummary
-
-if TYPE_CHECKING:
-    pass
+from rawko_state.store import RELEVANCE, SORTS, TIME, TaskFilter, TaskSummary
 
 JSON_VERSION = 1
-_COLOURS = {
+STATUS_COLOURS = {
     "completed": "green",
     "failed": "red",
     "cancelled": "red",
@@ -59,7 +55,8 @@ class History(click.Group):
     multiple=True,
     help="running, waiting, paused, completed, failed, cancelled, interrupted, pending.",
 )
-@click.option("--search", metavar="WORDS", help="Tasks whose files hold all of these words.")
+@click.option("--search", metavar="QUERY", help="By what was said, asked, run and touched; see below.")
+@click.option("--turns", is_flag=True, help="With --search: every turn that matches, not the best one of each task.")
 @click.option("--file", metavar="PATH", help="Tasks that touched this path, folder or glob.")
 @click.option("--agent", help="Tasks in which this agent had a turn.")
 @click.option("--since", type=When(), help="Created at or after: 2024-01-15, yesterday, 7d.")
@@ -67,7 +64,11 @@ class History(click.Group):
 @click.option(
     "--label", "labels", multiple=True, metavar="NAME[=VALUE]", help="With this label; may be given several times."
 )
-@click.option("--sort", type=click.Choice(SORTS), default="created", show_default=True, help="Largest or newest first.")
+@click.option(
+    "--sort",
+    type=click.Choice([*SORTS, RELEVANCE, TIME]),
+    help="Largest or newest first. The default is created; with --search it is relevance.",
+)
 @click.option("--reverse", is_flag=True, help="The other way round.")
 @click.option("--json", "form", flag_value="json", help="One JSON object.")
 @click.option("--jsonl", "form", flag_value="jsonl", help="One JSON object a line.")
@@ -83,7 +84,8 @@ def command(
     since: datetime | None,
     until: datetime | None,
     labels: tuple[str, ...],
-    sort: str,
+    turns: bool,
+    sort: str | None,
     reverse: bool,
     form: str | None,
 ) -> None:
@@ -93,9 +95,15 @@ def command(
     rawko history --status failed --since 7d
     rawko history --file 'src/auth/*' --agent developer
     rawko history --ids --label team=auth | xargs -n 1 rawko verify
+    rawko history --search '"clock skew" (sso OR oauth) NOT saml valid* tool:shell.exec'
+
+    A query is words that all stand somewhere in a task, in any case; OR, NOT, brackets, "phrases", prefix*, and fields:
+    agent: file: tool: status: label: model: branch: id: after: before: is:pinned. An identifier is found whole and by its parts.
     """
     if ctx.invoked_subcommand is not None:
         return
+    if search is None and (turns or sort in (RELEVANCE, TIME)):
+        raise click.UsageError("--turns, --sort relevance and --sort time go with --search")
     wanted = TaskFilter(
         status=_statuses(statuses),
         agent=agent,
@@ -103,12 +111,17 @@ def command(
         since=since,
         until=until,
         labels=tuple(_label(label) for label in labels),
-        sort=sort,
+        sort=sort or ("created" if search is None else RELEVANCE),
         reverse=reverse,
         limit=limit or None,
     )
     store = store_of(ctx)
-    found: Iterable[TaskSummary] = store.find_text(search.split(), wanted) if search else store.history(wanted)
+    if search is not None:
+        from rawko_state.cli import history_search
+
+        history_search.run(store, search, wanted, turns=turns, form=form)
+        return
+    found = store.history(wanted)
     if form == "ids":
         for summary in found:
             click.echo(summary.id)
@@ -118,7 +131,7 @@ def command(
     elif form == "json":
         click.echo(json.dumps({"version": JSON_VERSION, "tasks": [as_json(summary) for summary in found]}, indent=1))
     else:
-        _table(list(found), filtered=bool(statuses or search or file or agent or since or until or labels))
+        _table(list(found), filtered=bool(statuses or file or agent or since or until or labels))
 
 
 def _statuses(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -179,7 +192,7 @@ def _table(found: list[TaskSummary], *, filtered: bool) -> None:
             one_line(s.status, 16),
             took(s.duration_ms),
             one_line(", ".join(s.agents), 24),
-            _about(s),
+            about(s),
         )
         for s in found
     ]
@@ -190,7 +203,7 @@ def _table(found: list[TaskSummary], *, filtered: bool) -> None:
     for summary, row in zip(found, rows, strict=True):
         cells = [row[n].ljust(widths[n]) for n in range(5)]
         cells[0] = click.style(cells[0], bold=True)
-        cells[2] = click.style(cells[2], fg=_COLOURS.get(summary.status))
+        cells[2] = click.style(cells[2], fg=STATUS_COLOURS.get(summary.status))
         lines.append("  ".join([*cells, one_line(row[5], left)]))
         lines.extend(
             click.style(f"        {operation:6} {one_line(path, size.columns - 16)}", dim=True)
@@ -201,7 +214,7 @@ def _table(found: list[TaskSummary], *, filtered: bool) -> None:
     page(lines, size.lines)
 
 
-def _about(summary: TaskSummary) -> str:
+def about(summary: TaskSummary) -> str:
     mark = "* " if summary.pinned else ""
     damage = " [damaged]" if summary.damaged else ""
     return f"{mark}{summary.title or summary.request or ''}{damage}"

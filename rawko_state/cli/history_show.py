@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rawko_state.cli.history_cmd import _COLOURS, page, use_colour
+from rawko_state.cli.history_cmd import STATUS_COLOURS, page, use_colour
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.project import complete_ids, store_of
 from rawko_state.cli.times import local, took
@@ -113,7 +113,7 @@ def _paged(lines: Iterable[str]) -> None:
 
 
 def _task(store: LocalStore, summary: TaskSummary) -> Iterator[str]:
-    colour = _COLOURS.get(summary.status)
+    colour = STATUS_COLOURS.get(summary.status)
     title = one_line(summary.title or summary.request or "", 200)
     yield (
         click.style(f"{summary.id}  ", bold=True) + click.style(one_line(summary.status, 40), fg=colour) + f"  {title}"

@@ -22,7 +22,7 @@ from rawko_state.format.text import (
     unescape_after_first_line,
     unquote,
 )
-from rawko_state.model.entries import Field, Section
+from rawko_state.model.parts import Field, Section
 
 REQUEST: Final = "=== REQUEST ==="
 MAX_MARKER: Final = 4_096

@@ -10,13 +10,15 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from rawko_state.format.blocks import Block, parse_fields, parse_section
-from rawko_state.format.codec import decode
 from rawko_state.format.seal import GENESIS, HEADER_LIMIT, HeaderShape, header_shape, read_seal
 from rawko_state.format.text import decode as decode_text
-from rawko_state.model.entries import Entry, Span
+from rawko_state.model.parts import Span
+
+if TYPE_CHECKING:
+    from rawko_state.model.entries import Entry
 
 Read: TypeAlias = Callable[[int], bytes]
 Fetch: TypeAlias = Callable[[int, int], bytes]
@@ -93,6 +95,8 @@ class RawBlock:
                 large.append(Span(heading, region.offset, region.length))
             else:
                 sections.append(parse_section(region.title, data))
+        from rawko_state.format.codec import decode  # by the time of the second call, a look-up in a table
+
         return decode(Block(marker, tuple(fields), tuple(sections)), tuple(large))
 
 

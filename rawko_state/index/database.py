@@ -104,11 +104,11 @@ class Index:
         return (found.st_dev, found.st_ino) == self._inode
 
     @property
-    def _connection(self) -> sqlite3.Connection:
+    def connection(self) -> sqlite3.Connection:
         return cast("sqlite3.Connection", self.db.connection())  # type: ignore[no-untyped-call]
 
     def _migrate(self) -> None:
-        connection = self._connection
+        connection = self.connection
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == VERSION:
             if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
@@ -137,7 +137,7 @@ class Index:
     def transaction(self) -> Iterator[None]:
         """A write transaction: waits for others up to the busy timeout, then gives up with IndexTrouble."""
         with mapped(self.name):
-            connection = self._connection
+            connection = self.connection
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -150,7 +150,7 @@ class Index:
     def settle(self) -> None:
         """Makes all that was committed durable."""
         with mapped(self.name):
-            connection = self._connection
+            connection = self.connection
             connection.execute("PRAGMA synchronous = FULL")
             try:
                 connection.execute("INSERT OR REPLACE INTO index_meta (k, v) VALUES ('settled', hex(randomblob(8)))")
@@ -160,14 +160,14 @@ class Index:
     def position(self, task_id: str) -> tuple[int, str | None] | None:
         """How far the task's file has been taken in: the offset, and the seal that stands before it."""
         with mapped(self.name):
-            found = self._connection.execute(
+            found = self.connection.execute(
                 "SELECT indexed_end, tail_seal FROM tasks WHERE id = ?", (task_id,)
             ).fetchone()
         return (found[0], found[1]) if found else None
 
     def row(self, task_id: str) -> Row | None:
         with mapped(self.name):
-            cursor = self._connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,))
+            cursor = self.connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,))
             found = cursor.fetchone()
             return dict(zip((column[0] for column in cursor.description), found, strict=True)) if found else None
 
@@ -176,7 +176,7 @@ class Index:
 
         With ``after``, only if the index knows the file up to that offset and seal; else nothing is done, and False returned.
         """
-        connection = self._connection
+        connection = self.connection
         if projector.saved is None:
             self._upsert(connection, projector.row)
         elif not self._update(connection, projector.row, projector.saved, after):
@@ -192,7 +192,7 @@ class Index:
 
     def put_new(self, batch: Bulk) -> None:
         """The rows of many tasks at once, in place of what was known of them. Call it inside a transaction."""
-        connection = self._connection
+        connection = self.connection
         connection.executemany("DELETE FROM tasks WHERE id = ?", [(task_id,) for task_id in batch.ids])
         for table, (names, values) in batch.tables.items():
             connection.executemany(self._insert(table, names), values)
@@ -241,28 +241,28 @@ class Index:
 
     def forget(self, task_id: str) -> None:
         """Takes a task out, with all that belongs to it. Call it inside a transaction."""
-        self._connection.execute("DELETE FROM tasks WHERE id = ?", (task_id,))
+        self.connection.execute("DELETE FROM tasks WHERE id = ?", (task_id,))
 
     def known_files(self) -> dict[str, tuple[str, int, int]]:
         """Every task: the file it was read from, and that file's size and time of change then."""
         with mapped(self.name):
-            cursor = self._connection.execute("SELECT id, file_path, file_size, file_mtime_ns FROM tasks")
+            cursor = self.connection.execute("SELECT id, file_path, file_size, file_mtime_ns FROM tasks")
             return {row[0]: (row[1], row[2], row[3]) for row in cursor}
 
     def meta(self, key: str) -> str | None:
         with mapped(self.name):
-            found = self._connection.execute("SELECT v FROM index_meta WHERE k = ?", (key,)).fetchone()
+            found = self.connection.execute("SELECT v FROM index_meta WHERE k = ?", (key,)).fetchone()
         return found[0] if found else None
 
     def set_meta(self, key: str, value: str) -> None:
         """Call it inside a transaction."""
-        self._connection.execute("INSERT OR REPLACE INTO index_meta (k, v) VALUES (?, ?)", (key, value))
+        self.connection.execute("INSERT OR REPLACE INTO index_meta (k, v) VALUES (?, ?)", (key, value))
 
     @contextlib.contextmanager
     def filling(self) -> Iterator[None]:
         """Fast and unsafe: for an index that is thrown away if anything goes wrong. Its indexes are made at the end."""
         with mapped(self.name):
-            connection = self._connection
+            connection = self.connection
             connection.execute("PRAGMA synchronous = OFF")
             later = connection.execute(
                 "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE 'CREATE INDEX %'"
@@ -276,29 +276,29 @@ class Index:
 
     def count(self) -> int:
         with mapped(self.name):
-            return int(self._connection.execute("SELECT count(*) FROM tasks").fetchone()[0])
+            return int(self.connection.execute("SELECT count(*) FROM tasks").fetchone()[0])
 
     def replace_with(self, other: Index) -> None:
         """Puts the content of another index in place of this one's: at once for readers, all or nothing."""
         with mapped(self.name):
-            other._connection.backup(self._connection)
+            other.connection.backup(self.connection)
 
     def dump(self) -> dict[str, list[tuple[Any, ...]]]:
         """All derived rows, sorted: what two indexes of the same files must agree on."""
         with mapped(self.name):
+            chosen = {"tasks": ", ".join(f'"{column}"' for column in self.tables.columns)}
+            names = [model._meta.table_name for model in self.tables.derived]
             return {
-                model._meta.table_name: sorted(
-                    self._connection.execute(f"SELECT * FROM {model._meta.table_name}"), key=repr
-                )
-                for model in self.tables.derived
+                name: sorted(self.connection.execute(f"SELECT {chosen.get(name, '*')} FROM {name}"), key=repr)
+                for name in names
             }
 
     def check(self) -> list[str]:
         """What SQLite itself finds wrong, and rows that break the rules between tables."""
         with mapped(self.name):
-            found = [row[0] for row in self._connection.execute("PRAGMA integrity_check(5)") if row[0] != "ok"]
+            found = [row[0] for row in self.connection.execute("PRAGMA integrity_check(5)") if row[0] != "ok"]
             found += [
-                f"row of {row[0]} without its task" for row in self._connection.execute("PRAGMA foreign_key_check")
+                f"row of {row[0]} without its task" for row in self.connection.execute("PRAGMA foreign_key_check")
             ]
             return found
 

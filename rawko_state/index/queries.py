@@ -53,11 +53,16 @@ def _conditions(index: Index, wanted: TaskFilter, alive: Collection[str]) -> lis
     for name, value in wanted.labels:
         needle = f"\n{write_labels({name: value})}\n" if value is not None else f"\n{name}="
         found.append(p.fn.INSTR(task.labels, needle) > 0)
+    if wanted.pinned is not None:
+        found.append(task.pinned == int(wanted.pinned))
+    for column, value in ((task.model, wanted.model), (task.branch, wanted.branch)):
+        if value is not None:
+            found.append(_like(column, value))
     if wanted.ids is not None:
         found.append(task.id.in_(wanted.ids))
     if wanted.agent is not None:
         agents = tables.agents
-        found.append(_among(task, agents, agents.agent == wanted.agent))
+        found.append(_among(task, agents, _like(agents.agent, wanted.agent)))
     if wanted.file is not None:
         found.append(_among(task, tables.files, _is_file(tables.files, wanted.file)))
     return found
@@ -81,12 +86,21 @@ def _among(task: Any, table: Any, condition: Any) -> Any:
     return p.fn.EXISTS(table.select(p.SQL("1")).where((table.task == task.id) & condition))
 
 
+def _like(column: Any, wanted: str) -> Any:
+    """Exactly, or as a glob."""
+    return (column == wanted) | p.Expression(column, "GLOB", wanted) if _is_glob(wanted) else column == wanted
+
+
+def _is_glob(text: str) -> bool:
+    return any(character in text for character in "*?[")
+
+
 def _is_file(files: Any, wanted: str) -> Any:
     """An exact path, everything under a folder, or a glob."""
     folder = wanted.rstrip("/") + "/"
     below = (files.file_path >= folder) & (files.file_path < folder[:-1] + "0")  # "0" follows "/"
     plain = (files.file_path == wanted) | below
-    if any(character in wanted for character in "*?["):
+    if _is_glob(wanted):
         # Brackets stand in real paths too: app/[id]/page.tsx.
         return plain | p.Expression(files.file_path, "GLOB", wanted)
     return plain
@@ -136,6 +150,14 @@ def _summary(row: dict[str, Any], alive: Collection[str], touched: Iterable[tupl
         damaged=row["damaged"],
         touched=tuple(touched),
     )
+
+
+def ids(index: Index, wanted: TaskFilter, alive: Collection[str]) -> dict[str, str | None]:
+    """The ids of the tasks that match, in no order, with their times of creation."""
+    task = index.tables.tasks
+    with mapped(index.name):
+        query = task.select(task.id, task.created_at).where(*_conditions(index, wanted, alive))
+        return {row[0]: row[1] for row in query.tuples()}
 
 
 def turn_place(index: Index, task_id: str, number: int) -> tuple[int, int] | None:

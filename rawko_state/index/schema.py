@@ -36,6 +36,11 @@ class Tables:
     meta: Any
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Those of tasks that are derived from the files."""
+        return tuple(name for name in self.tasks._meta.columns if name not in ("folded", "fold_base"))
+
+    @property
     def derived(self) -> tuple[Any, ...]:
         """Everything that is rebuilt, in an order that satisfies the foreign keys."""
         return (self.tasks, self.agents, self.files, self.records, self.runs, self.events, self.snapshots)
@@ -91,6 +96,10 @@ def tables_for(db: p.Database) -> Tables:
         tail_seal = p.TextField(null=True)
         file_size = p.IntegerField(default=0)
         file_mtime_ns = p.IntegerField(default=0)
+        folded = p.IntegerField(default=0)
+        """Up to where the search index has taken the file in,"""
+        fold_base = p.IntegerField(default=0)
+        """and as which reading of it. Neither is derived from the file."""
 
         class Meta:
             table_name = "tasks"
@@ -328,8 +337,20 @@ def _run(connection: Any, script: str) -> None:
             connection.execute(statement)
 
 
+_3_FOLDED = """
+ALTER TABLE tasks ADD COLUMN folded INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE tasks ADD COLUMN fold_base INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX idx_tasks_tail ON tasks(id) WHERE indexed_end > folded;
+"""
+
+
+def _folded(connection: Any) -> None:
+    _run(connection, _3_FOLDED)
+
+
 MIGRATIONS: Final = (
     Migration(1, "rfc_tables", _rfc_tables),
     Migration(2, "positions_and_runs", _positions_and_runs),
+    Migration(3, "folded", _folded),
 )
 VERSION: Final = MIGRATIONS[-1].number

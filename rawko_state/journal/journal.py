@@ -159,26 +159,12 @@ class Journal:
     def holder(self, task_id: str) -> Holder | None:
         return holder_of(self.layout.lease(task_id))
 
-    def holds_all(self, path: Path, needles: Sequence[bytes]) -> bool:
-        """Whether a file holds all of these, whatever the case, read in pieces."""
-        from rawko_state.journal.reader import TaskReader
-
-        missing = list(needles)
-        overlap = max((len(needle) for needle in needles), default=1)
-        with TaskReader(path) as reader:
-            offset = 0
-            while missing and offset < reader.size:
-                piece = reader.fetch(max(0, offset - overlap), _PIECE + overlap)
-                lowered = piece.lower() if piece.isascii() else piece.decode("utf-8", "replace").lower().encode()
-                missing = [needle for needle in missing if needle not in lowered]
-                offset += _PIECE
-        return not missing
-
     def disk_use(self) -> dict[str, int]:
         """Bytes in the folders of the state, and in the index."""
         layout = self.layout
         found = {"tasks": _size_of(layout.tasks), "blobs": _size_of(layout.blobs)}
         found["index"] = sum(p.stat().st_size for p in layout.state.glob("index.db*") if p.is_file())
+        found["search"] = _size_of(layout.state / "search")
         return found
 
     def with_blobs(self, turn: Turn) -> Turn:
@@ -258,9 +244,6 @@ class Journal:
                     if isinstance(entry, Turn) and (entry.agent, entry.started) == (spoken.agent, spoken.started):
                         return True
         return False
-
-
-_PIECE = 1 << 20
 
 
 def _size_of(folder: Path) -> int:

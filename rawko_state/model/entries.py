@@ -12,33 +12,11 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
 
+from rawko_state.model.parts import Field as Field
+from rawko_state.model.parts import Section as Section
+from rawko_state.model.parts import Span as Span
+
 Json: TypeAlias = Any
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """``Name: value`` and the items of a list under it."""
-
-    name: str
-    value: str = ""
-    items: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """``[Heading]`` and its text; the heading is empty for text that stands under none."""
-
-    heading: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A section too large to be held: where its body stands in the file."""
-
-    heading: str
-    offset: int
-    length: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,295 @@
+"""Folding: taking the tail into the search index, in bulk.
+
+Killed anywhere, it leaves a usable index: Whoosh's commit puts the new segment in place by one rename, and only after that are
+the rows acknowledged; what was committed and not acknowledged is simply not counted, and folded again the next time. One fold
+runs at a time; its lock goes with its process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+from rawko_state.backends.reading import document_at, stretch_of
+from rawko_state.config.secret import keyed, user_key
+from rawko_state.errors import RawkoError, SearchTrouble, TaskBusy
+from rawko_state.format.values import read_time
+from rawko_state.index import folding as folds
+from rawko_state.index.database import Index
+from rawko_state.index.folding import Unfolded
+from rawko_state.journal.journal import Journal
+from rawko_state.journal.locks import Lease, holder_of
+from rawko_state.journal.reader import TaskReader
+from rawko_state.search.documents import Document
+from rawko_state.search.pages import FULL, Filling, PackedPage
+from rawko_state.search.words import Counts
+
+Step: TypeAlias = Callable[[int, int], None]
+"""Bytes done, and in all."""
+
+CHEAP: Final = 4 << 20
+"""A tail up to this size is folded on the way; a longer one in the background."""
+WORTH_IT: Final = 1 << 20
+"""A shorter one is quicker scanned than folded."""
+_AT_ONCE: Final = 256 << 20
+"""Bytes of text in one segment; what is done is acknowledged after each."""
+_FOR_ONE_WORKER: Final = 16 << 20
+_WORTH_A_POOL: Final = 16 << 20
+_SMALL_SEGMENT: Final = FULL
+_FEW_SEGMENTS: Final = 8
+"""So many small segments are tolerated; then they are read again from the files, as one."""
+
+
+def is_off() -> bool:
+    """Whether nothing is to be folded unasked."""
+    return os.environ.get("RAWKO_FOLD") == "off"
+
+
+def tend(index: Index, journal: Journal) -> None:
+    """Folds the tail if it is long enough to be worth it, and short enough to be cheap."""
+    if not is_off() and WORTH_IT <= folds.tail_bytes(index) <= CHEAP:
+        fold(index, journal)
+
+
+class Shelved(NamedTuple):
+    """Where the search index is, and its name; None before there is one."""
+
+    folder: Path
+    name: str | None
+
+
+def place(index: Index, root: Path) -> Shelved | None:
+    """None when no search index can be kept: the index is in memory, or there is no secret to name one by.
+
+    Whoosh's files hold pickles, and whoever can write a pickle that we load runs code as us. So the name of the index is made
+    from a secret of the user: files that came with a cloned repository, or from anybody else, cannot have that name.
+    """
+    if index.path is None:
+        return None
+    folder = index.path.parent / "search"
+    with contextlib.suppress(OSError):
+        found = os.lstat(folder)
+        if os.name != "nt" and (found.st_uid != os.geteuid() or found.st_mode & 0o022 or not folder.is_dir()):
+            return None
+    key = user_key()
+    if key is None:
+        return None
+    salt = folds.salt(index)
+    return Shelved(folder, None if salt is None else _name(key, salt, root))
+
+
+def is_busy(index: Index, journal: Journal) -> bool:
+    """Whether a fold is running, or none can be."""
+    where = place(index, journal.layout.root)
+    return where is None or holder_of(where.folder / "fold.lock") is not None
+
+
+def _name(key: bytes, salt: str, root: Path) -> str:
+    return "v1" + keyed("search", f"{salt}\n{root}", key)[:32]
+
+
+def seconds(created: str | None) -> int:
+    when = read_time(created) if created else None
+    return int(when.timestamp()) if when is not None else 0
+
+
+def fold(index: Index, journal: Journal, *, step: Step | None = None, wait: bool = False, anew: bool = False) -> int:
+    """Takes in what is not folded. Returns how many bytes that were; 0 also when another process is at it, or there is no
+    place for a search index. With ``anew``, into a new search index."""
+    where = place(index, journal.layout.root)
+    if where is None:
+        return 0
+    where.folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        lock = Lease(where.folder / "fold.lock", "the search index", 3600.0 if wait else 0.0)
+    except TaskBusy:
+        return 0
+    try:
+        return _fold(index, journal, step, anew)
+    finally:
+        lock.release()
+
+
+def _fold(index: Index, journal: Journal, step: Step | None, anew: bool) -> int:
+    from rawko_state.search import shelf
+
+    root = journal.layout.root
+    where = place(index, root)
+    scattered = None if anew or where is None else _scattered(index, where)
+    if scattered is None:
+        folds.start_over(index, folds.salt(index), secrets.token_hex(16))
+        where = place(index, root)
+    again, dropped = scattered or ([], frozenset())
+    if where is None or where.name is None:
+        return 0
+    if not anew:
+        shelf.tidy(where.folder, where.name)
+    stretches = folds.claim(index)
+    total = sum(each.end - each.start for each in stretches)
+    done = 0
+    for some in _batches(stretches):
+        size = sum(each.end - each.start for each in some)
+
+        def told(part: int, before: int = done) -> None:
+            if step is not None:
+                step(before + part, total)
+
+        shelf.write(where.folder, where.name, _pages(root, some, again, told), dropped)
+        folds.acknowledge(index, some)
+        again, dropped = [], frozenset()
+        done += size
+    return total
+
+
+def _batches(stretches: Sequence[Unfolded]) -> Iterator[list[Unfolded]]:
+    some: list[Unfolded] = []
+    size = 0
+    for each in stretches:
+        some.append(each)
+        size += each.end - each.start
+        if size >= _AT_ONCE:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+class Again(NamedTuple):
+    """A task whose documents in small segments are read once more, to stand in a larger one."""
+
+    id: str
+    file_path: str
+    base: int
+    created: int
+    offsets: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+
+def _scattered(index: Index, where: Shelved) -> tuple[list[Again], frozenset[str]] | None:
+    """What stands in small segments, if those have become many, and their names. None when there is no usable index."""
+    from rawko_state.search.shelf import Shelf
+
+    if where.name is None:
+        return None
+    try:
+        opened = Shelf.open(where.folder, where.name)
+    except SearchTrouble:
+        return None
+    try:
+        small = [segment for segment in opened.segments if segment.documents < _SMALL_SEGMENT]
+        if len(small) < _FEW_SEGMENTS:
+            return [], frozenset()
+        documents: dict[tuple[str, int, int], dict[int, int]] = {}
+        for page in (page for segment in small for page in segment.pages):
+            for number, task_id in enumerate(page.tasks):
+                owner = page.owner(number)
+                known = documents.setdefault((task_id, owner.base, owner.created), {})
+                known.update((page.offsets[each], page.lengths[each]) for each in page.documents_of(number))
+        return _still_counting(index, documents), frozenset(segment.name for segment in small)
+    finally:
+        opened.close()
+
+
+def _still_counting(index: Index, documents: dict[tuple[str, int, int], dict[int, int]]) -> list[Again]:
+    files = folds.places(index, {task_id for task_id, _, _ in documents})
+    found = []
+    for (task_id, base, created), places in sorted(documents.items()):
+        file_path, _, now, folded = files.get(task_id, ("", None, 0, 0))
+        kept = sorted((offset, length) for offset, length in places.items() if base == now and offset < folded)
+        if kept:
+            offsets, lengths = zip(*kept, strict=True)
+            found.append(Again(task_id, file_path, base, created, offsets, lengths))
+    return found
+
+
+# Pages out of files, with all cores when there is much to do.
+
+
+def _pages(
+    root: Path, stretches: Sequence[Unfolded], again: Sequence[Again], told: Callable[[int], None]
+) -> Iterator[PackedPage]:
+    jobs = _jobs(root, stretches, again)
+    size = sum(each.end - each.start for each in stretches)
+    done = 0
+    cores = os.cpu_count() or 1
+    if size < _WORTH_A_POOL or cores < 2:
+        for job in jobs:
+            yield from _built(job)
+            done += job.size
+            told(done)
+        return
+    import multiprocessing
+
+    method = "fork" if sys.platform == "linux" else "spawn"
+    with multiprocessing.get_context(method).Pool(cores) as pool:
+        for job, pages in zip(jobs, pool.imap(_built_list, jobs), strict=True):
+            yield from pages
+            done += job.size
+            told(done)
+
+
+class _Job(NamedTuple):
+    root: str
+    stretches: tuple[Unfolded, ...]
+    again: tuple[Again, ...]
+    size: int
+
+
+def _jobs(root: Path, stretches: Sequence[Unfolded], again: Sequence[Again]) -> list[_Job]:
+    jobs = [_Job(str(root), (), tuple(again), 0)] if again else []
+    some: list[Unfolded] = []
+    size = 0
+    for number, each in enumerate(stretches):
+        some.append(each)
+        size += each.end - each.start
+        if size >= _FOR_ONE_WORKER or number == len(stretches) - 1:
+            jobs.append(_Job(str(root), tuple(some), (), size))
+            some, size = [], 0
+    if len(jobs) == 2 and again and jobs[1].size < _FOR_ONE_WORKER:
+        jobs = [jobs[1]._replace(again=jobs[0].again)]  # one page instead of two
+    return jobs
+
+
+def _built_list(job: _Job) -> list[PackedPage]:
+    return list(_built(job))
+
+
+def _built(job: _Job) -> Iterator[PackedPage]:
+    counts = Counts()
+    filling = Filling(counts)
+    for task_id, base, created, documents in _owned(job):
+        filling.own(task_id, base, created)
+        for each in documents:
+            if len(filling) == FULL:
+                yield filling.packed()
+                filling = Filling(counts)
+                filling.own(task_id, base, created)
+            filling.add(each)
+    if len(filling):
+        yield filling.packed()
+
+
+def _owned(job: _Job) -> Iterator[tuple[str, int, int, Iterable[Document]]]:
+    root = Path(job.root)
+    for each in job.again:
+        yield each.id, each.base, each.created, _read_again(root, each)
+    for stretch in job.stretches:
+        yield stretch.id, stretch.base, seconds(stretch.created), _read(root, stretch)
+
+
+def _read(root: Path, stretch: Unfolded) -> Iterator[Document]:
+    with contextlib.suppress(RawkoError), TaskReader(root / stretch.file_path) as reader:
+        yield from stretch_of(reader, stretch.start, stretch.end)
+
+
+def _read_again(root: Path, again: Again) -> Iterator[Document]:
+    with contextlib.suppress(RawkoError), TaskReader(root / again.file_path) as reader:
+        for offset, length in zip(again.offsets, again.lengths, strict=True):
+            found = document_at(reader, offset, length)
+            if found is not None:
+                yield found

@@ -1,0 +1,135 @@
+"""rawko history --search: what a query finds, with the turn and the words in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import click
+
+from rawko_state.backends.folding import CHEAP, WORTH_IT, is_off
+from rawko_state.backends.local import LocalStore
+from rawko_state.cli.history_cmd import JSON_VERSION, STATUS_COLOURS, about, as_json, page
+from rawko_state.cli.printing import one_line, visible
+from rawko_state.cli.times import local
+from rawko_state.errors import RawkoError
+from rawko_state.store import Hit, TaskFilter
+
+
+def run(store: LocalStore, query: str, wanted: TaskFilter, *, turns: bool, form: str | None) -> None:
+    """Answers, then sees to the search index."""
+    answer = store.search(query, wanted, turns=turns)
+    if answer.hint:
+        click.echo(f"rawko: {visible(answer.hint)}", err=True)
+    if form == "ids":
+        for task_id in dict.fromkeys(hit.task.id for hit in answer.hits):
+            click.echo(task_id)
+    elif form == "jsonl":
+        for hit in answer.hits:
+            click.echo(json.dumps({"version": JSON_VERSION, **_as_json(hit)}))
+    elif form == "json":
+        found = [_as_json(hit) for hit in answer.hits]
+        click.echo(json.dumps({"version": JSON_VERSION, "tasks": found, "suggestion": answer.suggestion}, indent=1))
+    elif answer.hits:
+        _print(answer.hits, turns)
+    if not answer.hits and form != "json":
+        hint = f"; did you mean: {visible(answer.suggestion)}" if answer.suggestion else ""
+        click.echo(f"no task matches{hint}", err=True)
+    _tend(store)
+
+
+def _as_json(hit: Hit) -> dict[str, Any]:
+    where: dict[str, Any] | None = {
+        "kind": hit.kind,
+        "turn": hit.turn,
+        "agent": hit.agent,
+        "offset": hit.offset,
+        "length": hit.length,
+        "score": hit.score,
+        "words": hit.words,
+        "excerpt": hit.excerpt,
+        "highlights": [list(span) for span in hit.highlights],
+    }
+    return {**as_json(hit.task), "hit": where if hit.kind else None}
+
+
+def _print(hits: tuple[Hit, ...], turns: bool) -> None:
+    size = shutil.get_terminal_size()
+    lines: list[str] = []
+    last = None
+    for hit in hits:
+        if hit.task.id != last:
+            lines.append(_task_line(hit, size.columns))
+        last = hit.task.id
+        if hit.kind:
+            lines.append(_hit_line(hit, size.columns))
+    page(lines, size.lines)
+
+
+def _task_line(hit: Hit, width: int) -> str:
+    task = hit.task
+    status = one_line(task.status, 16)
+    left = max(20, width - len(task.id) - len(status) - 22)
+    return "  ".join(
+        [
+            click.style(task.id, bold=True),
+            local(task.created),
+            click.style(status, fg=STATUS_COLOURS.get(task.status)),
+            one_line(about(task), left),
+        ]
+    )
+
+
+def _hit_line(hit: Hit, width: int) -> str:
+    where = f"turn {hit.turn} {one_line(hit.agent or '', 20)}" if hit.kind == "turn" else hit.kind
+    left = max(30, width - len(where) - 8)
+    start = 0
+    if hit.highlights and hit.highlights[0][1] > left - 10:
+        start = max(0, hit.highlights[0][0] - left // 3)
+    shown, at = "", start
+    for first, last in hit.highlights:
+        if first >= at and last <= start + left:
+            shown += _plain(hit.excerpt[at:first]) + click.style(
+                _plain(hit.excerpt[first:last]), bold=True, fg="yellow"
+            )
+            at = last
+    shown += _plain(hit.excerpt[at : start + left])
+    return f"      {click.style(where, dim=True)}  {'…' if start else ''}{shown}"
+
+
+def _plain(text: str) -> str:
+    """Nothing in it moves the cursor or changes a colour."""
+    return visible(text).replace("\n", " ").replace("\t", " ")
+
+
+def _tend(store: LocalStore) -> None:
+    """A tail that has grown long is taken in: at once when that is cheap, else by a process of its own."""
+    try:
+        waiting = 0 if is_off() else store.unfolded()
+        if WORTH_IT <= waiting <= CHEAP:
+            store.fold()
+        elif waiting > CHEAP and store.can_fold():
+            megabytes = f"{waiting / 1e6:,.0f} MB"
+            click.echo(
+                f"rawko: taking {megabytes} into the search index in the background; until then searches read the files",
+                err=True,
+            )
+            _in_background(["-C", str(store.root), "reindex", "--search", "--quiet"])
+    except (RawkoError, OSError):
+        pass  # the answer has been given; the next search tries again
+
+
+def _in_background(arguments: list[str]) -> None:
+    code = "import os; os.nice(10) if hasattr(os, 'nice') else None; from rawko_state.cli import main; main()"
+    subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "RAWKO_DIR": ""},
+    )

@@ -1,0 +1,70 @@
+"""The user's own secret: 32 random bytes beside ``state.db``, readable by nobody else.
+
+Names and tags made with it cannot be guessed, nor forged by who has not got it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+_LENGTH: Final = 32
+
+
+def keyed(purpose: str, text: str, key: bytes) -> str:
+    """Hexadecimal digits that only the holder of the key can make from the text."""
+    return hmac.new(key, f"{purpose}\n{text}".encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+
+
+def user_key() -> bytes | None:
+    """The secret, made when first asked for. None when there is nowhere to keep it, or others could have put it there."""
+    import platformdirs
+
+    path = Path(platformdirs.user_state_dir("rawko")) / "secret"
+    try:
+        return _read(path) or _make(path)
+    except OSError:
+        return None
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except FileNotFoundError:
+        return None
+    try:
+        found = os.fstat(descriptor)
+        if os.name != "nt" and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
+            raise PermissionError(f"{path} is open to others")
+        key = os.read(descriptor, _LENGTH + 1)
+    finally:
+        os.close(descriptor)
+    if len(key) != _LENGTH:
+        raise OSError(f"{path} is not a key of ours")
+    return key
+
+
+def _make(path: Path) -> bytes | None:
+    """Written beside and linked into place, so that of two processes one wins and nobody reads half of it."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = path.with_name(f"secret.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, secrets.token_bytes(_LENGTH))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    try:
+        if hasattr(os, "link"):
+            os.link(beside, path)
+        else:
+            os.rename(beside, path)
+    except FileExistsError:
+        pass
+    finally:
+        beside.unlink(missing_ok=True)
+    return _read(path)

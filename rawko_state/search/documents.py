@@ -1,0 +1,127 @@
+"""From blocks of a task file to what can be found in them: one document a block that says anything.
+
+Made from the raw sections, as the words of a tool log are the same before and after it is parsed, and parsing takes four times as
+long. What a machine wrote for a machine (``[Payload]``, ``[State]``, ``[Snapshot]``) is left out: it repeats the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from rawko_state.format.blocks import parse_fields, parse_section
+from rawko_state.format.scan import Fetch, RawBlock, Record, Region
+from rawko_state.format.text import decode
+
+MOST_SEARCHED: Final = 16 << 20
+"""Of a longer section, the beginning is searched."""
+
+TITLE, ASKED, NAMED, SAID, DONE = 6, 4, 3, 2, 1
+"""What a word counts for: in a title, a request or result, a file's name, what was said, what a tool did."""
+
+_TURN = re.compile(rb"--- Turn ([1-9][0-9]{0,17}): (.+) ---")
+_KINDS: Final = (
+    (b"=== TASK ", "task"),
+    (b"=== REQUEST ", "request"),
+    (b"=== RESULT ", "result"),
+    (b"=== NOTE ", "note"),
+)
+KINDS: Final = ("turn", "task", "request", "result", "note", "other")
+_WORDY: Final = {
+    "Title": TITLE,
+    "Labels": ASKED,
+    "User": ASKED,
+    "Summary": ASKED,
+    "Error": ASKED,
+    "Files Modified": NAMED,
+    "Reason": SAID,
+    "Guidance": SAID,
+    "Question": SAID,
+}
+_MAY_BE_WORDY = re.compile(rb"(?:\A|\n)(?:%s)" % b"|".join(re.escape(name.encode()) for name in _WORDY))
+_SKIPPED: Final = (b"[Payload", b"[State", b"[Snapshot", b"[End ")
+_TIMES = re.compile(r"(?m)^(?:[0-9]{2}:[0-9]{2}:[0-9]{2}|--:--:--) (\S+)")
+_OPERATIONS = re.compile(r"(?m)^(?:read|write|delete) ")
+_ESCAPES = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
+
+
+@dataclass(slots=True, eq=False)
+class Document:
+    """What one block can be found by, and where it stands."""
+
+    offset: int
+    length: int
+    kind: str
+    turn: int = 0
+    agent: str = ""
+    parts: list[tuple[int, str]] = field(default_factory=list)
+    """Texts, and what a word in each counts for."""
+    tools: set[str] = field(default_factory=set)
+
+
+def documents(records: Iterable[Record], fetch: Fetch) -> Iterator[Document]:
+    """Everything that can be found in some whole records. Of appends that did not finish, nothing."""
+    for record in records:
+        if record.kind != "torn":
+            for block in record.blocks:
+                found = document(block, fetch)
+                if found is not None:
+                    yield found
+
+
+def document(block: RawBlock, fetch: Fetch) -> Document | None:
+    marker = block.marker
+    turn = _TURN.fullmatch(marker)
+    if turn is not None:
+        agent = decode(turn[2])
+        found = Document(block.offset, block.length, "turn", int(turn[1]), agent, [(DONE, agent)])
+    else:
+        kind = next((kind for prefix, kind in _KINDS if marker.startswith(prefix)), "other")
+        found = Document(block.offset, block.length, kind)
+    head, *sections = block.regions
+    data = _data(head, fetch)
+    if found.kind == "other" or _MAY_BE_WORDY.search(data):
+        _take_fields(found, data, decode(marker))
+    for region in sections:
+        if not region.title.startswith(_SKIPPED):
+            _take_section(found, region.title, _data(region, fetch))
+    return found if found.parts else None
+
+
+def _take_fields(found: Document, data: bytes, marker: str) -> None:
+    fields, stray, _ = parse_fields(data, marker)
+    for each in fields:
+        weight = _WORDY.get(each.name, DONE if found.kind == "other" else 0)
+        if found.kind == "task" and each.name == "User":
+            weight = DONE  # who, not what
+        if weight:
+            found.parts.extend((weight, text) for text in (each.value, *each.items) if text)
+    if stray is not None:
+        found.parts.append((SAID, stray.text))
+
+
+def _take_section(found: Document, title: bytes, data: bytes) -> None:
+    if title == b"[Tool Log]" or title == b"[Progress]":
+        text = decode(data)
+        if title == b"[Tool Log]":
+            found.tools.update(tool.lower() for tool in _TIMES.findall(text))
+        if "\n    = " in text:
+            text = "\n".join(
+                _ESCAPES.sub(" ", line) if line.startswith("    = ") else line for line in text.split("\n")
+            )
+        found.parts.append((DONE, _TIMES.sub(r"\1", text)))
+    elif title.endswith(b" json]") or title == b"[Question]":
+        text = parse_section(title, data).text
+        found.parts.append((SAID, _ESCAPES.sub(" ", text) if title == b"[Question]" else text))
+    elif title == b"[Files]":
+        found.parts.append((NAMED, _OPERATIONS.sub("", decode(data))))
+    else:
+        found.parts.append((SAID if title == b"[Content]" else DONE, decode(data)))
+
+
+def _data(region: Region, fetch: Fetch) -> bytes:
+    if region.data is None or region.cut:
+        return fetch(region.offset, min(region.length, MOST_SEARCHED))
+    return region.data

@@ -1,0 +1,424 @@
+"""Asking: from a query to ranked documents.
+
+The pages, folded or not, say which documents may match and how well. That is quick, and errs only in saying too much: a page
+does not know in which order words stand, nor whether a file was edited since. So tasks are taken best first, and each one that
+comes up is settled (checked against its file as it is now) before it is handed out. A query that wants twenty tasks settles
+twenty and the few that fail, however many may match.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from rawko_state.search.documents import Document
+from rawko_state.search.pages import LENGTHS, TEXT, TOOL, Page, Place, Postings
+from rawko_state.search.query import And, Field, Leaf, Node, Not, Query, Text
+from rawko_state.search.words import Sought, joined, occurs
+
+FRESH: Final = -1
+"""The base of documents that were read from the file just now."""
+_K1, _B = 2.4, 0.75
+"""BM25's; a word that was said counts 2, so this is the usual 1.2."""
+_HALF_LIFE_DAYS: Final = 60
+_COVERED: Final = 1_000_000.0
+"""One more word of the query outweighs any score."""
+
+
+class Source(Protocol):
+    """Something that holds pages: the index, or what is not in it yet."""
+
+    @property
+    def pages(self) -> Collection[Page]: ...
+    def postings(self, field: str, term: str, /) -> Iterable[tuple[Page, Postings]]: ...
+    def expand(self, field: str, prefix: str, /) -> Iterable[str]: ...
+
+
+class Truth(Protocol):
+    """What the task files and their index say now."""
+
+    def folded(self, task_id: str) -> tuple[int, int] | None:
+        """The base that a task's folded documents must have, and the offset they must stand before. None: no such task."""
+
+    def document(self, task_id: str, place: Place) -> Document | None: ...
+
+
+class Wanted(NamedTuple):
+    """What is asked, besides the query: the tasks that each field leaf holds for, and those that count at all."""
+
+    query: Query
+    fields: Mapping[Field, Collection[str]]
+    universe: Callable[[], Iterable[tuple[str, int]]]
+    """Every task that could be wanted, with its time of creation."""
+    allowed: Collection[str] | None = None
+    now: float = 0.0
+    by_time: bool = False
+
+
+class Found(NamedTuple):
+    """A task, and the document in it; None when the task matches by what is not text."""
+
+    task: str
+    place: Place | None
+    score: float
+    words: int
+    """How many of the query's words and phrases the document holds."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Task:
+    id: str
+    created: int
+    mask: int = 0
+    best: float = 0.0
+    where: list[tuple[_Scored, int]] = field(default_factory=list)
+    """The scored pages it is in, and which owner it is there."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Scored:
+    """The documents of a page that may match."""
+
+    page: Page
+    masks: dict[int, int]
+    """For each document the leaves that it may hold, as bits,"""
+    maybe: dict[int, int]
+    """those of them that must be checked in the file,"""
+    scores: dict[int, float]
+    """and what they add up to."""
+
+
+class _Terms:
+    """What the sources know of each term, looked up once."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self._sources = list(sources)
+        self.pages = [page for source in self._sources for page in source.pages]
+        self._known: dict[tuple[str, str, bool], dict[int, tuple[Page, Postings]]] = {}
+        sizes: Counter[int] = Counter()
+        for page in self.pages:
+            sizes.update(page.sizes)
+        self.total = sum(sizes.values())
+        length = sum(LENGTHS[size] * times for size, times in sizes.items())
+        average = length / self.total if self.total else 1.0
+        self.norms = [_K1 * (1 - _B + _B * LENGTHS[size] / (average or 1.0)) for size in range(256)]
+
+    def postings(self, field_name: str, term: str, prefix: bool = False) -> dict[int, tuple[Page, Postings]]:
+        """By the page's identity."""
+        key = (field_name, term, prefix)
+        if key not in self._known:
+            self._known[key] = self._expanded(field_name, term) if prefix else self._exact(field_name, term)
+        return self._known[key]
+
+    def _exact(self, field_name: str, term: str) -> dict[int, tuple[Page, Postings]]:
+        return {
+            id(page): (page, postings)
+            for source in self._sources
+            for page, postings in source.postings(field_name, term)
+        }
+
+    def _expanded(self, field_name: str, prefix: str) -> dict[int, tuple[Page, Postings]]:
+        times: dict[int, tuple[Page, Counter[int]]] = {}
+        for source in self._sources:
+            for term in dict.fromkeys(source.expand(field_name, prefix)):
+                for page, (documents, numbers) in source.postings(field_name, term):
+                    sums = times.setdefault(id(page), (page, Counter()))[1]
+                    for document, number in zip(documents, numbers, strict=True):
+                        sums[document] += number
+        return {
+            key: (page, (sorted(sums), bytes(min(255, sums[document]) for document in sorted(sums))))
+            for key, (page, sums) in times.items()
+        }
+
+    def weight(self, found: Mapping[int, tuple[Page, Postings]]) -> float:
+        """How much a term says: the rarer, the more."""
+        holders = sum(len(postings[0]) for _, postings in found.values())
+        return math.log(1 + (self.total - holders + 0.5) / (holders + 0.5)) if holders <= self.total else 0.0
+
+
+def search(wanted: Wanted, sources: Iterable[Source], truth: Truth, *, turns: bool = False) -> Iterator[Found]:
+    """What is found, best first: one document a task, or with ``turns`` every one. As lazy as its reader."""
+    query = wanted.query
+    if query.root is None:
+        return
+    leaves = query.leaves()
+    bits = {leaf: 1 << number for number, leaf in enumerate(leaves)}
+    scored = _scored(leaves, bits, _Terms(sources))
+    tasks = _tasks(wanted, scored)
+    may_hold = _judge(wanted, bits)
+    heap = [_place_in_line(wanted, task, task.best) for task in tasks.values() if may_hold(task) is not False]
+    heapq.heapify(heap)
+    settler = _Settler(wanted, truth, leaves, bits)
+    while heap:
+        *_, task, found = heapq.heappop(heap)
+        if found is not None:
+            yield found
+            continue
+        documents = settler.documents(task)
+        for hit in documents if turns else documents[:1]:
+            heapq.heappush(heap, _place_in_line(wanted, task, hit.score + _COVERED * hit.words, hit))
+
+
+_Entry: TypeAlias = "tuple[float, int, str, int, _Task, Found | None]"
+"""Sorts as it should be handed out; nothing is left to chance."""
+
+
+def _place_in_line(wanted: Wanted, task: _Task, best: float, found: Found | None = None) -> _Entry:
+    offset = found.place.offset if found is not None and found.place is not None else -1
+    return (0.0 if wanted.by_time else -best, -task.created, task.id, offset, task, found)
+
+
+def _judge(wanted: Wanted, bits: Mapping[Leaf, int]) -> Callable[[_Task], bool | None]:
+    """Whether the query may hold for a task. Most tasks hold the same few sets of leaves, so each is judged once."""
+    root, fields = wanted.query.root, [(field, wanted.fields[field]) for field in wanted.fields]
+    known: dict[tuple[int, tuple[bool, ...]], bool | None] = {}
+
+    def judge(task: _Task) -> bool | None:
+        key = (task.mask, tuple([task.id in ids for _, ids in fields]))
+        if key not in known:
+            holding = {field: holds for (field, _), holds in zip(fields, key[1], strict=True)}
+            known[key] = None if root is None else _may_hold(root, bits, task.mask, holding)
+        return known[key]
+
+    return judge
+
+
+def _scored(leaves: list[Leaf], bits: Mapping[Leaf, int], terms: _Terms) -> list[_Scored]:
+    """For each page the documents that may hold each leaf, and what they score."""
+    found = {id(page): _Scored(page, {}, {}, {}) for page in terms.pages}
+    for leaf in leaves:
+        bit = bits[leaf]
+        if isinstance(leaf, Text):
+            holders = _simple(terms, leaf.sought) if leaf.sought.simple else _compound(terms, leaf.sought)
+        elif leaf.name == "tool":
+            holders = _tools(terms, leaf.value)
+        else:
+            continue
+        for page, (sure, scores) in holders:
+            scored = found[id(page)]
+            _add(scored, bit, sure, scores)
+    return [scored for scored in found.values() if scored.masks]
+
+
+def _add(scored: _Scored, bit: int, sure: Collection[int] | None, scores: dict[int, float]) -> None:
+    if not scored.masks:
+        scored.masks = dict.fromkeys(scores, bit)
+        scored.scores = scores
+    else:
+        masks, sums = scored.masks, scored.scores
+        for document, score in scores.items():
+            masks[document] = masks.get(document, 0) | bit
+            sums[document] = sums.get(document, 0.0) + score
+    if sure is not None:
+        maybe = scored.maybe
+        for document in scores.keys() - sure:
+            maybe[document] = maybe.get(document, 0) | bit
+
+
+_Holders = Iterator[tuple[Page, tuple["Collection[int] | None", "dict[int, float]"]]]
+"""For each page the documents that hold it for sure (None: all of them), and all that may, with their scores."""
+
+
+def _simple(terms: _Terms, sought: Sought) -> _Holders:
+    found = terms.postings(TEXT, sought.atoms[0], sought.prefix)
+    weight = terms.weight(found) * (_K1 + 1)
+    norms = terms.norms
+    for page, (documents, times) in found.values():
+        sizes = page.sizes
+        yield (
+            page,
+            (
+                None,
+                {
+                    document: weight * number / (number + norms[sizes[document]])
+                    for document, number in zip(documents, times, strict=True)
+                },
+            ),
+        )
+
+
+def _tools(terms: _Terms, value: str) -> _Holders:
+    """A tool by its name, by the first parts of it (``shell`` is ``shell.exec`` too), or by ``shell*``."""
+    value = value.lower()
+    parts = [terms.postings(TOOL, value.rstrip("*"), prefix=True)] if value.endswith("*") else []
+    if not parts:
+        parts = [terms.postings(TOOL, value), terms.postings(TOOL, f"{value}.", prefix=True)]
+    for found in parts:
+        for page, (documents, _) in found.values():
+            yield page, (None, dict.fromkeys(documents, 0.0))
+
+
+def _compound(terms: _Terms, sought: Sought) -> _Holders:
+    """All atoms of each identifier, or it in one piece; in which order, the file will tell."""
+    last = len(sought.identifiers) - 1
+    by_page: list[dict[int, set[int]]] = []
+    looked_up: list[dict[int, tuple[Page, Postings]]] = []
+    sure: dict[int, set[int]] = {}
+    for number, atoms in enumerate(sought.identifiers):
+        prefixes = [sought.prefix and number == last and at == len(atoms) - 1 for at in range(len(atoms))]
+        found = [terms.postings(TEXT, atom, prefix) for atom, prefix in zip(atoms, prefixes, strict=True)]
+        looked_up += found
+        holders = _in_all([{key: set(postings[0]) for key, (_, postings) in each.items()} for each in found])
+        whole = joined(atoms)
+        if whole is not None:
+            found_whole = terms.postings(TEXT, whole, prefixes[-1])
+            looked_up.append(found_whole)
+            for key, (_, postings) in found_whole.items():
+                holders.setdefault(key, set()).update(postings[0])
+                if last == 0:
+                    sure.setdefault(key, set()).update(postings[0])
+        by_page.append(holders)
+    scores: dict[int, dict[int, float]] = {}
+    pages: dict[int, Page] = {}
+    candidates = _in_all(by_page)
+    for each in looked_up:
+        weight = terms.weight(each) * (_K1 + 1)
+        for key, (page, (documents, times)) in each.items():
+            holding = candidates.get(key)
+            if holding:
+                pages[key] = page
+                sums = scores.setdefault(key, dict.fromkeys(sorted(holding), 0.0))
+                for document, number in zip(documents, times, strict=True):
+                    if document in holding:
+                        sums[document] += weight * number / (number + terms.norms[page.sizes[document]])
+    for key, sums in scores.items():
+        yield pages[key], (sure.get(key, set()), sums)
+
+
+def _in_all(groups: list[dict[int, set[int]]]) -> dict[int, set[int]]:
+    """By page, what is in every group."""
+    first, *rest = groups
+    return {
+        key: documents
+        for key in first
+        if all(key in other for other in rest)
+        and (documents := first[key].intersection(*(other[key] for other in rest)))
+    }
+
+
+def _tasks(wanted: Wanted, scored: list[_Scored]) -> dict[str, _Task]:
+    """The tasks that some document speaks for, each with the best it may come to; and where the query can hold without any
+    word, the others."""
+    tasks: dict[str, _Task] = {}
+    allowed = wanted.allowed
+    for each in scored:
+        page, masks, scores = each.page, each.masks, each.scores
+        covered = {mask: _COVERED * mask.bit_count() for mask in set(masks.values())}
+        end, task, recent = -1, None, 1.0
+        for document in sorted(masks):
+            if document >= end:
+                number = bisect_right(page.firsts, document) - 1
+                end = page.documents_of(number).stop
+                task = _task_of(tasks, page, number, allowed)
+                if task is not None:
+                    task.where.append((each, number))
+                    recent = _recency(task.created, wanted.now)
+            if task is not None:
+                mask = masks[document]
+                task.mask |= mask
+                key = scores[document] * recent + covered[mask]
+                if key > task.best:
+                    task.best = key
+    root = wanted.query.root
+    if root is not None and _may_hold(root, {}, 0, None) is not False:
+        for task_id, created in wanted.universe():
+            if task_id not in tasks and (allowed is None or task_id in allowed):
+                tasks[task_id] = _Task(task_id, created)
+    return tasks
+
+
+def _task_of(tasks: dict[str, _Task], page: Page, number: int, allowed: Collection[str] | None) -> _Task | None:
+    task_id = page.tasks[number]
+    if allowed is not None and task_id not in allowed:
+        return None
+    task = tasks.get(task_id)
+    if task is None:
+        task = tasks[task_id] = _Task(task_id, page.created[number])
+    return task
+
+
+def _recency(created: int, now: float) -> float:
+    """Between 1 and 1.5: what happened lately is looked for more often."""
+    days = max(0.0, now - created) / 86_400
+    return 1.0 + 0.5 * float(2 ** (-days / _HALF_LIFE_DAYS))
+
+
+def _may_hold(node: Node, bits: Mapping[Leaf, int], mask: int, fields: Mapping[Field, bool] | None) -> bool | None:
+    """Whether a query holds for a task whose documents may hold the leaves in the mask. None: perhaps. Without ``fields``,
+    nothing is known of those."""
+    if isinstance(node, Not):
+        part = _may_hold(node.part, bits, mask, fields)
+        return None if part is None else not part
+    if isinstance(node, (Text, Field)):
+        if isinstance(node, Field) and node.name != "tool":
+            return None if fields is None else fields[node]
+        return None if mask & bits.get(node, 0) else False
+    parts = [_may_hold(part, bits, mask, fields) for part in node.parts]
+    if isinstance(node, And):
+        return False if False in parts else None if None in parts else True
+    return True if True in parts else None if None in parts else False
+
+
+class _Settler:
+    """Checks one task after another against what is true now."""
+
+    def __init__(self, wanted: Wanted, truth: Truth, leaves: list[Leaf], bits: Mapping[Leaf, int]) -> None:
+        self._wanted, self._truth, self._bits = wanted, truth, bits
+        self._texts = [(bits[leaf], leaf.sought) for leaf in leaves if isinstance(leaf, Text)]
+
+    def documents(self, task: _Task) -> list[Found]:
+        """What really matches in a task, best first; nothing, if the task does not."""
+        state = self._truth.folded(task.id)
+        if state is None:
+            return []
+        base, before = state
+        found: dict[int, tuple[Place, int, float]] = {}
+        for scored, number in task.where:
+            page = scored.page
+            owner = page.owner(number)
+            for document in page.documents_of(number):
+                mask = scored.masks.get(document)
+                if mask is None or (owner.base != FRESH and owner.base != base):
+                    continue
+                place = page.place(document)
+                if owner.base != FRESH and place.offset >= before:
+                    continue
+                mask &= ~self._refuted(task.id, place, scored.maybe.get(document, 0))
+                if mask:
+                    score = scored.scores[document] * _recency(owner.created, self._wanted.now)
+                    found[place.offset] = (place, mask, score)
+        whole = 0
+        for _, mask, _ in found.values():
+            whole |= mask
+        root = self._wanted.query.root
+        if root is None or not self._holds(root, whole, task.id):
+            return []
+        if not found:
+            return [Found(task.id, None, 0.0, 0)]
+        hits = [Found(task.id, place, score, mask.bit_count()) for place, mask, score in found.values()]
+        return sorted(hits, key=lambda hit: (-hit.words, -hit.score, hit.place.offset if hit.place else 0))
+
+    def _refuted(self, task_id: str, place: Place, maybe: int) -> int:
+        """Of the leaves that a document may hold, those that it does not."""
+        if not maybe:
+            return 0
+        document = self._truth.document(task_id, place)
+        if document is None:
+            return maybe
+        texts = [text for _, text in document.parts]
+        return sum(bit for bit, sought in self._texts if bit & maybe and not occurs(sought, texts))
+
+    def _holds(self, node: Node, mask: int, task_id: str) -> bool:
+        if isinstance(node, Not):
+            return not self._holds(node.part, mask, task_id)
+        if isinstance(node, (Text, Field)):
+            if isinstance(node, Field) and node.name != "tool":
+                return task_id in self._wanted.fields[node]
+            return bool(mask & self._bits[node])
+        parts = (self._holds(part, mask, task_id) for part in node.parts)
+        return all(parts) if isinstance(node, And) else any(parts)

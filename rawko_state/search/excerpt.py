@@ -1,0 +1,81 @@
+"""The piece of a document that shows why it was found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+from typing import Final
+
+from rawko_state.search.documents import Document
+from rawko_state.search.words import Sought, bare, normal, spans
+
+WIDTH: Final = 160
+_LOOKED_AT: Final = 1 << 16
+"""Characters of a long text, from shortly before the first word that is sought on."""
+_MOST: Final = 500
+_SPACE = re.compile(r"\s+")
+
+
+def excerpt(
+    document: Document, sought: Sequence[Sought], width: int = WIDTH
+) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """One line of text, and where in it the words stand. Taken from where most different words are close together."""
+    best: tuple[int, int, int, str, list[tuple[int, int]]] | None = None
+    for weight, whole in document.parts:
+        text = _window(normal(whole), sought)
+        if text is None:
+            continue
+        marks = sorted(
+            (start, end, number)
+            for number, each in enumerate(sought)
+            for start, end in islice(spans(each, text), _MOST)
+        )
+        for at, (start, _, _) in enumerate(marks):
+            near = [mark for mark in marks[at : at + 64] if mark[1] <= start + width]
+            different = len({number for _, _, number in near})
+            candidate = (different, weight, -at, text, [(first, last) for first, last, _ in near])
+            if best is None or candidate[:3] > best[:3]:
+                best = candidate
+    if best is None:
+        text = next((text for weight, text in sorted(document.parts, key=lambda part: -part[0])), "")
+        return _flat(text[: 4 * width])[:width], ()
+    _, _, _, text, found = best
+    start = max(0, found[0][0] - width // 4)
+    return _line(text, start, start + width, found)
+
+
+def _window(text: str, sought: Sequence[Sought]) -> str | None:
+    """The part of a long text to look at closely: around the first of what is sought. None if none of it can stand there."""
+    letters = bare(text)
+    if not any(all(atom in letters for atom in each.atoms) for each in sought):
+        return None
+    if len(text) <= _LOOKED_AT:
+        return text
+    small = text.lower()
+    first = min((at for each in sought if (at := small.find(each.atoms[0])) >= 0), default=0)
+    return text[max(0, first - 1_000) : first + _LOOKED_AT]
+
+
+def _line(text: str, start: int, end: int, found: Sequence[tuple[int, int]]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """The stretch as one line, with … where it was cut, and the marks moved along."""
+    while start > 0 and not text[start - 1].isspace() and start > found[0][0] - 60:
+        start -= 1
+    line = "" if start == 0 else "…"
+    marks: list[tuple[int, int]] = []
+    at = start
+    for first, last in found:
+        if first < at or last > end:
+            continue
+        line += _flat(text[at:first], after=line)
+        word = _SPACE.sub(" ", text[first:last])
+        marks.append((len(line), len(line) + len(word)))
+        line += word
+        at = last
+    line += _flat(text[at:end], after=line)
+    return (line.rstrip() + ("…" if end < len(text.rstrip()) else ""), tuple(marks))
+
+
+def _flat(text: str, after: str = "") -> str:
+    flat = _SPACE.sub(" ", text)
+    return flat.lstrip() if not after or after.endswith((" ", "…")) else flat

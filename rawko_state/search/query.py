@@ -1,0 +1,243 @@
+"""The query language.
+
+    sso login              tasks that hold both words
+    sso OR oauth           either
+    sso NOT saml           the one without the other
+    "clock skew"           one after the other
+    valid*                 words that begin so
+    (sso OR oauth) agent:developer file:auth/* status:failed after:2024-01-01 is:pinned tool:shell.exec
+
+Every part is a question about a task: is the word in any of its turns, did that agent take a turn, was that file touched. A query
+that cannot be read so is searched for as plain words, with a hint; there is no error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+
+from rawko_state.search.words import Atoms, Sought, identifiers_of, normal
+
+FIELDS: Final = (
+    "agent", "file", "status", "tool", "after", "before", "since", "until", "is", "label", "model", "branch", "id",
+)  # fmt: skip
+
+
+class Text(NamedTuple):
+    """A word, a phrase or the beginning of a word."""
+
+    sought: Sought
+    shown: str
+
+
+class Field(NamedTuple):
+    name: str
+    value: str
+
+
+class Not(NamedTuple):
+    part: Node
+
+
+class And(NamedTuple):
+    parts: tuple[Node, ...]
+
+
+class Or(NamedTuple):
+    parts: tuple[Node, ...]
+
+
+Leaf: TypeAlias = Text | Field
+Node: TypeAlias = Text | Field | Not | And | Or
+
+
+class Query(NamedTuple):
+    root: Node | None
+    """None: it holds nothing that could be looked for."""
+    hint: str | None = None
+
+    def leaves(self) -> list[Leaf]:
+        """Each one once, in the order of the query."""
+        found: dict[Leaf, None] = {}
+
+        def walk(node: Node) -> None:
+            if isinstance(node, Not):
+                walk(node.part)
+            elif isinstance(node, (And, Or)):
+                for part in node.parts:
+                    walk(part)
+            else:
+                found[node] = None
+
+        if self.root is not None:
+            walk(self.root)
+        return list(found)
+
+
+class _Unreadable(Exception):
+    pass
+
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<open>\() | (?P<close>\)) |
+        (?P<field>(?:FIELDS)):(?:"(?P<quoted>[^"]*)"|(?P<value>[^\s"()]+)) |
+        "(?P<phrase>[^"]*)"(?P<star>\*?) |
+        (?P<word>[^\s"]+)
+    )""".replace("FIELDS", "|".join(FIELDS)),
+    re.VERBOSE,
+)
+_TRAILING = re.compile(r"\)+$")
+
+
+def parse(text: str, check: Callable[[Field], str | None] = lambda _: None) -> Query:
+    """What a query asks. ``check`` says what is wrong with a field's value, if anything."""
+    try:
+        tokens = _tokens(text)
+        node, rest = _any_of(tokens, 0)
+        if rest < len(tokens):
+            raise _Unreadable("a ) without its (")
+        for field in (leaf for leaf in Query(node).leaves() if isinstance(leaf, Field)):
+            problem = check(field)
+            if problem is not None:
+                raise _Unreadable(problem)
+        return Query(node)
+    except _Unreadable as trouble:
+        return Query(_literal(text), f"{trouble}: searched for the words as they stand")
+    except RecursionError:
+        return Query(_literal(text), "too many brackets: searched for the words as they stand")
+
+
+def _literal(text: str) -> Node | None:
+    words = [_word(word) for word in text.split()]
+    return _joined(And, [word for word in words if word is not None])
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    """Kind and text of each: ``(``, ``)``, a connecting word, or a leaf."""
+    found: list[tuple[str, str]] = []
+    at = 0
+    text = text.rstrip()
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _Unreadable('a " without its other')
+        at = match.end()
+        if match["open"] or match["close"]:
+            found.append((match[0].strip(), ""))
+        elif match["field"]:
+            value = match["quoted"] if match["quoted"] is not None else match["value"]
+            found.append(("field", f"{match['field']}:{value}"))
+        elif match["phrase"] is not None:
+            found.append(("phrase*" if match["star"] else "phrase", match["phrase"]))
+        elif match["word"] in ("AND", "OR", "NOT"):
+            found.append((match["word"], ""))
+        else:
+            word = match["word"]
+            # f(x) is one word; in (sso OR oauth) the bracket is ours.
+            closing = _TRAILING.search(word)
+            extra = max(0, word.count(")") - word.count("(")) if closing else 0
+            found.append(("word", word[: len(word) - extra]) if extra else ("word", word))
+            found.extend([(")", "")] * extra)
+    return [token for token in found if token[0] != "word" or token[1]]
+
+
+def _any_of(tokens: list[tuple[str, str]], at: int) -> tuple[Node | None, int]:
+    parts: list[Node] = []
+    while True:
+        node, at = _all_of(tokens, at)
+        if node is not None:
+            parts.append(node)
+        if at == len(tokens) or tokens[at][0] != "OR":
+            return _joined(Or, parts), at
+        at += 1
+        if at == len(tokens) or tokens[at][0] in (")", "OR", "AND"):
+            raise _Unreadable("nothing after OR")
+        if not parts and node is None:
+            raise _Unreadable("nothing before OR")
+
+
+def _all_of(tokens: list[tuple[str, str]], at: int) -> tuple[Node | None, int]:
+    parts: list[Node] = []
+    begun = False
+    while at < len(tokens) and tokens[at][0] not in (")", "OR"):
+        if tokens[at][0] == "AND":
+            if not begun or at + 1 == len(tokens) or tokens[at + 1][0] in (")", "OR", "AND"):
+                raise _Unreadable("nothing on one side of AND")
+            at += 1
+            continue
+        node, at = _one(tokens, at)
+        begun = True
+        if node is not None:
+            parts.append(node)
+    return _joined(And, parts), at
+
+
+def _one(tokens: list[tuple[str, str]], at: int) -> tuple[Node | None, int]:
+    kind, text = tokens[at]
+    if kind == "NOT":
+        if at + 1 == len(tokens) or tokens[at + 1][0] in (")", "OR", "AND"):
+            raise _Unreadable("nothing after NOT")
+        node, at = _one(tokens, at + 1)
+        return None if node is None else Not(node), at
+    if kind == "(":
+        node, at = _any_of(tokens, at + 1)
+        if at == len(tokens) or tokens[at][0] != ")":
+            raise _Unreadable("a ( without its )")
+        return node, at + 1
+    if kind == "field":
+        name, _, value = text.partition(":")
+        return Field(name, value), at + 1
+    if kind == "word":
+        return _word(text), at + 1
+    return _phrase(text, kind == "phrase*"), at + 1
+
+
+def _joined(kind: type[And] | type[Or], parts: list[Node]) -> Node | None:
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else kind(tuple(parts))
+
+
+def _word(word: str) -> Text | None:
+    """None for what has neither letter nor digit in it."""
+    identifiers = tuple(identifiers_of(normal(word)))
+    if not identifiers:
+        return None
+    prefix = word.endswith("*") and word[-2:-1] not in ("", "*", "/", ".")
+    return Text(Sought(identifiers, prefix=prefix), word)
+
+
+def _phrase(text: str, prefix: bool) -> Text | None:
+    identifiers: tuple[Atoms, ...] = tuple(identifiers_of(normal(text)))
+    if not identifiers:
+        return None
+    chunks = text.split()
+    return Text(Sought(identifiers, prefix=prefix, across=len(chunks) > 1), f'"{text}"' + "*" * prefix)
+
+
+def replaced(node: Node, old: Text, new: Text) -> Node:
+    """The same query with another word in one place."""
+    if isinstance(node, Not):
+        return Not(replaced(node.part, old, new))
+    if isinstance(node, (And, Or)):
+        return type(node)(tuple(replaced(part, old, new) for part in node.parts))
+    return new if node == old else node
+
+
+def shown(node: Node | None) -> str:
+    """The query as text, for people."""
+    if node is None:
+        return ""
+    if isinstance(node, Text):
+        return node.shown
+    if isinstance(node, Field):
+        return f'{node.name}:"{node.value}"' if " " in node.value else f"{node.name}:{node.value}"
+    if isinstance(node, Not):
+        return f"NOT {_bracketed(node.part)}"
+    return (" " if isinstance(node, And) else " OR ").join(_bracketed(part) for part in node.parts)
+
+
+def _bracketed(node: Node) -> str:
+    return f"({shown(node)})" if isinstance(node, (And, Or)) else shown(node)

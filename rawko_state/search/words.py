@@ -1,0 +1,256 @@
+"""Words in text about code.
+
+Text is cut at white space into *chunks* (``auth/sso.rs``, ``getUserById()``), a chunk into *identifiers* (runs of letters, digits
+and underscores), an identifier into *atoms*: its parts in lower case, cut at underscores and at humps; every ideograph is an atom
+of its own. So ``getUserById`` is ``get user by id``, and ``tokenValidation``, ``token_validation`` and ``--token-validation``
+are the same two atoms in a row.
+
+A document has as *terms* all its atoms, and each identifier of several atoms once more in one piece (``getuserbyid``).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain
+from typing import Final, NamedTuple, TypeAlias
+
+Atoms: TypeAlias = tuple[str, ...]
+
+MAX_TERM: Final = 64
+"""Longer atoms are cut; longer identifiers are not kept in one piece."""
+
+_CHUNK = re.compile(r"\S+")
+_IDENTIFIER = re.compile(r"\w+")
+_HUMPS = re.compile(r"[A-Z]?[a-z][a-z0-9]*|[A-Z0-9]+(?![a-z])|[A-Z0-9]+")
+_IDEOGRAPHS: Final = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+
+
+def normal(text: str) -> str:
+    """One spelling for what looks the same. ASCII is left as it is."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def atoms_of(identifier: str) -> Atoms:
+    """The parts of one run of word characters."""
+    found: list[str] = []
+    for piece in identifier.split("_"):
+        if not piece:
+            continue
+        if piece.isascii():
+            if piece.islower() or piece.isupper() or piece.isdigit():
+                found.append(piece.lower())
+            else:
+                found.extend(hump.lower() for hump in _HUMPS.findall(piece))
+        else:
+            for part in _pieces().findall(piece):
+                found.extend((part,) if len(part) == 1 and is_ideographic(part) else _foreign_humps(part))
+    return tuple([atom[:MAX_TERM] for atom in found])
+
+
+@cache
+def _pieces() -> re.Pattern[str]:
+    """Made when first needed: compiling it takes longer than a search."""
+    return re.compile(f"[{_IDEOGRAPHS}]|[^{_IDEOGRAPHS}]+")
+
+
+@cache
+def _ideograph() -> re.Pattern[str]:
+    return re.compile(f"[{_IDEOGRAPHS}]")
+
+
+def is_ideographic(text: str) -> bool:
+    """Whether it holds a character of a script that is written without spaces."""
+    return _ideograph().search(text) is not None
+
+
+def _foreign_humps(part: str) -> Iterator[str]:
+    """Humps of letters of any alphabet: before a capital that follows a small letter, or that a small letter follows."""
+    start = 0
+    for at in range(1, len(part)):
+        small_before = part[at - 1].islower() or part[at - 1].isdigit()
+        small_after = at + 1 < len(part) and part[at + 1].islower()
+        if part[at].isupper() and (small_before or small_after):
+            yield part[start:at].casefold()
+            start = at
+    yield part[start:].casefold()
+
+
+def joined(atoms: Atoms) -> str | None:
+    """The identifier in one piece, if that says more than its atoms."""
+    if len(atoms) < 2:
+        return None
+    whole = "".join(atoms)
+    return whole if len(whole) <= MAX_TERM and (whole.isascii() or not is_ideographic(whole)) else None
+
+
+def identifiers_of(chunk: str) -> list[Atoms]:
+    return [atoms for word in _IDENTIFIER.findall(chunk) if (atoms := atoms_of(word))]
+
+
+def terms_of(chunk: str) -> tuple[str, ...]:
+    """Everything that a chunk can be found by."""
+    terms: list[str] = []
+    for atoms in identifiers_of(chunk):
+        terms.extend(atoms)
+        whole = joined(atoms)
+        if whole is not None:
+            terms.append(whole)
+    return tuple(terms)
+
+
+class _Known(dict[str, tuple[str, ...]]):
+    """The terms of chunks. The same few chunks make up most text, so what they come to is remembered."""
+
+    _LONGEST: Final = 48
+
+    def __missing__(self, chunk: str) -> tuple[str, ...]:
+        terms = terms_of(chunk)
+        if len(chunk) <= self._LONGEST:
+            self[chunk] = terms
+        return terms
+
+
+class Counts:
+    """Counts the terms of many texts."""
+
+    _REMEMBERED: Final = 200_000
+
+    def __init__(self) -> None:
+        self._known = _Known()
+
+    def of(self, parts: Iterable[tuple[int, str]]) -> dict[str, int]:
+        """For texts with a weight each: each term's weighted number."""
+        known = self._known
+        if len(known) > self._REMEMBERED:
+            known.clear()
+        by_weight: dict[int, Counter[str]] = {}
+        for weight, text in parts:
+            terms = chain.from_iterable(map(known.__getitem__, normal(text).split()))
+            by_weight.setdefault(weight, Counter()).update(terms)
+        if len(by_weight) == 1:
+            ((weight, counts),) = by_weight.items()
+            return counts if weight == 1 else {term: weight * number for term, number in counts.items()}
+        whole: dict[str, int] = {}
+        for weight, counts in by_weight.items():
+            for term, number in counts.items():
+                whole[term] = whole.get(term, 0) + weight * number
+        return whole
+
+
+class Sought(NamedTuple):
+    """A word or a phrase of a query: identifiers that follow one another; of the last atom maybe only the beginning."""
+
+    identifiers: tuple[Atoms, ...]
+    prefix: bool = False
+    across: bool = False
+    """Whether white space may stand between them: a phrase."""
+
+    @property
+    def atoms(self) -> Atoms:
+        return tuple(atom for atoms in self.identifiers for atom in atoms)
+
+    @property
+    def simple(self) -> bool:
+        """One term says it all."""
+        return len(self.identifiers) == 1 and len(self.identifiers[0]) == 1
+
+
+class _Word(NamedTuple):
+    """An identifier in its place."""
+
+    atoms: Atoms
+    start: int
+    end: int
+
+
+def occurs(sought: Sought, texts: Iterable[str]) -> bool:
+    """Whether it stands in one of the texts: the plain meaning, which everything faster must agree with."""
+    return any(True for text in texts for _ in spans(sought, normal(text)))
+
+
+def spans(sought: Sought, text: str) -> Iterator[tuple[int, int]]:
+    """Where it stands in a (normal) text: from the first to the last letter of the identifiers it touches."""
+    for flow in _flows(text, sought):
+        yield from _spans_in(sought, flow)
+
+
+def _flows(text: str, sought: Sought) -> Iterator[list[_Word]]:
+    """The stretches in which what is sought may stand: its identifiers can follow one another there, and all its letters are
+    in them."""
+    atoms = sought.atoms
+    if sought.across:
+        small = bare(text)
+        if all(atom in small for atom in atoms):
+            yield _words(text, 0, len(text))
+        return
+    first = atoms[0]
+    for chunk in _CHUNK.finditer(text):
+        small = bare(chunk[0])
+        if first in small and all(atom in small for atom in atoms):
+            yield _words(text, chunk.start(), chunk.end())
+
+
+def bare(text: str) -> str:
+    """The letters of a (normal) text alone: whatever terms it has, each is a part of this."""
+    return (text.lower() if text.isascii() else text.casefold()).replace("_", "")
+
+
+def _words(text: str, start: int, end: int) -> list[_Word]:
+    return [
+        _Word(atoms, match.start(), match.end())
+        for match in _IDENTIFIER.finditer(text, start, end)
+        if (atoms := atoms_of(match[0]))
+    ]
+
+
+def _spans_in(sought: Sought, flow: Sequence[_Word]) -> Iterator[tuple[int, int]]:
+    wanted, wanted_whole = _steps(sought.identifiers)
+    found, found_whole = _steps([word.atoms for word in flow])
+    last = len(wanted) - 1
+
+    def same(want: str, have: str, at: int) -> bool:
+        return have.startswith(want) if sought.prefix and at == last else have == want
+
+    def end_of(want: int, have: int) -> int:
+        """Where in the flow that ends which is wanted from one place on, if it stands there from another on; else 0."""
+        if want == len(wanted):
+            return have
+        if have >= len(found):
+            return 0
+        one, many = wanted_whole.get(want), found_whole.get(have)
+        end = end_of(want + 1, have + 1) if same(wanted[want], found[have], want) else 0
+        if not end and many and same(wanted[want], many[0], want):
+            end = end_of(want + 1, have + many[1])
+        if not end and one:
+            after = want + one[1]
+            end = end_of(after, have + 1) if same(one[0], found[have], after - 1) else 0
+            if not end and many and same(one[0], many[0], after - 1):
+                end = end_of(after, have + many[1])
+        return end
+
+    owners = [number for number, word in enumerate(flow) for _ in word.atoms]
+    start = 0
+    while start < len(found):
+        end = end_of(0, start)
+        if end:
+            yield flow[owners[start]].start, flow[owners[end - 1]].end
+        start = max(start + 1, end)
+
+
+def _steps(identifiers: Sequence[Atoms]) -> tuple[list[str], dict[int, tuple[str, int]]]:
+    """All atoms in a row; and where an identifier of several begins: it in one piece, and how many atoms it is."""
+    row: list[str] = []
+    wholes: dict[int, tuple[str, int]] = {}
+    for atoms in identifiers:
+        whole = joined(atoms)
+        if whole is not None:
+            wholes[len(row)] = (whole, len(atoms))
+        row.extend(atoms)
+    return row, wholes
