@@ -22,9 +22,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from append import a_turn, beside_bare
 from corpus import PATH, PHRASE, RARE, Corpus, write_corpus
 
 from rawko_state.backends.local import LocalStore
+from rawko_state.backends.session import Task
+from rawko_state.model.entries import Turn
 
 FTS = """
 import sqlite3, sys
@@ -169,7 +172,11 @@ def appends(base: Path, rounds: int = 2000) -> None:
         record = path.read_bytes()[size:]
         if kind == "auto":
             store.fold()
-        ours, floor = beside_bare(lambda number: task.add_turn(turns[number % 50]), record, folder, rounds)
+
+        def append(number: int, task: Task = task, turns: list[Turn] = turns) -> None:
+            task.add_turn(turns[number % 50])
+
+        ours, floor = beside_bare(append, record, folder, rounds)
         found[kind] = statistics.median(ours) / statistics.median(floor)
         task.close()
         store.close()

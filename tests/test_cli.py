@@ -475,7 +475,7 @@ class TestOtherCommands:
         assert "ended with -9" in done.out
         assert "marked as interrupted" in done.out
         assert "every seal checked: ok" in done.out
-        assert re.search(r"completed  SSO login\n +turn \d+  .*clock skew", done.out)
+        assert re.search(r"completed  SSO login\n +result: .*clock skew", done.out)
         assert "write auth/sso.rs" in done.out
 
 

@@ -371,7 +371,7 @@ class TestTrouble:
         task.add_turn(turn())
         other = sqlite3.connect(store.catalogue.path, isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")
-        store.catalogue.index()._connection.execute("PRAGMA busy_timeout = 50")
+        store.catalogue.index().connection.execute("PRAGMA busy_timeout = 50")
         task.add_turn(turn("while the index is locked"))
         other.execute("ROLLBACK")
         other.close()
@@ -546,7 +546,7 @@ class TestMigrations:
     def test_the_models_have_the_columns_of_the_tables(self, tmp_path: Path) -> None:
         index = Index(tmp_path / "index.db")
         for model in (*index.tables.derived, index.tables.meta):
-            columns = {row[1] for row in index._connection.execute(f"PRAGMA table_info({model._meta.table_name})")}
+            columns = {row[1] for row in index.connection.execute(f"PRAGMA table_info({model._meta.table_name})")}
             assert columns == set(model._meta.columns), model._meta.table_name
         index.close()
 

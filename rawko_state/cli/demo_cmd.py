@@ -105,9 +105,7 @@ def _show(folder: Path) -> None:
         file.unlink()
     click.echo('  $ rawko history --search "clock skew"')
     for hit in store.search("clock skew").hits:
-        click.echo(
-            f"  {hit.task.id}  {hit.task.status}  {hit.task.title}\n        turn {hit.turn}  {visible(hit.excerpt)}"
-        )
+        click.echo(f"  {hit.task.id}  {hit.task.status}  {hit.task.title}\n        {hit.kind}: {visible(hit.excerpt)}")
     click.echo("  $ rawko history --file auth/sso.rs")
     for found in store.history(TaskFilter(file="auth/sso.rs")):
         click.echo(f"  {found.id}  " + ", ".join(f"{operation} {file}" for operation, file in found.touched))
