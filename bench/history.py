@@ -8,6 +8,7 @@ Figures are ratios within one run, beside a floor: a bare write and sync, a proc
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import statistics
 import subprocess
@@ -23,6 +24,7 @@ from rawko_state.backends.local import LocalStore
 from rawko_state.format.scan import Scan
 from rawko_state.model.entries import Turn
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what pip installs is compiled, so ours is too
 RAWKO = [sys.executable, "-c", "from rawko_state.cli import main; main()"]
 
 

@@ -190,6 +190,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=7)
     arguments = parser.parse_args()
     os.environ["RAWKO_FOLD"] = "off"
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what pip installs is compiled, so ours is too
     base = Path(tempfile.mkdtemp(prefix="rawko-bench-"))
     try:
         os.environ["XDG_STATE_HOME"] = str(base / "home")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from typing import Any
 
@@ -124,6 +123,8 @@ def _tend(store: LocalStore) -> None:
 
 
 def _in_background(arguments: list[str]) -> None:
+    import subprocess
+
     code = "import os; os.nice(10) if hasattr(os, 'nice') else None; from rawko_state.cli import main; main()"
     subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
