@@ -7,6 +7,8 @@ RawkoError
 ├── TaskNotFound            no task of that name
 ├── AmbiguousTask           several tasks start like that
 ├── TaskBusy                another process runs the task
+├── Stopped                 somebody has paused or cancelled the task that this process runs
+├── NoAnswer                a question that nobody has answered, or that nobody asks
 ├── ChainMoved              the file is not what the writer knew
 ├── NewerFormat             written by a later version: read, never appended to
 ├── UnsafePath              a link, a pipe or a foreign name where a task file should be
@@ -64,6 +66,20 @@ class TaskBusy(RawkoError):
     def __init__(self, task: str, holder: str) -> None:
         super().__init__(f"task {task} is being run by {holder}")
         self.task, self.holder = task, holder
+
+
+class Stopped(RawkoError):
+    """Raised in the process that runs the task, at its next turn or progress call."""
+
+    def __init__(self, task: str, status: str, by: str | None = None, reason: str | None = None) -> None:
+        who = f" by {by}" if by else ""
+        why = f": {reason}" if reason else ""
+        super().__init__(f"task {task} was {status}{who}{why}")
+        self.task, self.status, self.by, self.reason = task, status, by, reason
+
+
+class NoAnswer(RawkoError):
+    pass
 
 
 class ChainMoved(RawkoError):

@@ -15,7 +15,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -298,6 +298,19 @@ class Catalogue:
         grown = grown or any(mark.startswith(f"{name.id}.") for mark in self._marks())
         with index.transaction():
             intake.one_file(self.journal, index, name, grown=grown)
+
+    def last_turns(self, name: TaskName) -> Iterator[tuple[int, int]]:
+        """Where the turns of a task stand, the last one first; without a usable index, from the file itself."""
+        from rawko_state.index import queries
+
+        try:
+            self.catch_up(name, grown=True)
+            places = queries.turn_places(self.index(), name.id)
+        except RawkoError:
+            with self.journal.reader(name) as reader:
+                blocks = [block for record in reader.records() if record.counts for block in record.blocks]
+            places = iter([(block.offset, block.length) for block in reversed(blocks)])
+        yield from places
 
     def _sweep(self, index: Index, stamp: str) -> None:
         """The folder has changed: looks at the size and time of every file, and reads those that differ."""

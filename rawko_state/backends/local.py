@@ -8,24 +8,27 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rawko_state.backends.catalogue import Catalogue
 from rawko_state.errors import InvalidValue, RawkoError, SearchTrouble, TaskNotFound
 from rawko_state.index import queries
 from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName, parse_name
-from rawko_state.store import RELEVANCE, Answer, Stats, TaskFilter, TaskSummary
+from rawko_state.model.status import FINISHED
+from rawko_state.store import RELEVANCE, Answer, Event, Stats, TaskFilter, TaskSummary, TurnRow
 
 # What only some calls need is imported by them: `rawko history` must feel instant.
 if TYPE_CHECKING:
+    from rawko_state.backends.events import EventReader
     from rawko_state.backends.finder import Finder
     from rawko_state.backends.session import Task
     from rawko_state.index.database import Index
     from rawko_state.journal.chain import Chain
     from rawko_state.journal.reader import TaskReader
     from rawko_state.journal.verify import Verdict
-    from rawko_state.model.entries import Entry, Parent, Turn
+    from rawko_state.model.entries import Entry, Parent, ToolCall, Turn
+    from rawko_state.model.state import TaskState
 
 
 class LocalStore:
@@ -109,8 +112,19 @@ class LocalStore:
             pass
         return None
 
-    def resume(self, prefix: str, *, by: str | None = None, wait: float = 0.0, detached: bool = False) -> Task:
-        """Opens a task to go on with it: takes the lease, turns what a dead writer left into an interrupted turn."""
+    def resume(
+        self,
+        prefix: str,
+        *,
+        by: str | None = None,
+        wait: float = 0.0,
+        detached: bool = False,
+        message: str | None = None,
+    ) -> Task:
+        """Opens a task to go on with it: takes the lease, turns what a dead writer left into an interrupted turn.
+
+        With a message, a finished task gets a second run that begins with it; in another one it is the user's next turn.
+        """
         from rawko_state.backends.session import Task
 
         name = self.find(prefix)
@@ -122,11 +136,106 @@ class LocalStore:
             raise
         try:
             task.recover()
-            task.reopen(by=by, detached=detached)
+            task.reopen(by=by, detached=detached, message=message)
         except BaseException:
             task.close()
             raise
         return task
+
+    def fork(
+        self,
+        prefix: str,
+        turn: int,
+        *,
+        message: str | None = None,
+        by: str | None = None,
+        detached: bool = False,
+        title: str | None = None,
+    ) -> Task:
+        """A new task that goes on after a turn of another one, which stays as it is. Its turns begin with the next number."""
+        from rawko_state.model.entries import Parent
+
+        parent = self.summary(prefix)
+        first = 1 if parent.parent is None or "@" not in parent.parent else int(parent.parent.partition("@")[2]) + 1
+        if not first <= turn <= parent.turns:
+            raise InvalidValue(f"task {parent.id} has turns {first} to {parent.turns}, and no turn {turn}")
+        self.turn(parent.id, turn)  # it must be there, not only be within the range
+        request = message if message is not None else self.requests(parent.id, turn)[-1]
+        return self.start(
+            request,
+            title=title,
+            model=parent.model,
+            branch=parent.branch,
+            by=by,
+            parent=Parent(parent.id, turn),
+            detached=detached,
+        )
+
+    def requests(self, prefix: str, up_to: int | None = None) -> list[str]:
+        """What was asked, run by run, by one seek each; with ``up_to``, in the runs that had begun by that turn."""
+        from rawko_state.model.entries import Request
+
+        name = self.find(prefix)
+        self.catalogue.fresh()
+        self.catalogue.catch_up(name)
+        found = []
+        with self.journal.reader(name) as reader:
+            for offset, length in queries.request_places(self.catalogue.index(), name.id, up_to):
+                entry = reader.entry_at(offset, length)
+                if isinstance(entry, Request):
+                    found.append(entry.text or "")
+        return found or [""]
+
+    def reconcile(self) -> list[str]:
+        """Sees to the tasks whose process has died: what it had said becomes an interrupted turn, and the header's copies are
+        made right. Returns their ids. Costs a look into one folder when there are none."""
+        seen = []
+        for task_id in self.journal.abandoned():
+            try:
+                name = self.find(task_id)
+                lease = self.journal.lease(task_id)
+            except RawkoError:
+                continue  # it is gone, or somebody is at it
+            try:
+                from rawko_state.backends.session import Task
+
+                task = Task(self.catalogue, name, self._open(name), lease)
+            except RawkoError:
+                lease.release()
+                continue
+            try:
+                task.recover()
+                seen.append(task_id)
+            except RawkoError:
+                pass
+            finally:
+                task.close()
+        return seen
+
+    def to_resume(self) -> str | None:
+        """The newest task that was interrupted or waits for an answer."""
+        found = self.history(TaskFilter(status=("interrupted", "waiting", "paused"), limit=1))
+        return found[0].id if found else None
+
+    def turn_rows(self, prefix: str) -> list[TurnRow]:
+        """What the index knows of each turn of a task, in order; none of it is read from the file."""
+        name = self.find(prefix)
+        self.catalogue.fresh()
+        self.catalogue.catch_up(name)
+        return queries.turn_rows(self.catalogue.index(), name.id)
+
+    def turn_output(self, call: ToolCall) -> str | None:
+        """The output of a tool call, wherever it is kept."""
+        return self.journal.output_of(call)
+
+    def snapshot(self, prefix: str, turn: int) -> dict[str, Any] | None:
+        """The last snapshot of the work tree at or before a turn, its parent's included."""
+        summary = self.summary(prefix)
+        found = queries.snapshot_at(self.catalogue.index(), summary.id, turn)
+        if found is None and summary.parent and "@" in summary.parent:
+            parent, _, at = summary.parent.partition("@")
+            return self.snapshot(parent, min(turn, int(at)))
+        return found
 
     def attach(self, prefix: str) -> Task:
         """Opens a task to add to it without running it: notes, answers, single turns of a detached task."""
@@ -252,6 +361,62 @@ class LocalStore:
         for content in blobs:
             self.journal.put_blob(content)
         return name if self.journal.place(name, data) else None
+
+    def events(self, prefix: str, after: str | None = None) -> Iterator[Event]:
+        """Everything that has happened to a task, from a cursor on, up to now."""
+        return self._events(self.find(prefix), after).poll()
+
+    def follow(
+        self, prefix: str, after: str | None = None, *, until: Callable[[], bool] | None = None
+    ) -> Iterator[Event | None]:
+        """The same, and what happens from now on, as it happens. Ends when the task has been finished and its process has let
+        go of it, or when ``until`` says so; None comes whenever there is nothing new, so that one can do other things."""
+        from rawko_state.backends.events import Pace
+
+        name = self.find(prefix)
+        reader, pace = self._events(name, after), Pace()
+        status = None
+        while True:
+            # Before the look at the file: what is written until it is let go of is seen below.
+            held = self.journal.holder(name.id) is not None
+            happened = False
+            for event in reader.poll():
+                happened = True
+                status = event.text if event.kind in ("status", "final") else status
+                yield event
+            if (status in FINISHED and not held) or (until is not None and until()):
+                return
+            yield None
+            pace.wait(happened)
+
+    def now(self, prefix: str) -> str:
+        """The cursor after everything that has happened to a task; what its running turn has said so far follows it."""
+        from rawko_state.backends.events import Cursor
+
+        name = self.find(prefix)
+        self.catalogue.fresh()
+        self.catalogue.catch_up(name)
+        end, seal = self.catalogue.index().position(name.id) or (0, None)
+        return str(Cursor(end, seal[:8]) if seal else Cursor())
+
+    def active(self) -> set[str]:
+        """The tasks that some process has open for writing now."""
+        return self.alive() | self.journal.marked()
+
+    def event_reader(self, prefix: str, after: str | None = None) -> EventReader:
+        """For those who follow many tasks at once: ask it for what is new, whenever."""
+        return self._events(self.find(prefix), after)
+
+    def _events(self, name: TaskName, after: str | None) -> EventReader:
+        from rawko_state.backends.events import EventReader, state_from
+
+        def state_at(offset: int) -> TaskState | None:
+            self.catalogue.fresh()
+            self.catalogue.catch_up(name)
+            found = queries.status_before(self.catalogue.index(), name.id, offset)
+            return None if found is None else state_from(*found, name.id)
+
+        return EventReader(self.journal, name, after, state_at)
 
     def search(self, query: str, wanted: TaskFilter | None = None, *, turns: bool = False) -> Answer:
         """What a query finds (docs/search.md), fresh to the last append: one hit a task, or with ``turns`` every one."""

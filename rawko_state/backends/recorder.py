@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from rawko_state.backends.live import LiveTurn
 from rawko_state.backends.local import LocalStore
-from rawko_state.backends.session import LiveTurn, Task
+from rawko_state.backends.session import Task
 from rawko_state.errors import InvalidValue
 from rawko_state.format.parts import read_money
 from rawko_state.format.values import read_time, read_tokens, write_tokens
@@ -23,9 +24,10 @@ _START = ("title", "agent", "model", "provider", "repo", "branch", "commit", "cw
 class Recorder:
     """Takes lines for one task."""
 
-    def __init__(self, store: LocalStore) -> None:
+    def __init__(self, store: LocalStore, task: Task | None = None) -> None:
+        """With a task, the lines go on with it; else the first one starts or resumes one."""
         self._store = store
-        self._task: Task | None = None
+        self._task: Task | None = task
         self._live: LiveTurn | None = None
         self._open_tools: dict[str, str] = {}
 
@@ -47,12 +49,16 @@ class Recorder:
             answer["unknown"] = sorted(data)
         return answer
 
+    def end_turn(self) -> None:
+        """A turn that is still open becomes an interrupted one."""
+        if self._live is not None:
+            self._live.end("interrupted")
+            self._live = None
+
     def close(self) -> None:
         """At the end of the input. A turn that is still open becomes an interrupted one."""
         try:
-            if self._live is not None:
-                self._live.end("interrupted")
-                self._live = None
+            self.end_turn()
         finally:
             if self._task is not None:
                 self._task.close()
@@ -226,6 +232,7 @@ class Recorder:
         return {"task": self._running().id, "turn": appended.state.turns, "seal": appended.seal}
 
 
+TYPES = frozenset(Recorder._ACTIONS)
 _MISSING: Any = object()
 
 

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from decimal import Decimal
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from rawko_state.backends import intake
 from rawko_state.backends.catalogue import Catalogue
-from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.backends.live import LiveTurn, describe
+from rawko_state.errors import IllegalMove, InvalidValue, NoAnswer, RawkoError, Stopped
 from rawko_state.format import records
-from rawko_state.format.blocks import emit_block
-from rawko_state.format.codec import encode
-from rawko_state.format.lines import emit_tools
 from rawko_state.index.projection import Projector
 from rawko_state.journal import blobs
-from rawko_state.journal.chain import Appended, Chain
+from rawko_state.journal.chain import Appended, Chain, Checkpoint
 from rawko_state.journal.draft import Draft
-from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName
 from rawko_state.journal.locks import Lease, Mark
 from rawko_state.model import status
-from rawko_state.model.entries import Entry, Json, Money, Note, Question, Result, Resumed, Section, ToolCall, Turn
+from rawko_state.model.entries import Entry, Execution, Json, Note, Question, Request, Result, Resumed, Section, Turn
 from rawko_state.model.state import TaskState
 
 # Not used here, but loaded before anything is written: an import that fails (no descriptor left) must not come between an
 # append and its return.
 _LOADED = (intake, records, blobs)
+_LOOK_EVERY: Final = 0.05
 
 
 def _now() -> datetime:
@@ -57,6 +56,8 @@ class Task:
         self._mark: Mark | None = None
         self._began = _now()
         self._live: LiveTurn | None = None
+        self._look_from: Checkpoint | None = None
+        """What the task was before others last added to it."""
 
     @property
     def state(self) -> TaskState:
@@ -91,10 +92,29 @@ class Task:
             Turn(number=1, agent=agent, selected=selected, decision=decision, reason=reason, guidance=guidance)
         )
 
-    def add_turn(self, turn: Turn, *, expect: str | None = None) -> Appended:
-        """A turn that has already happened. Its number is given to it here."""
+    def add_turn(self, turn: Turn, *, expect: str | None = None, snapshot: Json = None) -> Appended:
+        """A turn that has already happened. Its number is given to it here.
+
+        If somebody has cancelled the task meanwhile, it is kept as an interrupted turn, and Stopped is raised.
+        """
+        if snapshot is not None:
+            turn = replace(turn, sections=(*turn.sections, self._snapshot(snapshot)))
         turn = self._journal.with_blobs(turn)
-        return self._append(lambda state: [replace(turn, number=state.turns + 1)], expect)
+        try:
+            return self._append(lambda state: [replace(turn, number=state.turns + 1)], expect)
+        except IllegalMove:
+            if self._lease is None or self.state.status != status.CANCELLED:
+                raise
+            kept = replace(turn, status=status.INTERRUPTED, reason=turn.reason or "the task was cancelled")
+            self._append(lambda state: [replace(kept, number=state.turns + 1)], expect)
+            self._stopped()
+            raise
+
+    def _snapshot(self, wanted: Json) -> Section:
+        """What the turn says of the work tree's state."""
+        from rawko_state.backends.snapshots import snapshot
+
+        return Section("Snapshot", snapshot(self._journal.layout.root, self.id, wanted))
 
     def turn(self, agent: str, *, model: str | None = None, durable: bool = False) -> LiveTurn:
         """A turn that is happening: what it says reaches a draft at once, and the file when it ends.
@@ -105,19 +125,94 @@ class Task:
             raise RawkoError(f"task {self.id}: the turn of {self._live.agent} has not ended yet")
         if self._lease is None:
             raise RawkoError(f"task {self.id} is not run by this process: a live turn needs its lease")
-        self._live = LiveTurn(self, self._journal, agent, model, durable)
+        self.check()
+        self._live = LiveTurn(self, agent, model, durable)
         return self._live
+
+    def check(self) -> None:
+        """Raises Stopped if somebody has paused or cancelled the task since. Costs one look at the file's size."""
+        if self._chain.has_grown():
+            self._look_from = self._chain.checkpoint()
+            self.refresh()
+        if self.state.status in (status.PAUSED, status.CANCELLED):
+            self._stopped()
+
+    def _stopped(self) -> None:
+        """Raises Stopped, saying who did it and why."""
+        by = reason = None
+        point = self._look_from
+        with self._journal.reader(self._name) as reader:
+            for record in reader.scan((point.end, point.seal) if point is not None and point.end else None):
+                for block in record.blocks if record.counts else ():
+                    entry = block.entry(reader.fetch, head_only=True)
+                    if isinstance(entry, Note) and entry.status is not None:
+                        by, reason = entry.by, entry.reason
+        raise Stopped(self.id, self.state.status, by, reason)
 
     def ask(self, agent: str, question: Question, *, content: str | None = None) -> Appended:
         """A turn that ends in a question; the task waits for its answer."""
         return self.add_turn(Turn(number=1, agent=agent, status=status.WAITING, content=content, question=question))
 
+    def question(self) -> Question | None:
+        """What the task waits for an answer to."""
+        number = self.refresh().question
+        return None if number is None else self._turn_at(number).question
+
+    def wait_for_answer(self, timeout: float | None = None) -> str:
+        """Waits until the open question is answered, by whom- and wherever, and returns the answer.
+
+        At the question's deadline its default becomes the answer; without one, and after ``timeout`` seconds, NoAnswer is raised.
+        Stopped is raised when the task is paused or cancelled instead.
+        """
+        number = self.refresh().question
+        if number is None:
+            raise RawkoError(f"task {self.id} asks nothing")
+        asked = self._turn_at(number).question
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self.check()
+            if self.state.question != number:
+                return self._answer_to(number)
+            if asked is not None and asked.deadline is not None and _now() >= asked.deadline:
+                if asked.default is None:
+                    raise NoAnswer(f"task {self.id}: nobody has answered by {asked.deadline:%Y-%m-%d %H:%M:%S}")
+                with contextlib.suppress(InvalidValue, NoAnswer):  # somebody may be faster
+                    self.answer(asked.default, by="deadline")
+            elif until is not None and time.monotonic() >= until:
+                raise NoAnswer(f"task {self.id}: nobody has answered in {timeout:g} s")
+            else:
+                time.sleep(_LOOK_EVERY)
+
+    def _turn_at(self, number: int) -> Turn:
+        for turn in self._turns_from_the_end():
+            if turn.number == number:
+                return turn
+        raise RawkoError(f"task {self.id} has no turn {number}")
+
+    def _answer_to(self, number: int) -> str:
+        for turn in self._turns_from_the_end():
+            if turn.answers == number:
+                return turn.content or ""
+        raise RawkoError(f"task {self.id}: turn {number} has no answer")
+
+    def _turns_from_the_end(self) -> Iterator[Turn]:
+        """The last turns first, by the index; where that does not help, all of them."""
+        with self._journal.reader(self._name) as reader:
+            for offset, length in self._catalogue.last_turns(self._name):
+                found = reader.turn_at(offset, length)
+                if found is not None:
+                    yield found
+
     def answer(self, text: str, *, by: str | None = None) -> Appended:
-        """A person's answer to the open question."""
+        """A person's answer to the open question. One that offers choices takes one of them, by its words or its number."""
+        asked = self.question()
+        if asked is None:
+            raise NoAnswer(f"task {self.id} asks nothing")
+        text = chosen(asked, text)
 
         def make(state: TaskState) -> list[Entry]:
             if state.question is None:
-                raise RawkoError(f"task {self.id} asks nothing")
+                raise NoAnswer(f"task {self.id} asks nothing any more: somebody was faster")
             return [
                 Turn(
                     number=state.turns + 1,
@@ -163,10 +258,23 @@ class Task:
         note = Note(at=_now().replace(microsecond=0), by=by, status=wanted, reason=reason)
         return self._append(lambda state: [note])
 
-    def reopen(self, *, by: str | None = None, detached: bool = False) -> Appended:
-        """RESUMED: the run goes on. A detached one lets go of the lease again."""
-        entry = Resumed(at=_now().replace(microsecond=0), by=by, writer="detached" if detached else None)
-        appended = self._append(lambda state: [entry])
+    def reopen(self, *, by: str | None = None, detached: bool = False, message: str | None = None) -> Appended:
+        """RESUMED: the run goes on. A detached one lets go of the lease again.
+
+        With a message, a finished task gets a second run, which begins with it; in another one it is a turn of the user.
+        """
+        now = _now().replace(microsecond=0)
+        entry = Resumed(at=now, by=by, writer="detached" if detached else None)
+
+        def make(state: TaskState) -> list[Entry]:
+            if message is None:
+                return [entry]
+            if state.status in status.FINISHED:
+                return [Request(text=message, by=by, at=now), Execution(), entry]
+            said = Turn(number=state.turns + 1, agent="user", by=by or "unknown_user", started=now, content=message)
+            return [entry, replace(said, answers=state.question) if state.question is not None else said]
+
+        appended = self._append(make)
         if detached and self._lease is not None:
             self._lease.release()
             self._lease = None
@@ -228,12 +336,14 @@ class Task:
         try:
             if self._lease is None or self.state.status in status.FINISHED:
                 return
+            if isinstance(error, Stopped):
+                return  # it is paused or cancelled, as somebody has recorded
             if error is None:
                 self.finish("success")
             elif isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
-                self.finish("cancelled", error=_describe(error))
+                self.finish("cancelled", error=describe(error))
             else:
-                self.finish("failure", error=_describe(error))
+                self.finish("failure", error=describe(error))
         finally:
             self.close()
 
@@ -258,141 +368,15 @@ class Task:
         self._live = None
 
 
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-class LiveTurn:
-    """A turn while it happens. As a context manager, an exception ends it as failed and goes on."""
-
-    def __init__(self, task: Task, journal: Journal, agent: str, model: str | None, durable: bool) -> None:
-        emit_block(
-            encode(Turn(number=1, agent=agent))
-        )  # a name that could not be written is refused now, not at the end
-        self._task, self._journal, self.agent, self._durable = task, journal, agent, durable
-        self._model = model
-        self._draft = task._draft(agent, {"model": model} if model else {}, durable)
-        self._keys = 0
-        self._ended = False
-
-    def say(self, text: str) -> None:
-        """A piece of the turn's text, as it is streamed."""
-        self._add({"kind": "text", "text": text})
-
-    def tool(
-        self,
-        tool: str,
-        args: str = "",
-        result: str | None = None,
-        *,
-        output: str | None = None,
-        time: str | None = None,
-        more: Mapping[str, Json] | None = None,
-    ) -> None:
-        """A tool call that has been made. ``more``: what else is known of it (``id``, ``input`` …)."""
-        event = {"kind": "tool", "tool": tool, "args": args, "result": result, "output": output}
-        self._add({**event, "time": time or clock(), "more": _more(more)})
-
-    def begin_tool(
-        self, tool: str, args: str = "", *, time: str | None = None, more: Mapping[str, Json] | None = None
-    ) -> str:
-        """A tool call that is being made. If the process dies before end_tool(), it is marked 'may have run'."""
-        self._keys += 1
-        event = {"kind": "tool", "open": True, "key": str(self._keys), "tool": tool, "args": args}
-        self._add({**event, "time": time or clock(), "more": _more(more)})
-        return str(self._keys)
-
-    def end_tool(
-        self,
-        key: str,
-        result: str | None = None,
-        *,
-        output: str | None = None,
-        more: Mapping[str, Json] | None = None,
-    ) -> None:
-        self._add({"kind": "tool_end", "key": key, "result": result, "output": output, "more": _more(more)})
-
-    def progress(self, text: str, kind: str = "progress") -> None:
-        self._add({"kind": "progress", "text": text, "of": kind, "time": clock()})
-
-    def touch(self, operation: str, path: str) -> None:
-        """A file that was read, written or deleted."""
-        if operation not in ("read", "write", "delete"):
-            raise InvalidValue(f"a file is read, written or deleted, not {operation!r}")
-        self._add({"kind": "file", "operation": operation, "path": path})
-
-    def end(
-        self,
-        outcome: str = "complete",
-        *,
-        content: str | None = None,
-        tokens: Mapping[str, int] | None = None,
-        cost: Decimal | str | None = None,
-        state: Json = None,
-        payload: str | None = None,
-        question: Question | None = None,
-        reason: str | None = None,
-        sections: Mapping[str, str] | None = None,
-    ) -> Appended:
-        """The turn as one record. ``content`` replaces what was streamed; without it, that is the content."""
-        if self._ended:
-            raise RawkoError(f"task {self._task.id}: this turn of {self.agent} has ended already")
-        spoken = self._draft.spoken
-        turn = replace(
-            spoken.interrupted(1),
-            status=status.WAITING if question is not None else outcome,
-            duration_ms=int((_now() - spoken.started).total_seconds() * 1000),
-            model=self._model,
-            tokens=dict(tokens or {}),
-            cost=None if cost is None else Money(Decimal(cost)),
-            state=state,
-            payload=payload,
-            question=question,
-            reason=reason,
-            sections=tuple(Section(name, text) for name, text in (sections or {}).items()),
-        )
-        if content is not None:
-            turn = replace(turn, content=content)
-        appended = self._task.add_turn(turn)
-        self._ended = True
-        self._draft.discard()
-        self._task._ended()
-        return appended
-
-    def leave(self) -> None:
-        """Leaves the draft to the next writer, who makes it an interrupted turn."""
-        if not self._ended:
-            self._ended = True
-            self._draft.leave()
-            self._task._ended()
-
-    def _add(self, event: dict[str, Any]) -> None:
-        if self._ended:
-            raise RawkoError(f"task {self._task.id}: this turn of {self.agent} has ended already")
-        self._draft.add(event, durable=self._durable)
-
-    def __enter__(self) -> LiveTurn:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._ended:
-            return
-        if error is None:
-            self.end()
-        elif isinstance(error, Exception):
-            self.end("failed", reason=_describe(error))
-        else:
-            self.end("interrupted", reason=_describe(error))
-
-
-def _more(given: Mapping[str, Json] | None) -> dict[str, Json]:
-    more = dict(given or {})
-    emit_tools([ToolCall("tool", more=more)])  # refuses what could not be written
-    return more
-
-
-def clock() -> str:
-    """Now, as the tool log writes it."""
-    return _now().strftime("%H:%M:%S")
+def chosen(question: Question, text: str) -> str:
+    """The answer that a text stands for: one of the choices, by its words in any case or by its number; or the text."""
+    if not question.choices:
+        return text
+    small = text.strip().lower()
+    for number, choice in enumerate(question.choices, 1):
+        if small in (choice.lower(), str(number)):
+            return choice
+    short = [choice for choice in question.choices if small and choice.lower().startswith(small)]
+    if len(short) == 1:
+        return short[0]
+    raise InvalidValue(f"{text!r} is none of the choices: {', '.join(question.choices)}")

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +16,7 @@ from rawko_state.cli.history_cmd import STATUS_COLOURS, page, use_colour
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.project import complete_ids, store_of
 from rawko_state.cli.times import local, took
-from rawko_state.errors import InvalidValue
+from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.model.entries import (
     Entry,
     FileTouch,
@@ -44,8 +45,11 @@ if TYPE_CHECKING:
 @click.option("--turns", "span", metavar="N-M", help="Only these turns.")
 @click.option("--raw", is_flag=True, help="The exact bytes of the file.")
 @click.option("--json", "as_json", is_flag=True, help="One object of decoded values.")
+@click.option("--follow", is_flag=True, help="Then go on with what happens, as it happens.")
 @click.pass_context
-def command(ctx: click.Context, task_id: str, number: int | None, span: str | None, raw: bool, as_json: bool) -> None:
+def command(
+    ctx: click.Context, task_id: str, number: int | None, span: str | None, raw: bool, as_json: bool, follow: bool
+) -> None:
     """Show a task: header, request, turns, tool log, result. Any prefix that names one task will do.
 
     Control characters in what an agent said are shown, not obeyed.
@@ -53,6 +57,8 @@ def command(ctx: click.Context, task_id: str, number: int | None, span: str | No
     store = store_of(ctx)
     if raw and (as_json or number is not None or span is not None):
         raise click.UsageError("--raw is the whole file, as it is: it goes with no other option", ctx)
+    if follow and (raw or as_json or number is not None or span is not None):
+        raise click.UsageError("--follow goes with no other option; see 'rawko watch --json' for programs", ctx)
     if raw:
         _raw(store, task_id)
         return
@@ -71,6 +77,17 @@ def command(ctx: click.Context, task_id: str, number: int | None, span: str | No
 
         entries = (entry for _, entry in store.entries(summary.id))
         click.echo(json.dumps(task_object(summary.id, summary.status, entries), indent=1))
+        return
+    if follow:
+        from rawko_state.cli.watch_cmd import show
+
+        cursor = store.now(summary.id)
+        for line in _task(store, summary):
+            click.echo(line, color=use_colour())
+        try:
+            show(store.follow(summary.id, cursor))
+        except KeyboardInterrupt:
+            ctx.exit(130)
         return
     _paged(_task(store, summary))
 
@@ -96,7 +113,7 @@ def _span(store: LocalStore, task_id: str, text: str) -> list[int]:
 
 
 def _turns_as_json(turns: list[Turn], *, alone: bool) -> None:
-    from rawko_state.exchange.plain import VERSION, plain
+    from rawko_state.format.plain import VERSION, plain
 
     if alone:
         click.echo(json.dumps({"version": VERSION, **plain(turns[0])}, indent=1))
@@ -131,15 +148,45 @@ def _task(store: LocalStore, summary: TaskSummary) -> Iterator[str]:
         yield from _entry(entry)
 
 
+_MOST_RELATIVES = 60
+
+
 def _family(store: LocalStore, summary: TaskSummary) -> Iterator[str]:
-    if summary.parent:
-        parent, _, turn = summary.parent.partition("@")
-        yield f"forked from {parent}" + (f" after turn {turn}" if turn else "")
-    children = store.children(summary.id)
-    for number, (child, turn_number, request) in enumerate(children):
-        branch = "└─" if number == len(children) - 1 else "├─"
-        after = f" after turn {turn_number}" if turn_number is not None else ""
-        yield f"{branch} {child}{after}  {one_line(request, 60)}"
+    """The tree that a task stands in: from the first task that others were forked from, down."""
+    root, seen = summary, {summary.id}
+    while root.parent:
+        parent, _, turn = root.parent.partition("@")
+        if parent in seen:
+            break
+        seen.add(parent)
+        try:
+            root = store.summary(parent)
+        except RawkoError:
+            after = f" after turn {turn}" if turn else ""
+            yield click.style(f"forked from {visible(parent)}{after}, which is gone", fg="yellow")
+            break
+    lines = list(islice(_tree(store, root.id, summary.id, {root.id}, ""), _MOST_RELATIVES + 1))
+    if not lines:
+        return
+    yield _relative(root.id, None, root.title or root.request or "", summary.id)
+    yield from lines[:_MOST_RELATIVES]
+    if len(lines) > _MOST_RELATIVES:
+        yield "   …"
+
+
+def _tree(store: LocalStore, parent: str, shown: str, seen: set[str], indent: str) -> Iterator[str]:
+    children = [child for child in store.children(parent) if child[0] not in seen]
+    for number, (child, turn, request) in enumerate(children):
+        last = number == len(children) - 1
+        seen.add(child)
+        yield f"{indent}{'└─' if last else '├─'} {_relative(child, turn, request, shown)}"
+        yield from _tree(store, child, shown, seen, indent + ("   " if last else "│  "))
+
+
+def _relative(task_id: str, turn: int | None, about: str, shown: str) -> str:
+    after = f" after turn {turn}" if turn is not None else ""
+    line = f"{task_id}{after}  {one_line(about, 60)}"
+    return click.style(line, bold=True) if task_id == shown else line
 
 
 def _entry(entry: Entry) -> Iterator[str]:

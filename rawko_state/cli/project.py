@@ -22,7 +22,23 @@ def store_of(ctx: click.Context) -> LocalStore:
     from rawko_state.backends.local import LocalStore
     from rawko_state.config.project import find_project
 
-    return LocalStore(find_project(override=ctx.find_root().obj), warn=_tell)
+    store = LocalStore(find_project(override=ctx.find_root().obj), warn=_tell)
+    if (store.journal.layout.state / "live").exists():
+        for task_id in store.reconcile():
+            _tell(
+                f"the process that ran task {task_id} has died; what it had said is kept, and 'rawko resume {task_id}' goes on"
+            )
+    return store
+
+
+def me() -> str:
+    """The user of this machine, as records say who did something."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return "unknown_user"
 
 
 def _tell(message: str) -> None:
@@ -33,11 +49,14 @@ def complete_ids(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     """Task ids for the shell, newest first, each with what was asked."""
     from click.shell_completion import CompletionItem
 
+    from rawko_state.backends.local import LocalStore
     from rawko_state.cli.printing import one_line
+    from rawko_state.config.project import find_project
     from rawko_state.store import TaskFilter
 
     try:
-        found = store_of(ctx).history(TaskFilter(limit=200))
+        store = LocalStore(find_project(override=ctx.find_root().obj), warn=lambda message: None)
+        found = store.history(TaskFilter(limit=200))
     except Exception:  # a completion that fails must not litter the command line
         return []
     return [

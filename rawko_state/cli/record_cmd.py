@@ -28,7 +28,7 @@ def command(ctx: click.Context, quiet: bool) -> None:
     The protocol is described in docs/record.md.
     """
     from rawko_state.backends.recorder import Recorder
-    from rawko_state.errors import RawkoError
+    from rawko_state.errors import RawkoError, Stopped
 
     recorder = Recorder(store_of(ctx))
     failed = 0
@@ -38,6 +38,10 @@ def command(ctx: click.Context, quiet: bool) -> None:
                 continue
             try:
                 answer: dict[str, Any] = {"seq": number, **recorder.take(line)}
+            except Stopped as stopped:
+                failed += 1
+                answer = {"seq": number, "error": str(stopped), "stopped": stopped.status, "by": stopped.by}
+                click.echo(f"rawko: line {number}: {stopped}", err=True)
             except (RawkoError, UnicodeError, RecursionError, OverflowError) as error:
                 failed += 1
                 answer = {"seq": number, "error": str(error)}

@@ -9,41 +9,17 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields as dataclass_fields
-from dataclasses import is_dataclass
-from datetime import datetime
-from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 
 from rawko_state.errors import InvalidValue
 from rawko_state.format.blocks import Block, emit_block, parse_fields, parse_section
+from rawko_state.format.plain import VERSION, plain
 from rawko_state.format.records import scan_bytes
 from rawko_state.format.scan import Record
 from rawko_state.format.seal import seal_line
 from rawko_state.format.text import decode
-from rawko_state.format.values import write_time
 from rawko_state.model.entries import Entry, Field, Request, Result, Section, TaskHeader, Turn
 from rawko_state.model.state import TaskState
-
-VERSION: Final = 1
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON knows it; what is absent is left out."""
-    if is_dataclass(value) and not isinstance(value, type):
-        found = {}
-        for item in dataclass_fields(value):
-            inner = getattr(value, item.name)
-            if inner is not None and inner != () and inner != {}:
-                found[item.name] = plain(inner)
-        return found
-    if isinstance(value, datetime):
-        return write_time(value)
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    if isinstance(value, tuple):
-        return [plain(inner) for inner in value]
-    return value  # mappings and lists are JSON already, however deep
 
 
 def task_object(task_id: str, status: str, entries: Iterable[Entry]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from decimal import Decimal
 from functools import reduce
 from operator import or_
@@ -13,7 +13,7 @@ import peewee as p
 from rawko_state.format.values import read_label_lines, write_labels, write_time
 from rawko_state.index.database import Index, mapped
 from rawko_state.model import status as words
-from rawko_state.store import Stats, TaskFilter, TaskSummary
+from rawko_state.store import Stats, TaskFilter, TaskSummary, TurnRow
 
 # Up to so many matching tasks are looked up one by one; with more, the tasks are walked in order until enough match.
 _FEW: Final = 2_000
@@ -172,6 +172,56 @@ def turn_place(index: Index, task_id: str, number: int) -> tuple[int, int] | Non
             .tuples()
         )
         return next(((row[0], row[1]) for row in found), None)
+
+
+def turn_places(index: Index, task_id: str) -> Iterator[tuple[int, int]]:
+    """Where the turns of a task stand, the last one first."""
+    agents = index.tables.agents
+    with mapped(index.name):
+        query = agents.select(agents.offset, agents.length).where((agents.task == task_id) & (agents.damaged == 0))
+        for row in query.order_by(agents.offset.desc()).tuples().iterator():
+            yield row[0], row[1]
+
+
+def request_places(index: Index, task_id: str, up_to: int | None) -> list[tuple[int, int]]:
+    """Where the requests of a task stand, in order, and how far it is to the end of the record that each is in; with ``up_to``,
+    of the runs that had begun by that turn."""
+    runs, records = index.tables.runs, index.tables.records
+    with mapped(index.name):
+        end = records.select(records.offset + records.length).where(
+            (records.task == task_id) & (records.offset <= runs.offset)
+        )
+        query = runs.select(runs.offset, end.order_by(records.offset.desc()).limit(1)).where(runs.task == task_id)
+        if up_to is not None:
+            query = query.where(runs.first_turn <= up_to)
+        return [(row[0], (row[1] or row[0]) - row[0]) for row in query.order_by(runs.run).tuples()]
+
+
+def turn_rows(index: Index, task_id: str) -> list[TurnRow]:
+    """The turns of a task as the index knows them, in the order of the file."""
+    agents = index.tables.agents
+    columns = [getattr(agents, name) for name in TurnRow._fields]
+    with mapped(index.name):
+        query = agents.select(*columns).where(agents.task == task_id).order_by(agents.offset)
+        return [TurnRow(*row) for row in query.tuples()]
+
+
+def snapshot_at(index: Index, task_id: str, turn: int) -> dict[str, Any] | None:
+    """The last snapshot of a task at or before a turn."""
+    table = index.tables.snapshots
+    with mapped(index.name):
+        query = table.select().where((table.task == task_id) & (table.turn <= turn)).order_by(table.turn.desc())
+        return next(iter(query.limit(1).dicts()), None)
+
+
+def status_before(index: Index, task_id: str, offset: int) -> tuple[str, int | None] | None:
+    """What a task's status was at an offset, and the turn that made it so. None when the index knows of none."""
+    events = index.tables.events
+    with mapped(index.name):
+        query = events.select(events.text, events.turn).where(
+            (events.task == task_id) & (events.seq < offset) & events.kind.in_(("status", "final"))
+        )
+        return next(((row[0], row[1]) for row in query.order_by(events.seq.desc()).limit(1).tuples()), None)
 
 
 def children(index: Index, task_id: str) -> list[tuple[str, int | None, str]]:

@@ -114,8 +114,14 @@ class Chain:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def has_grown(self) -> bool:
+        """Whether others may have appended since; without a lock, so an append on its way counts too."""
+        return self._descriptor >= 0 and os.fstat(self._descriptor).st_size != self._size
+
     def refresh(self) -> TaskState:
         """Takes in what others have appended since."""
+        if self._descriptor < 0:
+            raise ChainMoved(f"{self.path} is closed")
         with append_lock(self._descriptor, self.path):
             self._catch_up()
         return self._state

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
 from rawko_state.journal import disk
 from rawko_state.journal.layout import Layout, TaskName, name_for, new_id
-from rawko_state.journal.locks import Holder, Lease, append_lock, holder_of
+from rawko_state.journal.locks import Holder, Lease, append_lock, holder_of, is_abandoned
 
 # The rest is imported by the calls that need it: a query that finds nothing new reads no task file.
 if TYPE_CHECKING:
@@ -155,6 +155,22 @@ class Journal:
     def lease(self, task_id: str, wait: float = 0.0) -> Lease:
         self.layout.make()
         return Lease(self.layout.lease(task_id), task_id, wait)
+
+    def abandoned(self) -> list[str]:
+        """The tasks that a process of this machine was running when it died."""
+        try:
+            names = os.listdir(self.layout.live)
+        except OSError:
+            return []
+        left = {name.rpartition(".")[0] for name in names if name.endswith((".lease", ".draft"))}
+        return sorted(task_id for task_id in left if is_abandoned(self.layout.lease(task_id)))
+
+    def marked(self) -> set[str]:
+        """The tasks that have grown, or are growing, past what the index knows for sure."""
+        try:
+            return {name.split(".")[0] for name in os.listdir(self.layout.live) if name.endswith(".mark")}
+        except OSError:
+            return set()
 
     def holder(self, task_id: str) -> Holder | None:
         return holder_of(self.layout.lease(task_id))

@@ -182,6 +182,22 @@ def holder_of(path: Path) -> Holder | None:
         os.close(descriptor)
 
 
+def is_abandoned(path: Path) -> bool:
+    """Whether whoever held this lease has died without letting go of it. Of other machines nobody can tell."""
+    try:
+        descriptor = disk.open_regular(path, write=os.name == "nt")
+    except StorageError as error:
+        return error.errno == errno.ENOENT
+    try:
+        if not _try_lock(descriptor):
+            return False
+        _unlock(descriptor)
+        holder = _read_holder(descriptor)
+        return holder is None or holder.host == socket.gethostname()
+    finally:
+        os.close(descriptor)
+
+
 def _is_at(descriptor: int, path: Path) -> bool:
     try:
         there = os.lstat(path)

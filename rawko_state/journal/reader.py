@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rawko_state.format.scan import Problem, Record, Scan
 from rawko_state.journal import disk
+
+if TYPE_CHECKING:
+    from rawko_state.model.entries import Entry, Turn
 
 
 class TaskReader:
@@ -37,6 +41,28 @@ class TaskReader:
 
     def fetch(self, offset: int, length: int) -> bytes:
         return disk.read_range(self._descriptor, offset, length)
+
+    def turn_at(self, offset: int, length: int) -> Turn | None:
+        """The turn that stands there; None if something else does."""
+        from rawko_state.model.entries import Turn
+
+        entry = self.entry_at(offset, length)
+        return entry if isinstance(entry, Turn) else None
+
+    def entry_at(self, offset: int, length: int) -> Entry | None:
+        """The block that stands there, whole; nothing after ``length`` is looked at."""
+        at, end = offset, offset + length
+
+        def read(size: int) -> bytes:
+            nonlocal at
+            piece = self.fetch(at, min(size, end - at)) if at < end else b""
+            at += len(piece)
+            return piece
+
+        for record in Scan(read, start=offset):
+            for block in record.blocks:
+                return block.entry(self.fetch)
+        return None
 
     def scan(self, checkpoint: tuple[int, str] | None = None) -> Scan:
         """The records, from the start or from a seal on (its end and its digits)."""

@@ -106,6 +106,8 @@ class TaskState:
             title=header.title,
             labels=dict(header.labels),
             parent=header.parent,
+            # A fork goes on after the turn that it was forked at.
+            turns=header.parent.turn or 0 if header.parent is not None else 0,
             detached=header.writer == "detached",
         )
         if header.format is None and header.status:

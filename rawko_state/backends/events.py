@@ -1,0 +1,359 @@
+"""One ordered stream of events for each task: what its file says, and, while a turn is running, what its draft says.
+
+A cursor names a place in the file: the end of a record, the first digits of its seal, and how many events after it have been
+delivered. So it means the same after a reindex, a restart or an archive, and if the file was rewritten before it, that shows.
+While a turn runs, a cursor may point into its draft as well. When that draft has become a turn meanwhile, the reader gets the
+turn, marked as replacing what it saw.
+
+Following is looking at two sizes, the file's and the draft's, every few milliseconds while something happens and less often while
+nothing does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from rawko_state.errors import InvalidValue, StorageError
+from rawko_state.format.scan import Record, bounded
+from rawko_state.format.seal import GENESIS, SEAL_LENGTH, read_seal
+from rawko_state.format.values import write_time
+from rawko_state.journal.journal import Journal
+from rawko_state.journal.layout import TaskName
+from rawko_state.journal.reader import TaskReader
+from rawko_state.model import status as words
+from rawko_state.model.entries import (
+    Entry,
+    Execution,
+    Note,
+    Progress,
+    Request,
+    Result,
+    Resumed,
+    TaskHeader,
+    ToolCall,
+    Torn,
+    Turn,
+    Unknown,
+)
+from rawko_state.model.state import TaskState
+from rawko_state.store import Event
+
+_CURSOR = re.compile(r"([0-9]{1,18})-([0-9a-f]{8})(?:\.([0-9]{1,9}))?(?:~([0-9TZ:.-]{1,40}),([0-9]{1,18}))?")
+_SOON, _LATE = 0.005, 0.1
+_BUSY_FOR: Final = 2.0
+_MOST: Final = 1 << 20
+"""Bytes of a draft at a time."""
+_KINDS_OF_PROGRESS: Final = frozenset({"warning", "error", "progress"})
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How much of a task has been delivered."""
+
+    offset: int = 0
+    """Everything up to the end of this record,"""
+    seal: str = GENESIS[:8]
+    count: int = 0
+    """so many events of what follows it,"""
+    draft: str = ""
+    read: int = 0
+    """and so many bytes of the draft of the turn that began then."""
+
+    def __str__(self) -> str:
+        text = f"{self.offset}-{self.seal}"
+        text += f".{self.count}" if self.count else ""
+        return f"{text}~{self.draft},{self.read}" if self.draft else text
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor:
+        match = _CURSOR.fullmatch(text)
+        if match is None:
+            raise InvalidValue(f"not a cursor: {text!r}; give back one that came with an event")
+        return cls(int(match[1]), match[2], int(match[3] or 0), match[4] or "", int(match[5] or 0))
+
+
+class EventReader:
+    """Delivers each event of a task once, in order. ``poll`` gives what has come since the last call."""
+
+    def __init__(
+        self, journal: Journal, name: TaskName, after: str | None, state_at: Callable[[int], TaskState | None]
+    ) -> None:
+        """``state_at`` tells the task's state at the end of a record, as far as events depend on it."""
+        self._journal, self._name, self._state_at = journal, name, state_at
+        self._at = Cursor.parse(after) if after else Cursor()
+        self._seal = GENESIS
+        self._state: TaskState | None = None
+        """At the end of the record that the cursor names; None: it has not been looked for yet."""
+        self._file: tuple[int, int, int] | None = None
+        """Device, inode and size of the file when it was last read."""
+        self._live = self._at.draft if self._at.read else ""
+        """The draft of which something was delivered, while its turn was not."""
+        self._ended = ""
+        """The draft whose turn was delivered last; its writer may not have removed it yet."""
+
+    @property
+    def cursor(self) -> str:
+        return str(self._at)
+
+    def poll(self) -> Iterator[Event]:
+        """A turn comes after all that was live of it, and what is live after all that has ended."""
+        if self._live:
+            yield from self._draft(self._live)
+        yield from self._sealed()
+        yield from self._draft()
+
+    # What the file says
+
+    def _sealed(self) -> Iterator[Event]:
+        before = self._file
+        try:
+            found = os.stat(self._journal.layout.path(self._name))
+            self._file = (found.st_dev, found.st_ino, found.st_size)
+            if self._file == before:
+                return
+            reader = self._journal.reader(self._name)
+        except (OSError, StorageError):
+            self._file = (0, 0, -1)
+            if before != self._file:
+                yield self._gap("the task's file is gone")
+            return
+        with reader:
+            if before is not None and before[:2] != self._file[:2]:
+                self._state = None  # another file is in its place: does the cursor still lead somewhere?
+            if self._state is None:
+                problem = self._find_place(reader)
+                if problem is not None:
+                    yield self._gap(problem)
+            yield from self._records(reader)
+
+    def _records(self, reader: TaskReader) -> Iterator[Event]:
+        assert self._state is not None
+        state, delivered, passed = self._state, self._at.count, 0
+        for record in reader.scan((self._at.offset, self._seal) if self._at.offset else None):
+            if record.kind == "tail":
+                return  # on its way
+            events, state = events_of(record, state, reader, self._name.id)
+            for event in events:
+                passed += 1
+                if passed > delivered:
+                    yield from self._delivered(event, passed)
+            if record.kind in ("sealed", "torn"):
+                # What has no seal of its own (a damaged record, an unsealed file) stays counted from the last one.
+                self._seal, self._state = record.seal or GENESIS, state
+                self._at = replace(self._at, offset=record.end, seal=self._seal[:8], count=0)
+                delivered = passed = 0
+
+    def _delivered(self, event: Event, count: int) -> Iterator[Event]:
+        self._at = replace(self._at, count=count)
+        if event.kind == "turn" and event.data["started"] is not None:
+            replaces = event.data["started"] == self._live
+            self._ended = str(event.data["started"])
+            if replaces:
+                self._live = ""
+                self._at = replace(self._at, draft="", read=0)
+            yield replace(event, cursor=str(self._at), replaces=replaces)
+        elif not self._live or event.data.get("of") != self._live:  # else it was delivered while it was live
+            yield replace(event, cursor=str(self._at))
+
+    def _find_place(self, reader: TaskReader) -> str | None:
+        """Finds the place that the cursor names. Returns why it cannot be served, if so."""
+        if not self._at.offset:
+            self._seal, self._state = GENESIS, TaskState(id=self._name.id)
+            return None
+        seal = read_seal(reader.fetch(max(0, self._at.offset - SEAL_LENGTH), SEAL_LENGTH).strip())
+        if seal is not None and seal[:8] == self._at.seal:
+            self._seal, self._state = seal, self._state_at(self._at.offset)
+        return "the file was changed before this place" if self._state is None else None
+
+    def _gap(self, reason: str) -> Event:
+        """What was to follow cannot be delivered; what comes now begins anew."""
+        self._at, self._seal = Cursor(), GENESIS
+        self._state, self._live = TaskState(id=self._name.id), ""
+        return Event(self._name.id, str(self._at), "gap", text=reason)
+
+    # What its draft says
+
+    def _draft(self, only: str = "") -> Iterator[Event]:
+        """New lines of the draft; with ``only``, if it is the one that began then."""
+        try:
+            with open(self._journal.layout.draft(self._name.id), "rb") as stream:
+                head = _json(stream.readline())
+                started, agent = head.get("started"), head.get("agent")
+                if not isinstance(started, str) or not isinstance(agent, str) or started == self._ended:
+                    return
+                if only and started != only:
+                    return
+                if started != self._at.draft:
+                    self._at = replace(self._at, draft=started, read=stream.tell())
+                stream.seek(self._at.read)
+                new = stream.read(_MOST)
+        except OSError:
+            return
+        for line in new[: new.rfind(b"\n") + 1].splitlines(keepends=True):
+            self._at = replace(self._at, read=self._at.read + len(line))
+            event = live_event(self._name.id, agent, _json(line))
+            if event is not None:
+                self._live = started
+                yield replace(event, cursor=str(self._at), at=event.at or started)
+
+
+def events_of(record: Record, state: TaskState, reader: TaskReader, task_id: str) -> tuple[list[Event], TaskState]:
+    """What a record tells, and the state after it. The same for the same bytes, so a number of events is a place."""
+    found: list[Event] = []
+
+    def tell(kind: str, **more: Any) -> None:
+        found.append(Event(task_id, "", kind, **more))
+
+    if record.kind == "torn":
+        tell("warning", text=f"{record.torn} bytes of an append that did not finish")
+    if record.kind == "damaged":
+        tell("error", text="a damaged record: its seal does not match")
+    fetch = bounded(reader.fetch)
+    for block in record.blocks:
+        entry = block.entry(fetch)
+        before = state
+        state = state.apply_damaged(entry) if record.kind == "damaged" else state.apply(entry)
+        if record.kind != "damaged":
+            _tell_entry(tell, entry, before, state)
+    return found, state
+
+
+def _tell_entry(tell: Callable[..., None], entry: Entry, before: TaskState, state: TaskState) -> None:
+    changed = state.status != before.status
+    if isinstance(entry, TaskHeader):
+        tell(
+            "status",
+            at=_time(entry.created),
+            text=state.status,
+            data={"title": entry.title, "parent": str(entry.parent or "") or None},
+        )
+    elif isinstance(entry, Request):
+        tell("request", at=_time(entry.at), text=entry.text, data={"by": entry.by, "run": state.runs})
+    elif isinstance(entry, Turn):
+        _tell_turn(tell, entry)
+        if changed:
+            tell("status", turn=entry.number, text=state.status, data=_question(entry))
+    elif isinstance(entry, Result):
+        tell(
+            "final",
+            at=_time(entry.completed),
+            text=state.status,
+            data={"summary": entry.summary, "error": entry.error, "duration_ms": entry.duration_ms, "by": entry.by},
+        )
+    elif isinstance(entry, (Resumed, Note)):
+        if changed or isinstance(entry, Resumed):
+            tell("status", at=_time(entry.at), text=state.status, data={"by": entry.by, "reason": entry.reason})
+        else:
+            data = {"by": entry.by, "title": entry.title, "labels": dict(entry.labels), "pinned": entry.pinned}
+            tell("note", at=_time(entry.at), text=entry.content, data=data)
+    elif isinstance(entry, Execution):
+        if changed:
+            tell("status", text=state.status)
+    elif isinstance(entry, Unknown):
+        tell("unknown", text=entry.marker)
+    elif not isinstance(entry, Torn) and changed:
+        tell("status", text=state.status)
+
+
+def _tell_turn(tell: Callable[..., None], turn: Turn) -> None:
+    started = _time(turn.started)
+    who: dict[str, Any] = {"turn": turn.number, "agent": turn.agent}
+    for call in turn.tools:
+        if isinstance(call, ToolCall):
+            tell("tool", **who, text=call.tool, data={"of": started, **_call(call)})
+    for step in turn.progress:
+        if isinstance(step, Progress):
+            kind = step.kind if step.kind in _KINDS_OF_PROGRESS else "progress"
+            tell(kind, **who, text=step.text, data={"of": started, "time": step.time, "kind": step.kind})
+    data: dict[str, Any] = {
+        "started": started,
+        "status": turn.status,
+        "duration_ms": turn.duration_ms,
+        "model": turn.model,
+        "tokens": dict(turn.tokens),
+        "cost": None if turn.cost is None else f"{turn.cost.amount:f} {turn.cost.currency}",
+        "tool_calls": len(turn.tools) if turn.tool_calls is None else turn.tool_calls,
+        "selected": turn.selected,
+        "decision": turn.decision,
+        "reason": turn.reason,
+        "by": turn.by,
+        "answers": turn.answers,
+        "files": [[file.operation, file.path] for file in turn.files if not isinstance(file, str)],
+    }
+    tell("turn", **who, at=started, text=turn.content, data=data)
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"args": call.args, "result": call.result, "time": call.time}
+
+
+def _question(turn: Turn) -> dict[str, Any]:
+    if turn.question is None:
+        return {}
+    asked = turn.question
+    return {"question": asked.text, "choices": list(asked.choices), "default": asked.default, "kind": asked.kind}
+
+
+def live_event(task_id: str, agent: str, line: dict[str, Any]) -> Event | None:
+    """What one line of a draft tells."""
+    kind = line.get("kind")
+    event = Event(task_id, "", str(kind), agent=agent, live=True)
+    if kind == "text":
+        return replace(event, text=str(line.get("text", "")))
+    if kind == "tool":
+        data = {
+            "args": line.get("args"),
+            "result": line.get("result"),
+            "time": line.get("time"),
+            "key": line.get("key"),
+        }
+        return replace(event, text=str(line.get("tool", "")), data={**data, "running": bool(line.get("open"))})
+    if kind == "tool_end":
+        return replace(
+            event, kind="tool", data={"key": line.get("key"), "result": line.get("result"), "running": False}
+        )
+    if kind == "progress":
+        of = str(line.get("of", "progress"))
+        kind = of if of in _KINDS_OF_PROGRESS else "progress"
+        return replace(event, kind=kind, text=str(line.get("text", "")), data={"time": line.get("time"), "kind": of})
+    if kind == "file":
+        return replace(event, text=str(line.get("path", "")), data={"operation": line.get("operation")})
+    return replace(event, data=line) if isinstance(kind, str) else None
+
+
+def _json(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _time(value: datetime | None) -> str | None:
+    return None if value is None else write_time(value)
+
+
+class Pace:
+    """How long to wait before looking again: shortly while things happen, longer while they don't."""
+
+    def __init__(self) -> None:
+        self._busy_until = time.monotonic() + _BUSY_FOR
+
+    def wait(self, happened: bool) -> None:
+        now = time.monotonic()
+        if happened:
+            self._busy_until = now + _BUSY_FOR
+        time.sleep(_SOON if now < self._busy_until else _LATE)
+
+
+def state_from(status: str | None, turn: int | None, task_id: str) -> TaskState:
+    """As much of a state as events depend on."""
+    found = TaskState(id=task_id, status=status or words.PENDING)
+    return replace(found, question=turn) if status == words.WAITING else found

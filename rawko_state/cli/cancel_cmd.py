@@ -1,0 +1,21 @@
+"""rawko cancel: reaches the process that runs a task through the store."""
+
+from __future__ import annotations
+
+import click
+
+from rawko_state.cli.project import complete_ids, me, store_of
+
+
+@click.command(name="cancel")
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_ids)
+@click.option("--reason", help="Why.")
+@click.option("--by", help="Who does it; by default the user of this machine.")
+@click.pass_context
+def command(ctx: click.Context, task_ids: tuple[str, ...], reason: str | None, by: str | None) -> None:
+    """Cancel a task. The process that runs it sees it at its next step and stops; the task is finished."""
+    store = store_of(ctx)
+    for task_id in task_ids:
+        with store.attach(task_id) as task:
+            task.set_status("cancelled", by=by or me(), reason=reason)
+            click.echo(f"{task.id} is cancelled", err=True)

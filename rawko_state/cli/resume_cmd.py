@@ -1,0 +1,185 @@
+"""rawko resume: go on with a task, add a run to it, or fork it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rawko_state.cli.printing import one_line, visible
+from rawko_state.cli.project import complete_ids, me, store_of, text_of
+from rawko_state.errors import RawkoError, Stopped
+
+if TYPE_CHECKING:
+    from rawko_state.backends.local import LocalStore
+    from rawko_state.backends.session import Task
+    from rawko_state.lifecycle.context import Context
+
+
+@click.command(name="resume")
+@click.argument("task_id", metavar="[ID]", required=False, shell_complete=complete_ids)
+@click.option(
+    "-m", "--message", help="What is to be done next; '-' for standard input. A finished task gets a second run."
+)
+@click.option("--at-turn", type=click.IntRange(1, 10**18), help="Fork: a new task that goes on after this turn.")
+@click.option(
+    "--with", "command_line", metavar="COMMAND", help="Run this to go on, with the context on its standard input."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["prompt", "messages", "json"]),
+    default="prompt",
+    show_default=True,
+    help="How the context is given.",
+)
+@click.option("--budget", type=click.IntRange(100, 10**9), metavar="TOKENS", help="Shorten the context to fit.")
+@click.option(
+    "--restore",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Check the turn's snapshot out there.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the context and write nothing.")
+@click.option("--by", help="Who does it; by default the user of this machine.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    task_id: str | None,
+    message: str | None,
+    at_turn: int | None,
+    command_line: str | None,
+    form: str,
+    budget: int | None,
+    restore: Path | None,
+    dry_run: bool,
+    by: str | None,
+) -> None:
+    """Go on with a task: the newest interrupted, waiting or paused one, or ID.
+
+    \b
+    rawko resume                                  # print the context to go on with, for a person or a program
+    rawko resume abc123 --with "my-agent --auto"  # run a command that goes on, and record what it does
+    rawko resume abc123 -m "and now the tests"    # a second run of a finished task
+    rawko resume abc123 --at-turn 4               # a new task that goes on from turn 4
+
+    What was interrupted is said, and who is next: the agent that was selected last, unless it has completed since; then the
+    arbiter. COMMAND finds RAWKO_TASK, RAWKO_NEXT_AGENT, RAWKO_CONTEXT (a file) and RAWKO_PROJECT in its environment. What it
+    prints is recorded: lines of the protocol of `rawko record` as what they say, anything else as a turn. Its exit code is this
+    command's.
+    """
+    store = store_of(ctx)
+    message = text_of(message)
+    by = by or me()
+    if dry_run and command_line:
+        raise click.UsageError("--dry-run runs nothing: it does not go with --with", ctx)
+    if task_id is None:
+        task_id = store.to_resume()
+        if task_id is None:
+            raise RawkoError("no task here is interrupted, waiting or paused; name one to go on with a finished one")
+    task_id = store.find(task_id).id
+    if restore is not None:
+        _restore(store, task_id, at_turn, restore)
+    if dry_run:
+        _print(store, _context(store, task_id, at_turn), form, budget)
+        return
+    if at_turn is None and _let_go_on(store, task_id, by):
+        return
+    task = _opened(store, task_id, at_turn, message, by, attached=command_line is not None)
+    with_context = _context(store, task.id, None)
+    _say(with_context, forked=at_turn is not None)
+    if command_line is None:
+        task.close()
+        _print(store, with_context, form, budget)
+        return
+    ctx.exit(_run(store, task, with_context, command_line, form, budget))
+
+
+def _opened(
+    store: LocalStore, task_id: str, at_turn: int | None, message: str | None, by: str, *, attached: bool
+) -> Task:
+    if at_turn is not None:
+        return store.fork(task_id, at_turn, message=message, by=by, detached=not attached)
+    return store.resume(task_id, by=by, detached=not attached, message=message)
+
+
+def _let_go_on(store: LocalStore, task_id: str, by: str) -> bool:
+    """A paused task whose process is still there is let go on in it."""
+    if store.status(task_id) != "paused" or task_id not in store.alive():
+        return False
+    with store.attach(task_id) as task:
+        task.set_status("running", by=by)
+    click.echo(f"{task_id} goes on in its process", err=True)
+    return True
+
+
+def _context(store: LocalStore, task_id: str, at_turn: int | None) -> Context:
+    from rawko_state.lifecycle.context import build
+
+    return build(store, task_id, at_turn)
+
+
+def _say(context: Context, *, forked: bool) -> None:
+    """For people, so not on standard output."""
+    task = context.task
+    what = f"forked from {task.parent}" if forked else "resumed"
+    click.echo(f"{task.id} {what}: {one_line(task.title or context.requests[-1], 80)}", err=True)
+    for place in context.interrupted:
+        click.echo(f"turn {place.row.turn} of {visible(place.row.agent)} was interrupted", err=True)
+    if context.question is not None and context.question.question is not None:
+        click.echo(f"it waits for an answer: {one_line(context.question.question.text, 80)}", err=True)
+    click.echo(f"next: {visible(context.next_agent)}", err=True)
+
+
+def _rendered(store: LocalStore, context: Context, form: str, budget: int | None) -> str:
+    from rawko_state.lifecycle import context as contexts
+
+    if form == "messages":
+        return json.dumps(contexts.messages(store, context, budget), indent=None if budget else 1) + "\n"
+    if form == "json":
+        return json.dumps(contexts.as_json(store, context, budget), indent=None if budget else 1) + "\n"
+    return contexts.prompt(store, context, budget)
+
+
+def _print(store: LocalStore, context: Context, form: str, budget: int | None) -> None:
+    text = _rendered(store, context, form, budget)
+    click.echo(visible(text) if form == "prompt" and sys.stdout.isatty() else text, nl=False)
+
+
+def _run(store: LocalStore, task: Task, context: Context, command_line: str, form: str, budget: int | None) -> int:
+    from rawko_state.backends.recorder import Recorder
+    from rawko_state.lifecycle.runner import run
+
+    def show(line: bytes) -> None:
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+
+    with task:
+        try:
+            return run(
+                command_line,
+                task,
+                Recorder(store, task),
+                _rendered(store, context, form, budget),
+                root=store.root,
+                agent=context.next_agent,
+                show=show,
+                tell=lambda line: click.echo(f"rawko: {visible(line)}", err=True),
+            )
+        except Stopped as stopped:
+            click.echo(f"rawko: {visible(str(stopped))}", err=True)
+            return 1
+
+
+def _restore(store: LocalStore, task_id: str, at_turn: int | None, target: Path) -> None:
+    from rawko_state.backends.snapshots import restore
+
+    turn = at_turn if at_turn is not None else store.summary(task_id).turns
+    found = store.snapshot(task_id, turn)
+    if found is None:
+        raise RawkoError(f"task {task_id} has no snapshot at turn {turn} or before")
+    restore(store.root, found, target)
+    click.echo(f"turn {found['turn']}'s snapshot is in {target}", err=True)

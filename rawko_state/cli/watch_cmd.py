@@ -1,0 +1,209 @@
+"""rawko watch: what happens to a task, or to all that run, as it happens."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from rawko_state.cli.history_cmd import STATUS_COLOURS, use_colour
+from rawko_state.cli.printing import one_line, visible
+from rawko_state.cli.project import complete_ids, store_of
+from rawko_state.cli.times import took
+from rawko_state.store import Event
+
+if TYPE_CHECKING:
+    from rawko_state.backends.local import LocalStore
+
+
+@click.command(name="watch")
+@click.argument("task_id", metavar="[ID]", required=False, shell_complete=complete_ids)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object an event.")
+@click.option("--after", metavar="CURSOR", help="Only what follows the event that came with this cursor.")
+@click.option("--new", is_flag=True, help="Only what happens from now on.")
+@click.pass_context
+def command(ctx: click.Context, task_id: str | None, as_json: bool, after: str | None, new: bool) -> None:
+    """Follow a task until it is finished; without ID, all tasks that run, until interrupted.
+
+    Each event has a cursor: give it back with --after, and nothing is missed or seen twice, whatever happened in between.
+    """
+    store = store_of(ctx)
+    if task_id is None and (after or new):
+        raise click.UsageError("--after and --new go with an ID", ctx)
+    if after and new:
+        raise click.UsageError("--after and --new exclude each other", ctx)
+    try:
+        if task_id is None:
+            show(all_running(store), as_json=as_json, many=True)
+        else:
+            cursor = store.now(task_id) if new else after
+            show(store.follow(task_id, cursor), as_json=as_json)
+    except KeyboardInterrupt:
+        ctx.exit(130)
+
+
+def show(events: Iterator[Event | None], *, as_json: bool = False, many: bool = False) -> None:
+    view = View(many=many)
+    for event in events:
+        if as_json:
+            if event is not None:
+                click.echo(json.dumps(asdict(event)))
+        elif event is None:
+            view.idle()
+        else:
+            view.take(event)
+    if not as_json:
+        view.end()
+
+
+def all_running(store: LocalStore) -> Iterator[Event | None]:
+    """The events of every task that somebody is writing to, from now on; of those that begin meanwhile, all."""
+    from rawko_state.backends.events import EventReader, Pace
+
+    readers: dict[str, EventReader] = {}
+    pace = Pace()
+    at_first = True
+    while True:
+        active = store.active()
+        for task_id in sorted(active - readers.keys()):
+            readers[task_id] = store.event_reader(task_id, store.now(task_id) if at_first else None)
+        if at_first and not active:
+            click.echo("no task is running; waiting for one", err=True)
+        at_first = False
+        happened = False
+        for task_id, reader in list(readers.items()):
+            for event in reader.poll():
+                happened = True
+                yield event
+            if task_id not in active:
+                readers.pop(task_id)  # what it wrote last has just been read
+        yield None
+        pace.wait(happened)
+
+
+class View:
+    """Events as lines; in a terminal with a line below that says how far things are."""
+
+    def __init__(self, *, many: bool = False) -> None:
+        self._many = many
+        self._terminal = sys.stdout.isatty()
+        self._colour = use_colour() is not False
+        self._inside = ""
+        """The task whose text stands at the end of the line that is being written."""
+        self._began = time.monotonic()
+        self._turns = self._tools = self._tokens = 0
+        self._status = self._agent = ""
+        self._below = ""
+
+    def take(self, event: Event) -> None:
+        self._count(event)
+        self._wipe()
+        if event.kind == "text":
+            self._text(event)
+        else:
+            line = self._line(event)
+            if line is not None:
+                self._break()
+                self._write(f"{self._who(event)}{line}\n")
+        self._draw()
+
+    def idle(self) -> None:
+        if self._terminal:
+            self._wipe()
+            self._draw()
+
+    def end(self) -> None:
+        self._wipe()
+        self._break()
+
+    def _count(self, event: Event) -> None:
+        if event.kind == "turn":
+            self._turns += 1
+            self._tokens += sum(event.data.get("tokens", {}).values())
+        elif event.kind == "tool" and event.text:
+            self._tools += 1
+        elif event.kind in ("status", "final"):
+            self._status = event.text or ""
+        if event.agent:
+            self._agent = event.agent
+
+    def _text(self, event: Event) -> None:
+        if self._inside != event.task:
+            self._break()
+            self._write(f"{self._who(event)}{self._style(visible(event.agent or ''), bold=True)}: ")
+            self._inside = event.task
+        self._write(visible(event.text or "").replace("\n", "\n    "))
+
+    def _line(self, event: Event) -> str | None:
+        data = event.data
+        if event.kind in ("status", "final"):
+            word = self._style(one_line(event.text or "", 40), fg=STATUS_COLOURS.get(event.text or ""))
+            more = data.get("summary") or data.get("error") or data.get("question") or data.get("reason") or ""
+            by = f" by {visible(data['by'])}" if data.get("by") else ""
+            return f"{word}{by}" + (f": {one_line(more, 200)}" if more else "")
+        if event.kind == "turn":
+            return self._turn(event)
+        if event.kind == "tool":
+            if not event.text:
+                return f"  -> {one_line(str(data.get('result') or ''), 100)}"
+            result = f" -> {one_line(str(data['result']), 60)}" if data.get("result") else ""
+            return self._style(
+                f"  {one_line(event.text, 40)} {one_line(str(data.get('args') or ''), 80)}{result}", dim=True
+            )
+        if event.kind == "request":
+            return f"request: {one_line(event.text or '', 200)}"
+        if event.kind == "file":
+            return self._style(f"  {data.get('operation')} {one_line(event.text or '', 100)}", dim=True)
+        if event.kind == "note" and not event.text:
+            said = {key: value for key, value in data.items() if value and key != "by"}
+            return f"note: {one_line(json.dumps(said, ensure_ascii=False), 150)}"
+        colour = {"warning": "yellow", "error": "red", "gap": "red"}.get(event.kind)
+        return self._style(f"  {visible(event.kind)}: {one_line(event.text or '', 200)}", fg=colour)
+
+    def _turn(self, event: Event) -> str:
+        data = event.data
+        facts = [one_line(str(data[name]), 40) for name in ("status",) if data.get(name)]
+        facts += [took(data["duration_ms"])] if data.get("duration_ms") is not None else []
+        facts += [f"{data['tool_calls']} tools"] if data.get("tool_calls") else []
+        facts += [" ".join(f"{name} {count}" for name, count in data["tokens"].items())] if data.get("tokens") else []
+        facts += [f"selected {visible(data['selected'])}"] if data.get("selected") else []
+        facts += [f"decision {visible(data['decision'])}"] if data.get("decision") else []
+        head = f"turn {event.turn} {one_line(event.agent or '', 30)}"
+        line = f"{self._style(head, bold=True)}  {', '.join(facts)}"
+        shown = event.text or data.get("reason")
+        return line if event.replaces or not shown else f"{line}  {one_line(shown, 160)}"
+
+    def _who(self, event: Event) -> str:
+        return f"{self._style(event.task, dim=True)}  " if self._many else ""
+
+    def _break(self) -> None:
+        if self._inside:
+            self._write("\n")
+            self._inside = ""
+
+    def _wipe(self) -> None:
+        if self._below:
+            self._write("\r\x1b[K")
+            self._below = ""
+
+    def _draw(self) -> None:
+        if not self._terminal or self._inside:
+            return
+        parts = [self._status or "…", took(int((time.monotonic() - self._began) * 1000)), f"{self._turns} turns"]
+        parts += [f"{self._tools} tools"] if self._tools else []
+        parts += [f"{self._tokens:,} tokens"] if self._tokens else []
+        parts += [visible(self._agent)] if self._agent and not self._many else []
+        self._below = " · ".join(parts)
+        self._write(self._style(self._below, dim=True))
+
+    def _style(self, text: str, **how: object) -> str:
+        return click.style(text, **how) if self._colour else text  # type: ignore[arg-type]
+
+    def _write(self, text: str) -> None:
+        click.echo(text, nl=False, color=self._colour)
+        sys.stdout.flush()

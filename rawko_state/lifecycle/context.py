@@ -1,0 +1,327 @@
+"""The context to go on with a task: what was asked, decided and said, within a budget.
+
+Only what is kept is read from the file, by one seek each; of the turns in the middle that do not fit, the index tells enough for
+one line. So the time depends on what is kept, not on the size of the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from rawko_state.model.entries import ToolCall, Turn
+from rawko_state.store import TaskSummary, TurnRow
+
+BYTES_PER_TOKEN: Final = 3
+"""Of UTF-8. Real tokenisers make fewer tokens of nearly all text, so a budget is never exceeded there either."""
+_SHARE_OF_OLD: Final = 4
+"""Requests, plan and decisions get at most 3 of 4 parts of a budget; the newest turns the rest, and what those leave."""
+_OUTPUT: Final = 4_000
+"""Characters of a tool's output, when a turn is told in words."""
+
+
+class Source(Protocol):
+    """What a context is made from: a Store."""
+
+    def summary(self, prefix: str, /) -> TaskSummary: ...
+    def requests(self, prefix: str, /, up_to: int | None = None) -> list[str]: ...
+    def turn_rows(self, prefix: str, /) -> list[TurnRow]: ...
+    def turn(self, prefix: str, number: int, /) -> Turn: ...
+    def turn_output(self, call: ToolCall, /) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One turn of a conversation: whose task it stands in (a fork refers to its parent's), and what the index says of it."""
+
+    task: str
+    row: TurnRow
+
+
+@dataclass(slots=True)
+class Context:
+    """What whoever goes on has to know."""
+
+    task: TaskSummary
+    requests: list[str]
+    next_agent: str
+    """The agent that was selected last and has not completed since; else the arbiter."""
+    guidance: str | None
+    interrupted: list[Place]
+    """What was begun after the last decision and not completed."""
+    question: Turn | None
+    turns: list[Place]
+    """All turns up to the last decision point, in order."""
+    after: list[Place] = field(default_factory=list)
+    """What stands after it: completed turns, answers, the user's words."""
+
+
+def build(store: Source, prefix: str, at_turn: int | None = None) -> Context:
+    """The conversation of a task up to its last arbiter decision, and what has come after it; or up to a turn."""
+    task = store.summary(prefix)
+    places, requests = _conversation(store, task, at_turn)
+    decision = next((at for at in range(len(places) - 1, -1, -1) if _is_decision(places[at].row)), None)
+    cut = len(places) if decision is None else decision + 1
+    selected = places[decision].row.selected if decision is not None else None
+    after = places[cut:]
+    if selected is not None and any(place.row.agent == selected and place.row.status == "complete" for place in after):
+        selected = None
+    last = places[-1] if places else None
+    question = None
+    if last is not None and last.row.status == "waiting":
+        question = store.turn(last.task, last.row.turn)
+    guidance = None
+    if decision is not None and selected is not None:
+        guidance = store.turn(places[decision].task, places[decision].row.turn).guidance
+    interrupted = [place for place in after if place.row.status == "interrupted"]
+    return Context(task, requests, selected or "arbiter", guidance, interrupted, question, places[:cut], after)
+
+
+def _conversation(store: Source, task: TaskSummary, at_turn: int | None) -> tuple[list[Place], list[str]]:
+    """A fork's conversation is its parent's up to where it was forked, and then its own."""
+    own = [Place(task.id, row) for row in store.turn_rows(task.id) if at_turn is None or row.turn <= at_turn]
+    requests = store.requests(task.id, at_turn)
+    seen = {task.id}
+    parent = task.parent
+    while parent is not None and "@" in parent:
+        name, _, turn = parent.partition("@")
+        if name in seen:
+            break  # a circle, made by hand
+        seen.add(name)
+        try:
+            above = store.summary(name)
+            rows = store.turn_rows(name)
+            asked = store.requests(name, int(turn))
+        except KeyError:  # the parent is gone; what it said is missing, and said to be
+            requests = [f"[the task {name} that this one was forked from is gone]", *requests]
+            break
+        own = [Place(name, row) for row in rows if row.turn <= int(turn)] + own
+        requests = asked + requests if asked[-1:] != requests[:1] else asked[:-1] + requests
+        parent = above.parent
+    return own, requests
+
+
+def _is_decision(row: TurnRow) -> bool:
+    return row.selected is not None or row.decision is not None
+
+
+def tokens(text: str) -> int:
+    return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
+
+
+# As a prompt
+
+
+def prompt(store: Source, context: Context, budget: int | None = None) -> str:
+    """The context in words, for any model or person. Never more than ``budget`` tokens."""
+    head = _head(context)
+    tail = _tail(store, context)
+    places = context.turns + [place for place in context.after if place not in context.interrupted]
+    if budget is None:
+        return "\n".join([head, *(told(store, place) for place in places), tail]).rstrip() + "\n"
+    return _fitted(store, head, places, tail, budget)
+
+
+def _fitted(store: Source, head: str, places: Sequence[Place], tail: str, budget: int) -> str:
+    room = budget - 1
+    note = "[Shortened to fit: {} of {} turns are left out, {} are told in one line each.]\n"
+    fixed = tokens(note.format("00000000", "00000000", "00000000"))
+    head = _cut(head, max(0, (room - fixed) * 2 // _SHARE_OF_OLD))
+    tail = _cut(tail, max(0, (room - fixed - tokens(head)) // 2))
+    room -= fixed + tokens(head) + tokens(tail)
+    whole: dict[int, str] = {}
+    # The plan (what was said first after the request) and the newest turns, whole.
+    plan = next((at for at, place in enumerate(places) if not _is_decision(place.row)), None)
+    if plan is not None:
+        text = told(store, places[plan])
+        if tokens(text) + 1 <= room // 3:
+            whole[plan] = text
+            room -= tokens(text) + 1
+    for at in range(len(places) - 1, -1, -1):
+        if at in whole:
+            continue
+        if places[at].row.length // (2 * BYTES_PER_TOKEN) > room:
+            break  # it cannot fit, so it need not be read
+        text = told(store, places[at])
+        if tokens(text) + 1 > room:
+            break
+        whole[at] = text
+        room -= tokens(text) + 1
+    # Of the others one line each: the decisions first, then as many as fit, the newest first.
+    others = [at for at in range(len(places)) if at not in whole]
+    others.sort(key=lambda at: (not _is_decision(places[at].row), -at))
+    lines: dict[int, str] = {}
+    for at in others:
+        line = one_line(places[at].row)
+        if tokens(line) + 1 > room:
+            break
+        lines[at] = line
+        room -= tokens(line) + 1
+    left_out = len(places) - len(whole) - len(lines)
+    shortened = note.format(left_out, len(places), len(lines)) if len(whole) < len(places) else ""
+    middle = [whole.get(at) or lines[at] for at in range(len(places)) if at in whole or at in lines]
+    return _cut("\n".join([head, shortened + "\n".join(middle), tail]).rstrip(), budget - 1) + "\n"
+
+
+def _cut(text: str, most: int) -> str:
+    """The beginning and the end of a text that is too long, saying so."""
+    if tokens(text) <= most:
+        return text
+    mark = "\n[… shortened …]\n"
+    room = most * BYTES_PER_TOKEN - len(mark.encode())
+    if room <= 0:
+        return ""
+    data = text.encode("utf-8", "surrogatepass")
+    first, last = data[: room * 2 // 3], data[len(data) - room // 3 :]
+    # What a cut character leaves is dropped, not replaced: a replacement may be longer.
+    return first.decode("utf-8", "ignore") + mark + last.decode("utf-8", "ignore")
+
+
+def _head(context: Context) -> str:
+    task = context.task
+    lines = [f"# Task {task.id}: {task.title or (context.requests[0].splitlines() or [''])[0][:100]}", ""]
+    facts = [f"status: {task.status}", f"turns: {task.turns}"]
+    facts += [f"branch: {task.branch}"] if task.branch else []
+    facts += [f"forked from {task.parent}"] if task.parent and "@" in task.parent else []
+    lines += [", ".join(facts), ""]
+    for number, request in enumerate(context.requests, 1):
+        lines += ["## Request" if len(context.requests) == 1 else f"## Request {number}", "", request, ""]
+    lines += ["## What has happened so far", ""] if context.turns or context.after else []
+    return "\n".join(lines)
+
+
+def _tail(store: Source, context: Context) -> str:
+    lines = []
+    if context.interrupted:
+        lines += ["## What was interrupted", ""]
+        lines += [told(store, place) for place in context.interrupted]
+    if context.question is not None and context.question.question is not None:
+        lines += ["## Open question", "", context.question.question.text, ""]
+        lines += [f"- {choice}" for choice in context.question.question.choices]
+    lines += ["## Next", "", f"{context.next_agent} is next."]
+    if context.guidance:
+        lines += ["", f"Guidance: {context.guidance}"]
+    return "\n".join(lines)
+
+
+def told(store: Source, place: Place) -> str:
+    """One turn in words."""
+    turn = store.turn(place.task, place.row.turn)
+    state = f" ({turn.status})" if turn.status not in (None, "complete") else ""
+    lines = [f"### Turn {turn.number}: {turn.agent}{state}", ""]
+    if turn.selected or turn.decision:
+        lines.append(f"Selected: {turn.selected}" if turn.selected else f"Decision: {turn.decision}")
+    lines += [f"Reason: {turn.reason}"] if turn.reason else []
+    lines += [f"Guidance: {turn.guidance}"] if turn.guidance else []
+    if turn.content:
+        lines += [turn.content, ""]
+    if turn.question is not None:
+        lines += [f"Question: {turn.question.text}", ""]
+    lines += [line for call in turn.tools for line in _tool_lines(store, call)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _tool_lines(store: Source, call: ToolCall | str) -> Iterator[str]:
+    if isinstance(call, str):
+        yield call
+        return
+    words = f"- {call.tool} {call.args}".rstrip()
+    yield words if call.result is None else f"{words} -> {call.result}"
+    output = store.turn_output(call)
+    if output:
+        shown = output if len(output) <= _OUTPUT else f"{output[: _OUTPUT // 2]}\n…\n{output[-_OUTPUT // 2 :]}"
+        yield "\n".join(f"    {line}" for line in shown.split("\n"))
+
+
+def one_line(row: TurnRow) -> str:
+    """What the index knows of a turn."""
+    if _is_decision(row):
+        what = f"selected {row.selected}" if row.selected else str(row.decision)
+        reason = f": {row.reason.splitlines()[0][:200]}" if row.reason else ""
+        return f"- turn {row.turn} {row.agent}: {what}{reason}"
+    tools = f", {row.tool_calls} tool calls" if row.tool_calls else ""
+    return f"- turn {row.turn} {row.agent}: {row.status or 'said something'}{tools}"
+
+
+# As data
+
+
+def as_json(store: Source, context: Context, budget: int | None = None) -> dict[str, Any]:
+    """The context as one object; with a budget, the newest turns that fit into it, by the size of their text."""
+    from rawko_state.format.plain import VERSION, plain
+
+    found: dict[str, Any] = {
+        "version": VERSION,
+        "task": context.task.id,
+        "status": context.task.status,
+        "title": context.task.title,
+        "parent": context.task.parent,
+        "requests": context.requests,
+        "next": context.next_agent,
+        "guidance": context.guidance,
+        "interrupted": [place.row.turn for place in context.interrupted],
+        "question": plain(context.question.question) if context.question else None,
+    }
+    decisions = [place.row for place in context.turns if _is_decision(place.row)]
+    found["decisions"] = [
+        {"turn": row.turn, "selected": row.selected, "decision": row.decision, "reason": row.reason}
+        for row in decisions
+    ]
+    return _with_turns(store, context, found, budget, lambda turn: {"turns": [plain(turn)]})
+
+
+def messages(store: Source, context: Context, budget: int | None = None) -> list[dict[str, Any]]:
+    """The conversation in the shape that chat APIs take, tool calls and their results paired; exact where turns kept their
+    payload."""
+    from rawko_state.lifecycle.messages import of_turn
+
+    provider = (context.task.model or "").lower()
+    shape = "anthropic" if "claude" in provider else "openai"
+    first = [{"role": "user", "content": request} for request in context.requests]
+    found: dict[str, Any] = {"turns": []}
+    kept = _with_turns(
+        store,
+        context,
+        found,
+        None if budget is None else budget - _size(first),
+        lambda turn: {"turns": of_turn(store, turn, shape)},
+    )
+    omitted = kept.get("omitted")
+    if omitted:
+        first.append({"role": "user", "content": f"[{omitted} earlier turns are left out to fit the budget]"})
+    turns: list[dict[str, Any]] = kept["turns"]
+    return first + turns
+
+
+def _with_turns(
+    store: Source, context: Context, found: dict[str, Any], budget: int | None, shown: Any
+) -> dict[str, Any]:
+    import json
+
+    places = context.turns + context.after
+    room = None if budget is None else budget - _size(found) - _size({"omitted": 10**9, "turns": []})
+    if room is not None and room < 0 and "decisions" in found:
+        # The decisions themselves are too many: the newest of them.
+        while found["decisions"] and room < 0:
+            room += _size(found["decisions"].pop(0))
+    chosen: list[Any] = []
+    left = len(places)
+    for place in reversed(places):
+        if room is not None and place.row.length // (4 * BYTES_PER_TOKEN) > max(room, 0):
+            break
+        items = shown(store.turn(place.task, place.row.turn))["turns"]
+        size = tokens(json.dumps(items))
+        if room is not None:
+            if size > room:
+                break
+            room -= size
+        chosen[:0] = items
+        left -= 1
+    return {**found, "turns": chosen, **({"omitted": left} if left else {})}
+
+
+def _size(value: Any) -> int:
+    import json
+
+    return tokens(json.dumps(value))
