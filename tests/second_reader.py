@@ -66,14 +66,18 @@ def read_block(marker: str, lines: list[bytes]) -> dict[str, Any]:
     fields: list[list[Any]] = []
     user: list[list[Any]] = []
     text = ""
+    for number, raw in enumerate(lines if marker == "=== REQUEST ===" else []):
+        line = raw.removesuffix(b"\n")
+        field = FIELD.fullmatch(line)
+        if field and field[1] in (b"User", b"User json"):
+            # What stands on the first line is at no line's start in the file, so it is never escaped.
+            value = text_of(field[2] or b"") + body_of([raw[len(line) :], *lines[number + 1 :]])
+            user = [[*undo_json(text_of(field[1]), value, BODY_NEEDS_JSON), []]]
+            lines = lines[:number]
+            break
     for number, raw in enumerate(lines):
         line, following = raw.removesuffix(b"\n"), lines[number + 1 :]
         field = FIELD.fullmatch(line)
-        if field and marker == "=== REQUEST ===" and field[1] in (b"User", b"User json"):
-            # What stands on the first line is at no line's start in the file, so it is never escaped.
-            value = text_of(field[2] or b"") + body_of([raw[len(line) :], *following])
-            user = [[*undo_json(text_of(field[1]), value, BODY_NEEDS_JSON), []]]
-            break
         if field:
             fields.append([text_of(field[1]), text_of(field[2] or b""), []])
         elif (line + b" ").startswith(b"  | ") and fields and not fields[-1][2]:

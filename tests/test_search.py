@@ -405,7 +405,7 @@ class TestWhatIsFound:
             )
             task.add_turn(turn)
             task.ask("developer", Question("which questionword?", choices=("one", "choiceword")))
-            task.answer("the answerword", by="me")
+            task.answer("choiceword", by="answerword")
             task.note("a noteword")
             task.finish("success", "the summaryword", files=["src/modifiedword.rs"])
         words = "request title label reason guidance plannername content arg result output newline file question choice answer note summary modified"

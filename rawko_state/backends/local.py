@@ -379,6 +379,7 @@ class LocalStore:
         while True:
             # Before the look at the file: what is written until it is let go of is seen below.
             held = self.journal.holder(name.id) is not None
+            status = status or self.status(name.id)
             happened = False
             for event in reader.poll():
                 happened = True

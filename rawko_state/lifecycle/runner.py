@@ -67,7 +67,7 @@ def run(
             code = process.wait()
             feeding.join()
     code = 128 - code if code < 0 else code
-    if task.refresh().status not in FINISHED:
+    if task.state.status not in FINISHED and task.refresh().status not in FINISHED:
         if code:
             task.finish("failure", error=f"{words[0]} ended with exit code {code}")
         else:
