@@ -86,7 +86,7 @@ def build(root: Path) -> str:
         "import sys, time, resource; from pathlib import Path; from rawko_state.backends.local import LocalStore; "
         "from rawko_state.backends.folding import fold; "
         "s = LocalStore(Path(sys.argv[1])); i = s.catalogue.fresh(); t = time.perf_counter(); "
-        "n = fold(i, s.journal, anew=True); d = time.perf_counter() - t; "
+        "n = fold(i, s.journal); d = time.perf_counter() - t; "
         "print(n, d, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True, check=True)

@@ -107,7 +107,8 @@ class IndexNewer(IndexTrouble):
 
 
 class SearchTrouble(RawkoError):
-    pass
+    lasting = True
+    """It is broken, and a new one must be made; else it may do again later."""
 
 
 class StorageError(RawkoError):

@@ -7,10 +7,14 @@ the files, and the next fold makes a new one.
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, cast
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, cast
 
 from rawko_state.backends import folding
 from rawko_state.backends.catalogue import Catalogue, Warn
@@ -29,9 +33,13 @@ from rawko_state.search.query import And, Field, Node, Or, Query, Text, parse, r
 from rawko_state.search.words import Counts, Sought, joined
 from rawko_state.store import RELEVANCE, TIME, Answer, Hit, TaskFilter, TaskSummary
 
-_WHOLE: Final = 32 << 20
-"""Up to this size a tail is looked through for the words before it is taken apart."""
 _SIMILAR: Final = 0.7
+_TRIED: Final = 3
+"""Unknown words for which a nearer one is looked for."""
+_LOOKS: Final = 3
+"""How often a search begins anew because a file turns out to have been edited. (A task that grows all the time looks so too.)"""
+_BYTES_A_TERM: Final = 4
+_LABEL = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class Tail:
@@ -53,6 +61,10 @@ class Tail:
         return [term for term in self._filling.terms(field) if term.startswith(prefix)]
 
 
+class _Edited(Exception):
+    """A task's file is not what the index knows of it."""
+
+
 class Finder:
     """Searches the tasks of one project."""
 
@@ -62,33 +74,46 @@ class Finder:
 
     def search(self, text: str, wanted: TaskFilter, *, turns: bool = False) -> Answer:
         """What a query finds among the tasks that the filter lets through, in the order of ``wanted.sort``."""
+        answer = cast("Answer", self._catalogue.guarded(lambda index: self._ask(index, text, wanted, turns)))
+        if self._documents.unread:
+            some = ", ".join(sorted(self._documents.unread)[:5])
+            self._warn(f"{len(self._documents.unread)} task files could not be read, and were not searched: {some}")
+        return answer
 
-        def ask(index: Index) -> Answer:
-            while True:
-                salt = folds.salt(index)
-                try:
-                    return self._search(index, text, wanted, turns)
-                except SearchTrouble as trouble:
-                    if folds.salt(index) == salt:  # else another one has just taken its place
-                        self._warn(f"{trouble}; answering from the task files, and building it anew")
-                        folds.start_over(index, salt, None)
+    def _ask(self, index: Index, text: str, wanted: TaskFilter, turns: bool) -> Answer:
+        use_index, looks = True, _LOOKS
+        while True:
+            salt = folds.salt(index)
+            try:
+                return self._search(index, text, wanted, turns, use_index, check=looks > 0)
+            except _Edited as edited:
+                # Its new text is in the tail now, so all is asked again.
+                looks -= 1
+                self._catalogue.catch_up(self._catalogue.journal.find(str(edited)), index)
+            except SearchTrouble as trouble:
+                if folds.salt(index) != salt:
+                    continue  # another one has just taken its place
+                self._warn(f"{trouble}; answering from the task files" + (", and building it anew" * trouble.lasting))
+                if trouble.lasting:
+                    folds.start_over(index, salt, None)
+                use_index = False
 
-        return cast("Answer", self._catalogue.guarded(ask))
-
-    def _search(self, index: Index, text: str, wanted: TaskFilter, turns: bool) -> Answer:
+    def _search(self, index: Index, text: str, wanted: TaskFilter, turns: bool, use_index: bool, check: bool) -> Answer:
         query = parse(text, check_field)
         alive = self._alive()
         with contextlib.ExitStack() as stack:
-            sources = self._sources(index, query, stack)
+            sources = self._sources(index, query, stack, use_index)
             asked = self._asked(index, query, wanted, alive)
-            order = wanted.sort
-            limit = wanted.limit if order in (RELEVANCE, TIME) else None
-            found = _first(engine.search(asked, sources, _Truth(index, self._documents), turns=turns), limit)
-            hits = self._hits(index, query, found, wanted, alive)
-            if not hits and query.root is not None:
-                suggestion = self._suggestion(index, query, asked, sources)
-                return Answer((), query.hint, suggestion)
-        return Answer(tuple(_sorted(hits, wanted)), query.hint)
+            everything = wanted.reverse or wanted.sort not in (RELEVANCE, TIME)
+            truth = _Truth(index, self._documents, self._catalogue.journal.layout.root, check)
+            found = list(
+                islice(engine.search(asked, sources, truth, turns=turns), None if everything else wanted.limit)
+            )
+            if not found and query.root is not None:
+                return Answer((), query.hint, self._suggestion(index, query, asked, sources))
+            # An excerpt is read from the file, so only what will be shown gets one.
+            found = _sorted(found, self._summaries(index, found, wanted, alive), wanted)
+            return Answer(tuple(self._hits(index, query, found, wanted, alive)), query.hint)
 
     def _asked(self, index: Index, query: Query, wanted: TaskFilter, alive: Collection[str]) -> engine.Wanted:
         fields = {
@@ -98,16 +123,26 @@ class Finder:
         }
         plain = replace(wanted, sort="created", reverse=False, limit=None)
         allowed = None if plain == TaskFilter() else queries.ids(index, plain, alive)
+        documents, size = folds.totals(index)
 
         def universe() -> Iterator[tuple[str, int]]:
             everything = queries.ids(index, TaskFilter(), alive) if allowed is None else allowed
             return ((task_id, folding.seconds(created)) for task_id, created in everything.items())
 
-        return engine.Wanted(query, fields, universe, allowed, time.time(), by_time=wanted.sort == TIME)
+        return engine.Wanted(
+            query,
+            fields,
+            universe,
+            allowed,
+            time.time(),
+            by_time=wanted.sort == TIME,
+            documents=documents,
+            length=size / max(1, documents) / _BYTES_A_TERM,
+        )
 
-    def _sources(self, index: Index, query: Query, stack: contextlib.ExitStack) -> list[engine.Source]:
+    def _sources(self, index: Index, query: Query, stack: contextlib.ExitStack, use_index: bool) -> list[engine.Source]:
         """The index as far as it can be used, and the tail."""
-        place = folding.place(index, self._catalogue.journal.layout.root)
+        place = folding.place(index, self._catalogue.journal.layout.root) if use_index else None
         if place is None or place.name is None:
             return [self._tail(folds.everything(index), query)]
         from rawko_state.search.shelf import NoShelf, Shelf
@@ -125,10 +160,9 @@ class Finder:
 
     def _tail(self, stretches: Sequence[folds.Unfolded], query: Query) -> Tail:
         """Reads what is not folded; of a task in which no word of the query stands anywhere, just that."""
-        sought = [leaf.sought for leaf in query.leaves() if isinstance(leaf, Text)]
-        tools = [
-            leaf.value.lower().rstrip("*") for leaf in query.leaves() if isinstance(leaf, Field) and leaf.name == "tool"
-        ]
+        leaves = query.leaves()
+        sought = [leaf.sought for leaf in leaves if isinstance(leaf, Text)]
+        tools = [leaf.value.lower().rstrip("*") for leaf in leaves if isinstance(leaf, Field) and leaf.name == "tool"]
         terms, prefixes = _terms_of(sought)
         filling = Filling(Counts(), terms, prefixes)
         for each in stretches:
@@ -137,14 +171,20 @@ class Finder:
                 filling.add(document)
         return Tail(filling)
 
-    def _hits(
-        self, index: Index, query: Query, found: list[engine.Found], wanted: TaskFilter, alive: Collection[str]
-    ) -> list[Hit]:
+    def _summaries(
+        self, index: Index, found: list[engine.Found], wanted: TaskFilter, alive: Collection[str]
+    ) -> dict[str, TaskSummary]:
         ids = tuple(dict.fromkeys(each.task for each in found))
         summaries: dict[str, TaskSummary] = {}
         for start in range(0, len(ids), 500):
-            some = replace(TaskFilter(), ids=ids[start : start + 500], file=wanted.file)
+            some = TaskFilter(ids=ids[start : start + 500], file=wanted.file)
             summaries.update((summary.id, summary) for summary in queries.history(index, some, alive))
+        return summaries
+
+    def _hits(
+        self, index: Index, query: Query, found: list[engine.Found], wanted: TaskFilter, alive: Collection[str]
+    ) -> list[Hit]:
+        summaries = self._summaries(index, found, wanted, alive)
         positive = [leaf.sought for leaf in _positive(query.root) if isinstance(leaf, Text)] if query.root else []
         return [self._hit(summaries[each.task], each, positive) for each in found if each.task in summaries]
 
@@ -166,21 +206,28 @@ class Finder:
         import difflib
 
         root = query.root
-        for leaf in query.leaves():
-            if not isinstance(leaf, Text) or not leaf.sought.simple or leaf.sought.prefix or root is None:
-                continue
+        simple = [leaf for leaf in query.leaves() if isinstance(leaf, Text) and leaf.sought.simple]
+        unknown = [
+            leaf
+            for leaf in simple
+            if not leaf.sought.prefix
+            and not any(True for source in sources for _ in source.postings("text", leaf.sought.atoms[0]))
+        ][:_TRIED]
+        if not unknown or root is None:
+            return None
+        letters = tuple({leaf.sought.atoms[0][:1] for leaf in unknown})
+        known = {term for source in sources for letter in letters for term in source.expand("text", letter)}
+        known |= self._documents.vocabulary(folds.tail(index), letters)
+        for leaf in unknown:
             word = leaf.sought.atoms[0]
-            if any(True for source in sources for _ in source.postings("text", word)):
-                continue
-            known = {term for source in sources for term in source.expand("text", word[:1])}
-            known |= self._documents.vocabulary(folds.tail(index), word[:1])
-            near = sorted(term for term in known if abs(len(term) - len(word)) <= 2)
-            for candidate in difflib.get_close_matches(word, near, n=3, cutoff=_SIMILAR):
+            near = sorted(term for term in known if term[0] == word[0] and abs(len(term) - len(word)) <= 2)
+            for candidate in difflib.get_close_matches(word, near, n=2, cutoff=_SIMILAR):
                 better = Text(Sought(((candidate,),)), candidate)
                 other = asked._replace(query=Query(replaced(root, leaf, better)))
                 with contextlib.ExitStack() as stack:
-                    again = self._sources(index, other.query, stack)
-                    if _first(engine.search(other, again, _Truth(index, self._documents)), 1):
+                    again = self._sources(index, other.query, stack, use_index=True)
+                    truth = _Truth(index, self._documents, self._catalogue.journal.layout.root, check=False)
+                    if any(True for _ in engine.search(other, again, truth)):
                         return shown(other.query.root)
         return None
 
@@ -196,16 +243,23 @@ class Finder:
 
 
 class _Truth:
-    def __init__(self, index: Index, documents: Documents) -> None:
-        self._index, self._documents = index, documents
+    """What the files and the index of tasks say. With ``check``, _Edited is raised for a file that is not as that knows it."""
+
+    def __init__(self, index: Index, documents: Documents, root: Path, check: bool) -> None:
+        self._index, self._documents, self._root, self._check = index, documents, root, check
         self._paths: dict[str, str] = {}
 
     def folded(self, task_id: str) -> tuple[int, int] | None:
-        found = folds.places(self._index, (task_id,)).get(task_id)
+        found = folds.state(self._index, task_id)
         if found is None:
             return None
-        self._paths[task_id] = found[0]
-        return found[2], found[3]
+        self._paths[task_id] = found.file_path
+        if self._check:
+            with contextlib.suppress(OSError):
+                now = os.lstat(self._root / found.file_path)
+                if (now.st_size, now.st_mtime_ns) != (found.size, found.mtime_ns):
+                    raise _Edited(task_id)
+        return found.base, found.end
 
     def document(self, task_id: str, place: Place) -> Document | None:
         return self._documents.one(task_id, self._paths[task_id], place)
@@ -213,6 +267,10 @@ class _Truth:
 
 def check_field(field: Field) -> str | None:
     """What is wrong with the value of a field in a query."""
+    if not field.value.isprintable():
+        return f"{field.name}: holds what cannot be printed"
+    if field.name == "label" and not _LABEL.fullmatch(field.value.partition("=")[0]):
+        return f"{field.value.partition('=')[0]!r} is no name of a label"
     if field.name in ("after", "before", "since", "until") and parse_when(field.value) is None:
         return f"{field.value!r} is no time ({WHEN_HELP})"
     if field.name == "status" and words.canonical(field.value) not in words.STATUSES:
@@ -277,22 +335,17 @@ def _positive(node: Node) -> Iterator[Node]:
             yield from _positive(part)
 
 
-def _first(found: Iterator[engine.Found], limit: int | None) -> list[engine.Found]:
-    from itertools import islice
-
-    return list(islice(found, limit))
-
-
-def _sorted(hits: list[Hit], wanted: TaskFilter) -> list[Hit]:
-    if wanted.sort not in (RELEVANCE, TIME):
-        value: dict[str, Callable[[TaskSummary], object]] = {
-            "created": lambda task: task.created or "",
-            "completed": lambda task: task.completed or "",
-            "duration": lambda task: task.duration_ms or -1,
-            "turns": lambda task: task.turns,
-            "tokens": lambda task: (task.tokens_in or 0) + (task.tokens_out or 0),
-        }
-        by = value[wanted.sort]
-        hits = sorted(hits, key=lambda hit: (by(hit.task), hit.task.id), reverse=not wanted.reverse)  # type: ignore[return-value,arg-type,unused-ignore]
-        return hits[: wanted.limit]
-    return hits[::-1] if wanted.reverse else hits
+def _sorted(found: list[engine.Found], summaries: dict[str, TaskSummary], wanted: TaskFilter) -> list[engine.Found]:
+    found = [each for each in found if each.task in summaries]
+    if wanted.sort in (RELEVANCE, TIME):
+        return (found[::-1] if wanted.reverse else found)[: wanted.limit]
+    value: dict[str, Callable[[TaskSummary], Any]] = {
+        "created": lambda task: task.created or "",
+        "completed": lambda task: task.completed or "",
+        "duration": lambda task: -1 if task.duration_ms is None else task.duration_ms,
+        "turns": lambda task: task.turns,
+        "tokens": lambda task: (task.tokens_in or 0) + (task.tokens_out or 0),
+    }
+    by = value[wanted.sort]
+    found.sort(key=lambda each: (by(summaries[each.task]), each.task), reverse=not wanted.reverse)
+    return found[: wanted.limit]

@@ -12,6 +12,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -80,7 +81,19 @@ def place(index: Index, root: Path) -> Shelved | None:
     if key is None:
         return None
     salt = folds.salt(index)
+    if salt is not None and salt.partition(" ")[2] != _fingerprint(key):
+        return None  # another home's: to be left to it
     return Shelved(folder, None if salt is None else _name(key, salt, root))
+
+
+def new_salt() -> str | None:
+    """What the name of a new search index is made from, and whose it is."""
+    key = user_key()
+    return None if key is None else f"{secrets.token_hex(16)} {_fingerprint(key)}"
+
+
+def _fingerprint(key: bytes) -> str:
+    return keyed("fingerprint", "", key)[:16]
 
 
 def is_busy(index: Index, journal: Journal) -> bool:
@@ -98,52 +111,86 @@ def seconds(created: str | None) -> int:
     return int(when.timestamp()) if when is not None else 0
 
 
-def fold(index: Index, journal: Journal, *, step: Step | None = None, wait: bool = False, anew: bool = False) -> int:
-    """Takes in what is not folded. Returns how many bytes that were; 0 also when another process is at it, or there is no
-    place for a search index. With ``anew``, into a new search index."""
-    where = place(index, journal.layout.root)
-    if where is None:
-        return 0
-    where.folder.mkdir(mode=0o700, exist_ok=True)
+@contextlib.contextmanager
+def locked(index: Index, *, wait: bool = False) -> Iterator[bool]:
+    """The right to write to the search index. False when another process has it, or there is no place for one."""
+    if index.path is None or user_key() is None:
+        yield False
+        return
+    folder = index.path.parent / "search"
     try:
-        lock = Lease(where.folder / "fold.lock", "the search index", 3600.0 if wait else 0.0)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = Lease(folder / "fold.lock", "the search index", 3600.0 if wait else 0.0)
     except TaskBusy:
-        return 0
+        yield False
+        return
+    except OSError as error:
+        raise SearchTrouble(f"the search index in {folder} cannot be written: {error.strerror}") from error
     try:
-        return _fold(index, journal, step, anew)
+        yield True
     finally:
         lock.release()
 
 
-def _fold(index: Index, journal: Journal, step: Step | None, anew: bool) -> int:
+def fold(index: Index, journal: Journal, *, step: Step | None = None, wait: bool = False) -> int:
+    """Takes in what is not folded. Returns how many bytes that were; 0 also when another process is at it, or there is no
+    place for a search index."""
     from rawko_state.search import shelf
 
-    root = journal.layout.root
-    where = place(index, root)
-    scattered = None if anew or where is None else _scattered(index, where)
-    if scattered is None:
-        folds.start_over(index, folds.salt(index), secrets.token_hex(16))
-        where = place(index, root)
-    again, dropped = scattered or ([], frozenset())
-    if where is None or where.name is None:
+    where = place(index, journal.layout.root)
+    if where is None:
         return 0
-    if not anew:
+    with locked(index, wait=wait) as mine:
+        if not mine:
+            return 0
+        scattered = _scattered(index, where)
+        if scattered is None:
+            folds.start_over(index, folds.salt(index), new_salt())
+        where = place(index, journal.layout.root)
+        if where is None or where.name is None:
+            return 0
         shelf.tidy(where.folder, where.name)
+        return _fold(index, journal, where, step, *(scattered or ([], frozenset())))
+
+
+def fold_anew(index: Index, journal: Journal, step: Step | None = None) -> None:
+    """Everything into a new search index beside the one in use. Whoever calls this holds the lock, until the index with it
+    has taken its place."""
+    folds.start_over(index, folds.salt(index), new_salt())
+    where = place(index, journal.layout.root)
+    if where is not None and where.name is not None:
+        _fold(index, journal, where, step, [], frozenset())
+
+
+def _fold(
+    index: Index, journal: Journal, where: Shelved, step: Step | None, again: Sequence[Again], dropped: frozenset[str]
+) -> int:
+    from rawko_state.search import shelf
+
+    assert where.name is not None
+    root = journal.layout.root
+    first: list[PackedPage] = []
+    if again:
+        moved = _built(_Job(str(root), (), tuple(again), 0))
+        # What cannot be read now stays in the segment that it is in.
+        first, dropped = ([], frozenset()) if moved.unread else (moved.pages, dropped)
     stretches = folds.claim(index)
     total = sum(each.end - each.start for each in stretches)
-    done = 0
+    done = taken = 0
     for some in _batches(stretches):
-        size = sum(each.end - each.start for each in some)
+        unread: set[str] = set()
 
         def told(part: int, before: int = done) -> None:
             if step is not None:
                 step(before + part, total)
 
-        shelf.write(where.folder, where.name, _pages(root, some, again, told), dropped)
-        folds.acknowledge(index, some)
-        again, dropped = [], frozenset()
-        done += size
-    return total
+        shelf.write(where.folder, where.name, chain(first, _pages(root, some, told, unread)), dropped)
+        read = [each for each in some if each.id not in unread]
+        folds.acknowledge(index, read)
+        first, dropped = [], frozenset()
+        done += sum(each.end - each.start for each in some)
+        taken += sum(each.end - each.start for each in read)
+    return taken
 
 
 def _batches(stretches: Sequence[Unfolded]) -> Iterator[list[Unfolded]]:
@@ -196,41 +243,19 @@ def _scattered(index: Index, where: Shelved) -> tuple[list[Again], frozenset[str
 
 
 def _still_counting(index: Index, documents: dict[tuple[str, int, int], dict[int, int]]) -> list[Again]:
-    files = folds.places(index, {task_id for task_id, _, _ in documents})
     found = []
     for (task_id, base, created), places in sorted(documents.items()):
-        file_path, _, now, folded = files.get(task_id, ("", None, 0, 0))
-        kept = sorted((offset, length) for offset, length in places.items() if base == now and offset < folded)
+        now = folds.state(index, task_id)
+        if now is None or now.base != base:
+            continue
+        kept = sorted((offset, length) for offset, length in places.items() if offset < now.end)
         if kept:
             offsets, lengths = zip(*kept, strict=True)
-            found.append(Again(task_id, file_path, base, created, offsets, lengths))
+            found.append(Again(task_id, now.file_path, base, created, offsets, lengths))
     return found
 
 
 # Pages out of files, with all cores when there is much to do.
-
-
-def _pages(
-    root: Path, stretches: Sequence[Unfolded], again: Sequence[Again], told: Callable[[int], None]
-) -> Iterator[PackedPage]:
-    jobs = _jobs(root, stretches, again)
-    size = sum(each.end - each.start for each in stretches)
-    done = 0
-    cores = os.cpu_count() or 1
-    if size < _WORTH_A_POOL or cores < 2:
-        for job in jobs:
-            yield from _built(job)
-            done += job.size
-            told(done)
-        return
-    import multiprocessing
-
-    method = "fork" if sys.platform == "linux" else "spawn"
-    with multiprocessing.get_context(method).Pool(cores) as pool:
-        for job, pages in zip(jobs, pool.imap(_built_list, jobs), strict=True):
-            yield from pages
-            done += job.size
-            told(done)
 
 
 class _Job(NamedTuple):
@@ -240,8 +265,39 @@ class _Job(NamedTuple):
     size: int
 
 
-def _jobs(root: Path, stretches: Sequence[Unfolded], again: Sequence[Again]) -> list[_Job]:
-    jobs = [_Job(str(root), (), tuple(again), 0)] if again else []
+class _Built(NamedTuple):
+    pages: list[PackedPage]
+    unread: set[str]
+    """The tasks whose files could not be read: what is there of them must not count."""
+
+
+def _pages(
+    root: Path, stretches: Sequence[Unfolded], told: Callable[[int], None], unread: set[str]
+) -> Iterator[PackedPage]:
+    """The pages of some stretches. Grows ``unread`` meanwhile."""
+    jobs = _jobs(root, stretches)
+    done = 0
+    for job, built in zip(jobs, _all_built(jobs), strict=True):
+        unread |= built.unread
+        yield from built.pages
+        done += job.size
+        told(done)
+
+
+def _all_built(jobs: Sequence[_Job]) -> Iterator[_Built]:
+    cores = os.cpu_count() or 1
+    if sum(job.size for job in jobs) < _WORTH_A_POOL or cores < 2:
+        yield from map(_built, jobs)
+        return
+    import multiprocessing
+
+    method = "fork" if sys.platform == "linux" else "spawn"
+    with multiprocessing.get_context(method).Pool(cores) as pool:
+        yield from pool.imap(_built, jobs)
+
+
+def _jobs(root: Path, stretches: Sequence[Unfolded]) -> list[_Job]:
+    jobs: list[_Job] = []
     some: list[Unfolded] = []
     size = 0
     for number, each in enumerate(stretches):
@@ -250,28 +306,27 @@ def _jobs(root: Path, stretches: Sequence[Unfolded], again: Sequence[Again]) -> 
         if size >= _FOR_ONE_WORKER or number == len(stretches) - 1:
             jobs.append(_Job(str(root), tuple(some), (), size))
             some, size = [], 0
-    if len(jobs) == 2 and again and jobs[1].size < _FOR_ONE_WORKER:
-        jobs = [jobs[1]._replace(again=jobs[0].again)]  # one page instead of two
     return jobs
 
 
-def _built_list(job: _Job) -> list[PackedPage]:
-    return list(_built(job))
-
-
-def _built(job: _Job) -> Iterator[PackedPage]:
+def _built(job: _Job) -> _Built:
+    built = _Built([], set())
     counts = Counts()
     filling = Filling(counts)
     for task_id, base, created, documents in _owned(job):
         filling.own(task_id, base, created)
-        for each in documents:
-            if len(filling) == FULL:
-                yield filling.packed()
-                filling = Filling(counts)
-                filling.own(task_id, base, created)
-            filling.add(each)
+        try:
+            for each in documents:
+                if len(filling) == FULL:
+                    built.pages.append(filling.packed())
+                    filling = Filling(counts)
+                    filling.own(task_id, base, created)
+                filling.add(each)
+        except RawkoError:
+            built.unread.add(task_id)
     if len(filling):
-        yield filling.packed()
+        built.pages.append(filling.packed())
+    return built
 
 
 def _owned(job: _Job) -> Iterator[tuple[str, int, int, Iterable[Document]]]:
@@ -283,12 +338,12 @@ def _owned(job: _Job) -> Iterator[tuple[str, int, int, Iterable[Document]]]:
 
 
 def _read(root: Path, stretch: Unfolded) -> Iterator[Document]:
-    with contextlib.suppress(RawkoError), TaskReader(root / stretch.file_path) as reader:
+    with TaskReader(root / stretch.file_path) as reader:
         yield from stretch_of(reader, stretch.start, stretch.end)
 
 
 def _read_again(root: Path, again: Again) -> Iterator[Document]:
-    with contextlib.suppress(RawkoError), TaskReader(root / again.file_path) as reader:
+    with TaskReader(root / again.file_path) as reader:
         for offset, length in zip(again.offsets, again.lengths, strict=True):
             found = document_at(reader, offset, length)
             if found is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rawko_state.backends.catalogue import Catalogue
-from rawko_state.errors import InvalidValue, RawkoError, SearchTrouble, TaskNotFound
+from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
 from rawko_state.index import queries
 from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName, parse_name
@@ -456,15 +457,24 @@ class LocalStore:
     ) -> list[tuple[str, str]]:
         """Rebuilds the index and the search index from the files. Returns the tasks whose files could not be fully read, and
         why. ``step`` is told of files done and in all, ``folding`` of bytes."""
-        from rawko_state.backends.folding import fold
+        from rawko_state.backends.folding import fold_anew, locked
 
-        def then(index: Index) -> None:
+        self.journal.layout.make()
+        with contextlib.ExitStack() as stack:
+            mine = False
             try:
-                fold(index, self.journal, step=folding, wait=True, anew=True)
-            except SearchTrouble as trouble:
+                mine = stack.enter_context(locked(self.catalogue.index(), wait=True))
+            except RawkoError as trouble:
                 self._tell(f"{trouble}; searches read the task files")
 
-        return self.catalogue.reindex(step, then)
+            def then(index: Index) -> None:
+                try:
+                    if mine:
+                        fold_anew(index, self.journal, folding)
+                except (RawkoError, OSError) as trouble:
+                    self._tell(f"{trouble}; searches read the task files")
+
+            return self.catalogue.reindex(step, then)
 
     def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Verdict]:
         """Walks one chain, or all of them in order of their names."""

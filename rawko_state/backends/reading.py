@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from typing import Final
 
@@ -19,7 +19,7 @@ from rawko_state.search.words import bare, normal, terms_of
 
 WHOLE: Final = 32 << 20
 """A stretch up to this size is looked through for words before it is taken apart."""
-_VOCABULARY: Final = 64 << 20
+_VOCABULARY: Final = 8 << 20
 
 
 class Documents:
@@ -28,6 +28,8 @@ class Documents:
     def __init__(self, journal: Journal) -> None:
         self._root = journal.layout.root
         self._last: tuple[tuple[str, Place], Document | None] | None = None
+        self.unread: set[str] = set()
+        """The tasks whose files could not be read."""
 
     def one(self, task_id: str, file_path: str, place: Place) -> Document | None:
         """The document at a place; None if the file is gone or is another one by now."""
@@ -49,10 +51,10 @@ class Documents:
             with TaskReader(self._root / each.file_path) as reader:
                 yield from stretch_of(reader, each.start, each.end, wanted)
         except RawkoError:
-            return  # the file is gone or unreadable; the index will hear of that
+            self.unread.add(each.id)
 
-    def vocabulary(self, tail: list[Unfolded], first: str) -> set[str]:
-        """Words of what is not folded that begin so; of a very long tail, of its beginning."""
+    def vocabulary(self, tail: Sequence[Unfolded], first: tuple[str, ...]) -> set[str]:
+        """Words of what is not folded that begin with one of these; of a very long tail, of its beginning."""
         found: set[str] = set()
         size = 0
         for each in tail:
@@ -80,7 +82,8 @@ def stretch_of(
     """What stands between two offsets, both of them ends of records."""
     if wanted is not None and end - start <= WHOLE:
         whole = reader.fetch(start, end - start)
-        if not wanted(bare(normal(decode(whole)))):
+        # Escaped characters may hide any word.
+        if b"\\u" not in whole and not wanted(bare(normal(decode(whole)))):
             return
         read: Callable[[int], bytes] = BytesIO(whole).read
     else:

@@ -47,24 +47,22 @@ def tail_bytes(index: Index) -> int:
         return int(index.connection.execute(query).fetchone()[0] or 0)
 
 
-def state(index: Index, task_id: str) -> tuple[int, int] | None:
-    """The base of what is folded of a task, and up to where; None when there is no such task."""
+class Folded(NamedTuple):
+    """What is folded of a task, and the file that it was read from."""
+
+    file_path: str
+    base: int
+    end: int
+    size: int
+    mtime_ns: int
+
+
+def state(index: Index, task_id: str) -> Folded | None:
+    """None when there is no such task."""
     with mapped(index.name):
-        query = "SELECT fold_base, folded FROM tasks WHERE id = ?"
+        query = "SELECT file_path, fold_base, folded, file_size, file_mtime_ns FROM tasks WHERE id = ?"
         found = index.connection.execute(query, (task_id,)).fetchone()
-    return (found[0], found[1]) if found else None
-
-
-def places(index: Index, ids: Iterable[str]) -> dict[str, tuple[str, str | None, int, int]]:
-    """For each of some tasks: its file, when it was created, and its state."""
-    found = {}
-    with mapped(index.name):
-        for task_id in ids:
-            query = "SELECT file_path, created_at, fold_base, folded FROM tasks WHERE id = ?"
-            row = index.connection.execute(query, (task_id,)).fetchone()
-            if row:
-                found[task_id] = (row[0], row[1], row[2], row[3])
-    return found
+    return Folded(*found) if found else None
 
 
 def claim(index: Index) -> list[Unfolded]:
@@ -88,6 +86,13 @@ def acknowledge(index: Index, done: Iterable[Unfolded]) -> None:
 def salt(index: Index) -> str | None:
     """What the name of the search index in use is made from."""
     return index.meta("search")
+
+
+def totals(index: Index) -> tuple[int, int]:
+    """How many documents there are, about, and how many bytes."""
+    with mapped(index.name):
+        row = index.connection.execute("SELECT count(*), sum(turns), sum(indexed_end) FROM tasks").fetchone()
+    return 2 * row[0] + (row[1] or 0), row[2] or 0
 
 
 def any_folded(index: Index) -> bool:

@@ -44,7 +44,7 @@ _MAY_BE_WORDY = re.compile(rb"(?:\A|\n)(?:%s)" % b"|".join(re.escape(name.encode
 _SKIPPED: Final = (b"[Payload", b"[State", b"[Snapshot", b"[End ")
 _TIMES = re.compile(r"(?m)^(?:[0-9]{2}:[0-9]{2}:[0-9]{2}|--:--:--) (\S+)")
 _OPERATIONS = re.compile(r"(?m)^(?:read|write|delete) ")
-_ESCAPES = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
+_ESCAPES = re.compile(r"\\u001[bB]\[[0-?]*[ -/]*[@-~]|\\(?:u[0-9a-fA-F]{4}|.)")
 
 
 @dataclass(slots=True, eq=False)

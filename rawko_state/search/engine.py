@@ -58,6 +58,10 @@ class Wanted(NamedTuple):
     allowed: Collection[str] | None = None
     now: float = 0.0
     by_time: bool = False
+    documents: int = 1
+    """About how many there are, and how long one is on the average: by the index of tasks, so that scores are the same whatever
+    part is folded."""
+    length: float = 1.0
 
 
 class Found(NamedTuple):
@@ -96,17 +100,12 @@ class _Scored:
 class _Terms:
     """What the sources know of each term, looked up once."""
 
-    def __init__(self, sources: Iterable[Source]) -> None:
+    def __init__(self, sources: Iterable[Source], total: int, length: float) -> None:
         self._sources = list(sources)
         self.pages = [page for source in self._sources for page in source.pages]
         self._known: dict[tuple[str, str, bool], dict[int, tuple[Page, Postings]]] = {}
-        sizes: Counter[int] = Counter()
-        for page in self.pages:
-            sizes.update(page.sizes)
-        self.total = sum(sizes.values())
-        length = sum(LENGTHS[size] * times for size, times in sizes.items())
-        average = length / self.total if self.total else 1.0
-        self.norms = [_K1 * (1 - _B + _B * LENGTHS[size] / (average or 1.0)) for size in range(256)]
+        self.total = total
+        self.norms = [_K1 * (1 - _B + _B * LENGTHS[size] / max(length, 1.0)) for size in range(256)]
 
     def postings(self, field_name: str, term: str, prefix: bool = False) -> dict[int, tuple[Page, Postings]]:
         """By the page's identity."""
@@ -138,7 +137,7 @@ class _Terms:
     def weight(self, found: Mapping[int, tuple[Page, Postings]]) -> float:
         """How much a term says: the rarer, the more."""
         holders = sum(len(postings[0]) for _, postings in found.values())
-        return math.log(1 + (self.total - holders + 0.5) / (holders + 0.5)) if holders <= self.total else 0.0
+        return math.log(1 + (max(self.total, holders) - holders + 0.5) / (holders + 0.5))
 
 
 def search(wanted: Wanted, sources: Iterable[Source], truth: Truth, *, turns: bool = False) -> Iterator[Found]:
@@ -148,7 +147,7 @@ def search(wanted: Wanted, sources: Iterable[Source], truth: Truth, *, turns: bo
         return
     leaves = query.leaves()
     bits = {leaf: 1 << number for number, leaf in enumerate(leaves)}
-    scored = _scored(leaves, bits, _Terms(sources))
+    scored = _scored(leaves, bits, _Terms(sources, wanted.documents, wanted.length))
     tasks = _tasks(wanted, scored)
     may_hold = _judge(wanted, bits)
     heap = [_place_in_line(wanted, task, task.best) for task in tasks.values() if may_hold(task) is not False]

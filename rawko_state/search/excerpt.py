@@ -32,7 +32,7 @@ def excerpt(
             for start, end in islice(spans(each, text), _MOST)
         )
         for at, (start, _, _) in enumerate(marks):
-            near = [mark for mark in marks[at : at + 64] if mark[1] <= start + width]
+            near = [mark for mark in marks[at : at + 64] if mark[1] <= start + width] or [marks[at]]
             different = len({number for _, _, number in near})
             candidate = (different, weight, -at, text, [(first, last) for first, last, _ in near])
             if best is None or candidate[:3] > best[:3]:
@@ -52,9 +52,21 @@ def _window(text: str, sought: Sequence[Sought]) -> str | None:
         return None
     if len(text) <= _LOOKED_AT:
         return text
-    small = text.lower()
-    first = min((at for each in sought if (at := small.find(each.atoms[0])) >= 0), default=0)
+    first = min((at for each in sought if (at := _first(text, each)) is not None), default=0)
     return text[max(0, first - 1_000) : first + _LOOKED_AT]
+
+
+def _first(text: str, sought: Sought) -> int | None:
+    """About where it stands first in a long text: where its first letters do, and it is found around them."""
+    small, at = text.lower(), -1
+    for _ in range(_MOST):
+        at = small.find(sought.atoms[0], at + 1)
+        if at < 0:
+            return None
+        start = max(0, at - 100)
+        if any(True for _ in spans(sought, text[start : at + 1_000])):
+            return start
+    return None
 
 
 def _line(text: str, start: int, end: int, found: Sequence[tuple[int, int]]) -> tuple[str, tuple[tuple[int, int], ...]]:
@@ -65,7 +77,8 @@ def _line(text: str, start: int, end: int, found: Sequence[tuple[int, int]]) -> 
     marks: list[tuple[int, int]] = []
     at = start
     for first, last in found:
-        if first < at or last > end:
+        last = min(last, end)
+        if first < at or first >= last:
             continue
         line += _flat(text[at:first], after=line)
         word = _SPACE.sub(" ", text[first:last])

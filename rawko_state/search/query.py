@@ -75,6 +75,9 @@ class Query(NamedTuple):
         return list(found)
 
 
+_DEEPEST: Final = 50
+
+
 class _Unreadable(Exception):
     pass
 
@@ -105,8 +108,6 @@ def parse(text: str, check: Callable[[Field], str | None] = lambda _: None) -> Q
         return Query(node)
     except _Unreadable as trouble:
         return Query(_literal(text), f"{trouble}: searched for the words as they stand")
-    except RecursionError:
-        return Query(_literal(text), "too many brackets: searched for the words as they stand")
 
 
 def _literal(text: str) -> Node | None:
@@ -143,10 +144,12 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     return [token for token in found if token[0] != "word" or token[1]]
 
 
-def _any_of(tokens: list[tuple[str, str]], at: int) -> tuple[Node | None, int]:
+def _any_of(tokens: list[tuple[str, str]], at: int, depth: int = 0) -> tuple[Node | None, int]:
+    if depth > _DEEPEST:
+        raise _Unreadable("too many brackets")
     parts: list[Node] = []
     while True:
-        node, at = _all_of(tokens, at)
+        node, at = _all_of(tokens, at, depth)
         if node is not None:
             parts.append(node)
         if at == len(tokens) or tokens[at][0] != "OR":
@@ -158,7 +161,7 @@ def _any_of(tokens: list[tuple[str, str]], at: int) -> tuple[Node | None, int]:
             raise _Unreadable("nothing before OR")
 
 
-def _all_of(tokens: list[tuple[str, str]], at: int) -> tuple[Node | None, int]:
+def _all_of(tokens: list[tuple[str, str]], at: int, depth: int) -> tuple[Node | None, int]:
     parts: list[Node] = []
     begun = False
     while at < len(tokens) and tokens[at][0] not in (")", "OR"):
@@ -167,22 +170,27 @@ def _all_of(tokens: list[tuple[str, str]], at: int) -> tuple[Node | None, int]:
                 raise _Unreadable("nothing on one side of AND")
             at += 1
             continue
-        node, at = _one(tokens, at)
+        node, at = _one(tokens, at, depth)
         begun = True
         if node is not None:
             parts.append(node)
     return _joined(And, parts), at
 
 
-def _one(tokens: list[tuple[str, str]], at: int) -> tuple[Node | None, int]:
+def _one(tokens: list[tuple[str, str]], at: int, depth: int) -> tuple[Node | None, int]:
+    nots = 0
+    while at < len(tokens) and tokens[at][0] == "NOT":
+        nots, at = nots + 1, at + 1
+    if at == len(tokens) or tokens[at][0] in (")", "OR", "AND"):
+        raise _Unreadable("nothing after NOT")
+    node, at = _plain_one(tokens, at, depth)
+    return (Not(node) if nots % 2 and node is not None else node), at
+
+
+def _plain_one(tokens: list[tuple[str, str]], at: int, depth: int) -> tuple[Node | None, int]:
     kind, text = tokens[at]
-    if kind == "NOT":
-        if at + 1 == len(tokens) or tokens[at + 1][0] in (")", "OR", "AND"):
-            raise _Unreadable("nothing after NOT")
-        node, at = _one(tokens, at + 1)
-        return None if node is None else Not(node), at
     if kind == "(":
-        node, at = _any_of(tokens, at + 1)
+        node, at = _any_of(tokens, at + 1, depth + 1)
         if at == len(tokens) or tokens[at][0] != ")":
             raise _Unreadable("a ( without its )")
         return node, at + 1

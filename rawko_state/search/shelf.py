@@ -7,6 +7,7 @@ can know (see ``Shelf.open``): a folder that came with a cloned repository is ne
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -24,6 +25,8 @@ with warnings.catch_warnings():
     from whoosh.filedb.filestore import FileStorage
 
 _ATTEMPTS: Final = 5
+_PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
+"""Troubles that say nothing about the index."""
 _OURS = re.compile(r"_?(v1[0-9a-f]{32})[_.].*")
 _MEMORY_MB: Final = 48
 
@@ -60,7 +63,9 @@ def _mapped(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:  # unpickling rubbish can raise anything
         kind = NoShelf if isinstance(error, index.EmptyIndexError) else SearchTrouble
-        raise kind(f"the search index in {folder} cannot be used: {type(error).__name__}: {error}") from error
+        trouble = kind(f"the search index in {folder} cannot be used: {type(error).__name__}: {error}")
+        trouble.lasting = not (isinstance(error, OSError) and error.errno in _PASSING)
+        raise trouble from error
 
 
 class _NoLock:

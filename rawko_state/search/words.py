@@ -20,12 +20,18 @@ from typing import Final, NamedTuple, TypeAlias
 
 Atoms: TypeAlias = tuple[str, ...]
 
+_PIECE: Final = 1 << 16
 MAX_TERM: Final = 64
 """Longer atoms are cut; longer identifiers are not kept in one piece."""
 
 _CHUNK = re.compile(r"\S+")
 _IDENTIFIER = re.compile(r"\w+")
-_HUMPS = re.compile(r"[A-Z]?[a-z][a-z0-9]*|[A-Z0-9]+(?![a-z])|[A-Z0-9]+")
+_HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z][a-z0-9]*|[A-Z]+[0-9]*|[0-9]+")
+_MARKS: Final = (
+    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0711\u0730-\u074a"
+    "\u0900-\u0963\u0966-\u0e3a\u0e40-\u0eff\u0f71-\u0f84\u1000-\u1049\u1050-\u109f\u1780-\u17d3\u20d0-\u20ff"
+)
+"""Signs over, under and beside letters, which are parts of words too."""
 _IDEOGRAPHS: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
@@ -33,8 +39,15 @@ _IDEOGRAPHS: Final = (
 
 
 def normal(text: str) -> str:
-    """One spelling for what looks the same. ASCII is left as it is."""
+    """One spelling for what looks the same, and what a terminal does not show left out."""
+    if "\x1b" in text:
+        text = _escapes().sub(" ", text)
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+@cache
+def _escapes() -> re.Pattern[str]:
+    return re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
 def atoms_of(identifier: str) -> Atoms:
@@ -91,7 +104,13 @@ def joined(atoms: Atoms) -> str | None:
 
 
 def identifiers_of(chunk: str) -> list[Atoms]:
-    return [atoms for word in _IDENTIFIER.findall(chunk) if (atoms := atoms_of(word))]
+    pattern = _IDENTIFIER if chunk.isascii() else _foreign_identifier()
+    return [atoms for word in pattern.findall(chunk) if (atoms := atoms_of(word))]
+
+
+@cache
+def _foreign_identifier() -> re.Pattern[str]:
+    return re.compile(rf"[\w{_MARKS}]+")
 
 
 def terms_of(chunk: str) -> tuple[str, ...]:
@@ -186,9 +205,13 @@ def _flows(text: str, sought: Sought) -> Iterator[list[_Word]]:
     in them."""
     atoms = sought.atoms
     if sought.across:
-        small = bare(text)
-        if all(atom in small for atom in atoms):
-            yield _words(text, 0, len(text))
+        # A long text in pieces that overlap by more than a phrase is long.
+        overlap = 2_000 + 8 * sum(map(len, atoms))
+        for start in range(0, max(1, len(text) - overlap), _PIECE):
+            end = min(len(text), start + _PIECE + overlap)
+            small = bare(text[start:end])
+            if all(atom in small for atom in atoms):
+                yield _words(text, start, end)
         return
     first = atoms[0]
     for chunk in _CHUNK.finditer(text):
@@ -205,7 +228,7 @@ def bare(text: str) -> str:
 def _words(text: str, start: int, end: int) -> list[_Word]:
     return [
         _Word(atoms, match.start(), match.end())
-        for match in _IDENTIFIER.finditer(text, start, end)
+        for match in (_IDENTIFIER if text.isascii() else _foreign_identifier()).finditer(text, start, end)
         if (atoms := atoms_of(match[0]))
     ]
 
@@ -218,27 +241,38 @@ def _spans_in(sought: Sought, flow: Sequence[_Word]) -> Iterator[tuple[int, int]
     def same(want: str, have: str, at: int) -> bool:
         return have.startswith(want) if sought.prefix and at == last else have == want
 
-    def end_of(want: int, have: int) -> int:
-        """Where in the flow that ends which is wanted from one place on, if it stands there from another on; else 0."""
-        if want == len(wanted):
-            return have
-        if have >= len(found):
-            return 0
-        one, many = wanted_whole.get(want), found_whole.get(have)
-        end = end_of(want + 1, have + 1) if same(wanted[want], found[have], want) else 0
-        if not end and many and same(wanted[want], many[0], want):
-            end = end_of(want + 1, have + many[1])
-        if not end and one:
-            after = want + one[1]
-            end = end_of(after, have + 1) if same(one[0], found[have], after - 1) else 0
-            if not end and many and same(one[0], many[0], after - 1):
-                end = end_of(after, have + many[1])
-        return end
+    def end_of(start: int) -> int:
+        """Where in the flow that ends which is wanted, if it stands there from ``start`` on; else 0. Each pair of places is
+        looked at once, as many ways lead to it."""
+        ways, seen = [(0, start)], {(0, start)}
+        while ways:
+            want, have = ways.pop()
+            if want == len(wanted):
+                return have
+            if have >= len(found):
+                continue
+            one, many = wanted_whole.get(want), found_whole.get(have)
+            on = []
+            if one:
+                after = want + one[1]
+                if many and same(one[0], many[0], after - 1):
+                    on.append((after, have + many[1]))
+                if same(one[0], found[have], after - 1):
+                    on.append((after, have + 1))
+            if many and same(wanted[want], many[0], want):
+                on.append((want + 1, have + many[1]))
+            if same(wanted[want], found[have], want):
+                on.append((want + 1, have + 1))
+            for way in on:
+                if way not in seen:
+                    seen.add(way)
+                    ways.append(way)
+        return 0
 
     owners = [number for number, word in enumerate(flow) for _ in word.atoms]
     start = 0
     while start < len(found):
-        end = end_of(0, start)
+        end = end_of(start)
         if end:
             yield flow[owners[start]].start, flow[owners[end - 1]].end
         start = max(start + 1, end)
