@@ -34,6 +34,8 @@ from rawko_state.search.words import Counts, Sought, joined
 from rawko_state.store import RELEVANCE, TIME, Answer, Hit, TaskFilter, TaskSummary
 
 _SIMILAR: Final = 0.7
+_SHOWN: Final = 32
+"""Different words that are looked for in an excerpt."""
 _TRIED: Final = 3
 """Unknown words for which a nearer one is looked for."""
 _LOOKS: Final = 3
@@ -185,8 +187,9 @@ class Finder:
         self, index: Index, query: Query, found: list[engine.Found], wanted: TaskFilter, alive: Collection[str]
     ) -> list[Hit]:
         summaries = self._summaries(index, found, wanted, alive)
-        positive = [leaf.sought for leaf in _positive(query.root) if isinstance(leaf, Text)] if query.root else []
-        return [self._hit(summaries[each.task], each, positive) for each in found if each.task in summaries]
+        sought = [leaf.sought for leaf in _positive(query.root) if isinstance(leaf, Text)] if query.root else []
+        shown_in = list(dict.fromkeys(sought))[:_SHOWN]
+        return [self._hit(summaries[each.task], each, shown_in) for each in found if each.task in summaries]
 
     def _hit(self, summary: TaskSummary, found: engine.Found, sought: Sequence[Sought]) -> Hit:
         place = found.place

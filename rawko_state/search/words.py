@@ -14,7 +14,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
@@ -50,6 +50,7 @@ def _escapes() -> re.Pattern[str]:
     return re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
+@lru_cache(maxsize=1 << 16)
 def atoms_of(identifier: str) -> Atoms:
     """The parts of one run of word characters."""
     found: list[str] = []
@@ -207,10 +208,10 @@ def _flows(text: str, sought: Sought) -> Iterator[list[_Word]]:
     if sought.across:
         # A long text in pieces that overlap by more than a phrase is long.
         overlap = 2_000 + 8 * sum(map(len, atoms))
+        in_order = re.compile(r"\W*".join(map(re.escape, atoms[:8])))
         for start in range(0, max(1, len(text) - overlap), _PIECE):
             end = min(len(text), start + _PIECE + overlap)
-            small = bare(text[start:end])
-            if all(atom in small for atom in atoms):
+            if in_order.search(bare(text[start:end])):
                 yield _words(text, start, end)
         return
     first = atoms[0]
@@ -269,9 +270,15 @@ def _spans_in(sought: Sought, flow: Sequence[_Word]) -> Iterator[tuple[int, int]
                     ways.append(way)
         return 0
 
+    # Nearly all places can be told from their first atom.
+    firsts = {wanted[0], wanted_whole.get(0, ("", 0))[0]}
+    anything = sought.prefix and (last == 0 or wanted_whole.get(0, ("", 0))[1] == last + 1)
     owners = [number for number, word in enumerate(flow) for _ in word.atoms]
     start = 0
     while start < len(found):
+        if not anything and found[start] not in firsts and found_whole.get(start, ("", 0))[0] not in firsts:
+            start += 1
+            continue
         end = end_of(start)
         if end:
             yield flow[owners[start]].start, flow[owners[end - 1]].end
