@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import random
 import subprocess
 import sys
@@ -463,15 +464,30 @@ class TestWatch:
             text=True,
         )
         assert watching.stdout is not None
-        time.sleep(2)
-        before.add_turn(a_turn("now"))
-        first = json.loads(watching.stdout.readline())
-        assert (first["task"], first["text"]) == (before.id, "now")
+        lines: queue.Queue[str] = queue.Queue()
+        reading = threading.Thread(target=lambda: [lines.put(line) for line in watching.stdout or ()], daemon=True)
+        reading.start()
+
+        def event() -> dict[str, object]:
+            return dict(json.loads(lines.get(timeout=30)))
+
+        number = 0
+        while lines.empty() and number < 300:  # until it is there, and looks
+            number += 1
+            before.add_turn(a_turn(f"now {number}"))
+            time.sleep(0.1)
+        first = event()
+        assert first["task"] == before.id
+        assert str(first["text"]).startswith("now")
         new = store.start("new")
-        line = json.loads(watching.stdout.readline())
-        assert (line["task"], line["kind"]) == (new.id, "status")
+        found = event()
+        while found["task"] == before.id:
+            found = event()
+        assert (found["task"], found["kind"]) == (new.id, "status")
         watching.terminate()
-        watching.communicate()
+        watching.wait()
+        reading.join()
+        watching.stdout.close()
         before.close()
         new.close()
         store.close()
@@ -712,8 +728,8 @@ class TestContext:
             task.decide(selected="dev", reason=f"reason {number} " * chance.randint(1, 20))
             task.add_turn(a_turn(f"n{number} 数据 " * chance.randint(1, 200)))
         task.close()
-        found = contexts.build(store, task.id)
         for budget in (100, 150, 300, 1_000, 3_000, 10_000, 100_000):
+            found = contexts.build(store, task.id, budget=budget)
             if form == "prompt":
                 text = contexts.prompt(store, found, budget)
             else:
@@ -737,7 +753,7 @@ class TestContext:
         read: list[int] = []
         turn = store.turn
         monkeypatch.setattr(store, "turn", lambda prefix, number: (read.append(number), turn(prefix, number))[1])
-        contexts.prompt(store, contexts.build(store, task.id), 2_000)
+        contexts.prompt(store, contexts.build(store, task.id, budget=2_000), 2_000)
         assert len(read) < 40
 
 

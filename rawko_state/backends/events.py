@@ -87,6 +87,7 @@ class EventReader:
     ) -> None:
         """``state_at`` tells the task's state at the end of a record, as far as events depend on it."""
         self._journal, self._name, self._state_at = journal, name, state_at
+        self._path, self._draft_path = str(journal.layout.path(name)), str(journal.layout.draft(name.id))
         self._at = Cursor.parse(after) if after else Cursor()
         self._seal = GENESIS
         self._state: TaskState | None = None
@@ -95,6 +96,8 @@ class EventReader:
         """Device, inode and size of the file when it was last read."""
         self._live = self._at.draft if self._at.read else ""
         """The draft of which something was delivered, while its turn was not."""
+        self._looked_at: tuple[int, int, int] | None = None
+        """The draft as it was when all of it had been read."""
         self._ended = ""
         """The draft whose turn was delivered last; its writer may not have removed it yet."""
 
@@ -114,7 +117,7 @@ class EventReader:
     def _sealed(self) -> Iterator[Event]:
         before = self._file
         try:
-            found = os.stat(self._journal.layout.path(self._name))
+            found = os.stat(self._path)
             self._file = (found.st_dev, found.st_ino, found.st_size)
             if self._file == before:
                 return
@@ -183,7 +186,11 @@ class EventReader:
     def _draft(self, only: str = "") -> Iterator[Event]:
         """New lines of the draft; with ``only``, if it is the one that began then."""
         try:
-            with open(self._journal.layout.draft(self._name.id), "rb") as stream:
+            found = os.stat(self._draft_path)
+            looked_at = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if looked_at == self._looked_at:
+                return
+            with open(self._draft_path, "rb") as stream:
                 head = _json(stream.readline())
                 started, agent = head.get("started"), head.get("agent")
                 if not isinstance(started, str) or not isinstance(agent, str) or started == self._ended:
@@ -196,6 +203,8 @@ class EventReader:
                 new = stream.read(_MOST)
         except OSError:
             return
+        if len(new) < _MOST:
+            self._looked_at = looked_at
         for line in new[: new.rfind(b"\n") + 1].splitlines(keepends=True):
             self._at = replace(self._at, read=self._at.read + len(line))
             event = live_event(self._name.id, agent, _json(line))

@@ -218,12 +218,13 @@ class LocalStore:
         found = self.history(TaskFilter(status=("interrupted", "waiting", "paused"), limit=1))
         return found[0].id if found else None
 
-    def turn_rows(self, prefix: str) -> list[TurnRow]:
-        """What the index knows of each turn of a task, in order; none of it is read from the file."""
+    def turn_rows(self, prefix: str, up_to: int | None = None, most: int | None = None) -> tuple[list[TurnRow], int]:
+        """What the index knows of the turns of a task, in order, none of it read from the file; and how many turns there are.
+        With ``most``, the first, and the newest turns and decisions, so many of each."""
         name = self.find(prefix)
         self.catalogue.fresh()
         self.catalogue.catch_up(name)
-        return queries.turn_rows(self.catalogue.index(), name.id)
+        return queries.turn_rows(self.catalogue.index(), name.id, up_to, most)
 
     def turn_output(self, call: ToolCall) -> str | None:
         """The output of a tool call, wherever it is kept."""
@@ -379,8 +380,8 @@ class LocalStore:
         status = None
         while True:
             # Before the look at the file: what is written until it is let go of is seen below.
-            held = self.journal.holder(name.id) is not None
             status = status or self.status(name.id)
+            held = status not in FINISHED or self.journal.holder(name.id) is not None
             happened = False
             for event in reader.poll():
                 happened = True

@@ -84,12 +84,12 @@ def command(
     if restore is not None:
         _restore(store, task_id, at_turn, restore)
     if dry_run:
-        _print(store, _context(store, task_id, at_turn), form, budget)
+        _print(store, _context(store, task_id, at_turn, budget), form, budget)
         return
     if at_turn is None and _let_go_on(store, task_id, by):
         return
     task = _opened(store, task_id, at_turn, message, by, attached=command_line is not None)
-    with_context = _context(store, task.id, None)
+    with_context = _context(store, task.id, None, budget)
     _say(with_context, forked=at_turn is not None)
     if command_line is None:
         task.close()
@@ -116,10 +116,10 @@ def _let_go_on(store: LocalStore, task_id: str, by: str) -> bool:
     return True
 
 
-def _context(store: LocalStore, task_id: str, at_turn: int | None) -> Context:
+def _context(store: LocalStore, task_id: str, at_turn: int | None, budget: int | None) -> Context:
     from rawko_state.lifecycle.context import build
 
-    return build(store, task_id, at_turn)
+    return build(store, task_id, at_turn, budget)
 
 
 def _say(context: Context, *, forked: bool) -> None:

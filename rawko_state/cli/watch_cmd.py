@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -15,6 +16,7 @@ from rawko_state.cli.history_cmd import STATUS_COLOURS, use_colour
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.project import complete_ids, store_of
 from rawko_state.cli.times import took
+from rawko_state.errors import RawkoError
 from rawko_state.store import Event
 
 if TYPE_CHECKING:
@@ -71,7 +73,8 @@ def all_running(store: LocalStore) -> Iterator[Event | None]:
     while True:
         active = store.active()
         for task_id in sorted(active - readers.keys()):
-            readers[task_id] = store.event_reader(task_id, store.now(task_id) if at_first else None)
+            with contextlib.suppress(RawkoError):  # it is just being made, or is gone already
+                readers[task_id] = store.event_reader(task_id, store.now(task_id) if at_first else None)
         if at_first and not active:
             click.echo("no task is running; waiting for one", err=True)
         at_first = False

@@ -197,13 +197,21 @@ def request_places(index: Index, task_id: str, up_to: int | None) -> list[tuple[
         return [(row[0], (row[1] or row[0]) - row[0]) for row in query.order_by(runs.run).tuples()]
 
 
-def turn_rows(index: Index, task_id: str) -> list[TurnRow]:
-    """The turns of a task as the index knows them, in the order of the file."""
+def turn_rows(index: Index, task_id: str, up_to: int | None, most: int | None) -> tuple[list[TurnRow], int]:
+    """The turns of a task as the index knows them, in the order of the file, and their number. With ``most``, of a longer task
+    the first few, and the newest turns and decisions."""
     agents = index.tables.agents
-    columns = [getattr(agents, name) for name in TurnRow._fields]
+    mine = (agents.task == task_id) & (agents.turn <= up_to) if up_to is not None else agents.task == task_id
     with mapped(index.name):
-        query = agents.select(*columns).where(agents.task == task_id).order_by(agents.offset)
-        return [TurnRow(*row) for row in query.tuples()]
+        total = agents.select(p.fn.COUNT(agents.offset)).where(mine).scalar() or 0
+        query = agents.select(*[getattr(agents, name) for name in TurnRow._fields]).where(mine)
+        if most is None or total <= 2 * most:
+            return [TurnRow(*row) for row in query.order_by(agents.offset).tuples()], total
+        decisions = query.where(agents.selected.is_null(False) | agents.decision.is_null(False))
+        newest = agents.offset.desc()
+        parts = (query.order_by(agents.offset).limit(4), query.order_by(newest).limit(most))
+        found = {TurnRow(*row) for part in (*parts, decisions.order_by(newest).limit(most)) for row in part.tuples()}
+    return sorted(found, key=lambda row: row.offset), total
 
 
 def snapshot_at(index: Index, task_id: str, turn: int) -> dict[str, Any] | None:

@@ -17,6 +17,9 @@ BYTES_PER_TOKEN: Final = 3
 """Of UTF-8. Real tokenisers make fewer tokens of nearly all text, so a budget is never exceeded there either."""
 _SHARE_OF_OLD: Final = 4
 """Requests, plan and decisions get at most 3 of 4 parts of a budget; the newest turns the rest, and what those leave."""
+_TOKENS_A_LINE: Final = 6
+"""A turn takes at least so many, told in one line."""
+_FEW: Final = 50
 _OUTPUT: Final = 4_000
 """Characters of a tool's output, when a turn is told in words."""
 
@@ -26,7 +29,7 @@ class Source(Protocol):
 
     def summary(self, prefix: str, /) -> TaskSummary: ...
     def requests(self, prefix: str, /, up_to: int | None = None) -> list[str]: ...
-    def turn_rows(self, prefix: str, /) -> list[TurnRow]: ...
+    def turn_rows(self, prefix: str, up_to: int | None, most: int | None, /) -> tuple[list[TurnRow], int]: ...
     def turn(self, prefix: str, number: int, /) -> Turn: ...
     def turn_output(self, call: ToolCall, /) -> str | None: ...
 
@@ -55,12 +58,16 @@ class Context:
     """All turns up to the last decision point, in order."""
     after: list[Place] = field(default_factory=list)
     """What stands after it: completed turns, answers, the user's words."""
+    unread: int = 0
+    """How many turns of a huge task were not even looked up, as they cannot fit."""
 
 
-def build(store: Source, prefix: str, at_turn: int | None = None) -> Context:
-    """The conversation of a task up to its last arbiter decision, and what has come after it; or up to a turn."""
+def build(store: Source, prefix: str, at_turn: int | None = None, budget: int | None = None) -> Context:
+    """The conversation of a task up to its last arbiter decision, and what has come after it; or up to a turn. With a budget,
+    of a huge task only what may fit into it is looked up."""
     task = store.summary(prefix)
-    places, requests = _conversation(store, task, at_turn)
+    most = None if budget is None else max(_FEW, budget // _TOKENS_A_LINE)
+    places, requests, total = _conversation(store, task, at_turn, most)
     decision = next((at for at in range(len(places) - 1, -1, -1) if _is_decision(places[at].row)), None)
     cut = len(places) if decision is None else decision + 1
     selected = places[decision].row.selected if decision is not None else None
@@ -75,12 +82,17 @@ def build(store: Source, prefix: str, at_turn: int | None = None) -> Context:
     if decision is not None and selected is not None:
         guidance = store.turn(places[decision].task, places[decision].row.turn).guidance
     interrupted = [place for place in after if place.row.status == "interrupted"]
-    return Context(task, requests, selected or "arbiter", guidance, interrupted, question, places[:cut], after)
+    unread = total - len(places)
+    return Context(task, requests, selected or "arbiter", guidance, interrupted, question, places[:cut], after, unread)
 
 
-def _conversation(store: Source, task: TaskSummary, at_turn: int | None) -> tuple[list[Place], list[str]]:
-    """A fork's conversation is its parent's up to where it was forked, and then its own."""
-    own = [Place(task.id, row) for row in store.turn_rows(task.id) if at_turn is None or row.turn <= at_turn]
+def _conversation(
+    store: Source, task: TaskSummary, at_turn: int | None, most: int | None
+) -> tuple[list[Place], list[str], int]:
+    """A fork's conversation is its parent's up to where it was forked, and then its own. The turns, the requests, and how many
+    turns there are."""
+    rows, total = store.turn_rows(task.id, at_turn, most)
+    own = [Place(task.id, row) for row in rows]
     requests = store.requests(task.id, at_turn)
     seen = {task.id}
     parent = task.parent
@@ -91,15 +103,16 @@ def _conversation(store: Source, task: TaskSummary, at_turn: int | None) -> tupl
         seen.add(name)
         try:
             above = store.summary(name)
-            rows = store.turn_rows(name)
+            rows, more = store.turn_rows(name, int(turn), most)
             asked = store.requests(name, int(turn))
         except KeyError:  # the parent is gone; what it said is missing, and said to be
             requests = [f"[the task {name} that this one was forked from is gone]", *requests]
             break
-        own = [Place(name, row) for row in rows if row.turn <= int(turn)] + own
+        own = [Place(name, row) for row in rows] + own
+        total += more
         requests = asked + requests if asked[-1:] != requests[:1] else asked[:-1] + requests
         parent = above.parent
-    return own, requests
+    return own, requests, total
 
 
 def _is_decision(row: TurnRow) -> bool:
@@ -120,10 +133,10 @@ def prompt(store: Source, context: Context, budget: int | None = None) -> str:
     places = context.turns + [place for place in context.after if place not in context.interrupted]
     if budget is None:
         return "\n".join([head, *(told(store, place) for place in places), tail]).rstrip() + "\n"
-    return _fitted(store, head, places, tail, budget)
+    return _fitted(store, head, places, tail, budget, context.unread)
 
 
-def _fitted(store: Source, head: str, places: Sequence[Place], tail: str, budget: int) -> str:
+def _fitted(store: Source, head: str, places: Sequence[Place], tail: str, budget: int, unread: int) -> str:
     room = budget - 1
     note = "[Shortened to fit: {} of {} turns are left out, {} are told in one line each.]\n"
     fixed = tokens(note.format("00000000", "00000000", "00000000"))
@@ -158,8 +171,9 @@ def _fitted(store: Source, head: str, places: Sequence[Place], tail: str, budget
             break
         lines[at] = line
         room -= tokens(line) + 1
-    left_out = len(places) - len(whole) - len(lines)
-    shortened = note.format(left_out, len(places), len(lines)) if len(whole) < len(places) else ""
+    total = len(places) + unread
+    left_out = total - len(whole) - len(lines)
+    shortened = note.format(left_out, total, len(lines)) if len(whole) < total else ""
     middle = [whole.get(at) or lines[at] for at in range(len(places)) if at in whole or at in lines]
     return _cut("\n".join([head, shortened + "\n".join(middle), tail]).rstrip(), budget - 1) + "\n"
 
@@ -306,7 +320,7 @@ def _with_turns(
         while found["decisions"] and room < 0:
             room += _size(found["decisions"].pop(0))
     chosen: list[Any] = []
-    left = len(places)
+    left = len(places) + context.unread
     for place in reversed(places):
         if room is not None and place.row.length // (4 * BYTES_PER_TOKEN) > max(room, 0):
             break
