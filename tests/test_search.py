@@ -1105,6 +1105,17 @@ class TestCommand:
         said(store, "needle")
         assert store.unfolded() > 0
 
+    def test_the_doctor_looks_at_it(self, store: LocalStore) -> None:
+        said(store, "needle")
+        assert "unfolded" in self._run(store.root, "doctor").stdout
+        store.fold()
+        assert self._run(store.root, "doctor").returncode == 0
+        for path in (store.root / ".rawko/state/search").glob("*.toc"):
+            path.write_bytes(b"rubbish")
+        done = self._run(store.root, "doctor")
+        assert done.returncode == 1
+        assert "the search index" in done.stdout
+
     def test_reindex_search(self, store: LocalStore) -> None:
         said(store, "needle")
         done = self._run(store.root, "reindex", "--search")

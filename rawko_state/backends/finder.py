@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from rawko_state.backends import folding
 from rawko_state.backends.catalogue import Catalogue, Warn
 from rawko_state.backends.reading import Documents
-from rawko_state.errors import SearchTrouble
+from rawko_state.errors import RawkoError, SearchTrouble
 from rawko_state.format.when import WHEN_HELP, parse_when
 from rawko_state.index import folding as folds
 from rawko_state.index import queries
@@ -240,6 +240,23 @@ class Finder:
         """Takes the tail into the search index. Returns how many bytes; 0 also when another process is at it."""
         index = self._catalogue.fresh()
         return folding.fold(index, self._catalogue.journal, step=step, wait=wait)
+
+    def trouble(self) -> str | None:
+        """Why the search index cannot be used, if there is one and it cannot."""
+        from rawko_state.search.shelf import Shelf
+
+        index = self._catalogue.fresh()
+        salt = folds.salt(index)
+        place = folding.place(index, self._catalogue.journal.layout.root)
+        if place is None:
+            return None if salt is None else "it belongs to another home, or its folder is open to others"
+        try:
+            if place.name is not None and folds.any_folded(index):
+                Shelf.open(place.folder, place.name).close()
+            with folding.locked(index):
+                return None
+        except RawkoError as trouble:
+            return str(trouble)
 
     def tail_bytes(self) -> int:
         return cast("int", self._catalogue.guarded(folds.tail_bytes))

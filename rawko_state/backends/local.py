@@ -439,6 +439,10 @@ class LocalStore:
 
         return not is_busy(self.catalogue.index(), self.journal)
 
+    def search_trouble(self) -> str | None:
+        """Why the search index cannot be used, if so."""
+        return self._finder().trouble()
+
     def _finder(self) -> Finder:
         from rawko_state.backends.finder import Finder
 

@@ -9,12 +9,16 @@ import stat
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import store_of
 from rawko_state.errors import RawkoError
+
+if TYPE_CHECKING:
+    from rawko_state.backends.local import LocalStore
 
 
 @click.command(name="doctor")
@@ -42,6 +46,7 @@ def command(ctx: click.Context) -> None:
         wrong += [(f"the index: {fault}", "rawko reindex") for fault in index.check()]
     except RawkoError as error:
         wrong.append((str(error), "rawko reindex"))
+    wrong += _search(store)
     alive = store.alive()
     click.echo(f"running   {len(alive)}" + (f" ({', '.join(sorted(alive))})" if alive else ""))
     wrong += _files(store.journal.layout.tasks, list(layout.strangers()))
@@ -57,6 +62,19 @@ def command(ctx: click.Context) -> None:
     ctx.exit(1 if wrong else 0)
 
 
+def _search(store: LocalStore) -> Iterator[tuple[str, str]]:
+    """Whether the search index can be used, and how far it is behind."""
+    try:
+        left = store.unfolded()
+        problem = store.search_trouble()
+    except RawkoError as error:
+        yield f"the search index: {error}", "rawko reindex --search"
+        return
+    click.echo(f"unfolded  {left:,} bytes, which searches read from the files")
+    if problem is not None:
+        yield f"the search index: {problem}; searches read the files", "rawko reindex"
+
+
 def _files(tasks: Path, strangers: list[str]) -> Iterator[tuple[str, str]]:
     for name in strangers[:10]:
         yield f"not a task file, in the tasks folder: {name!r}", f"move it out of {tasks}"
@@ -65,7 +83,7 @@ def _files(tasks: Path, strangers: list[str]) -> Iterator[tuple[str, str]]:
 def _permissions(state: Path) -> Iterator[tuple[str, str]]:
     if os.name == "nt":
         return
-    for path in (state.parent, state, state / "tasks", state / "live", state / "blobs"):
+    for path in (state.parent, state, *(state / name for name in ("tasks", "live", "blobs", "search"))):
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o022:
             yield f"others can write to {path}", f"chmod go-w {path}"
     for path in (state / "tasks", state / "blobs", state / "index.db"):
