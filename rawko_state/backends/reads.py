@@ -1,0 +1,284 @@
+"""What a project is asked: lists, one task, its turns and events, searches, figures. Nothing here writes to a task file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from rawko_state.backends.catalogue import Catalogue
+from rawko_state.errors import RawkoError, TaskNotFound
+from rawko_state.index import queries
+from rawko_state.journal.journal import Journal
+from rawko_state.journal.layout import TaskName, parse_name
+from rawko_state.model.status import FINISHED
+from rawko_state.store import RELEVANCE, Answer, Event, Stats, TaskFilter, TaskSummary, TurnRow
+
+# What only some calls need is imported by them: `rawko history` must feel instant.
+if TYPE_CHECKING:
+    from rawko_state.backends.events import EventReader
+    from rawko_state.backends.finder import Finder
+    from rawko_state.journal.chain import Chain
+    from rawko_state.journal.reader import TaskReader
+    from rawko_state.model.entries import Entry, ToolCall, Turn
+    from rawko_state.model.state import TaskState
+
+
+class Reads:
+    """The tasks of one project, to be read."""
+
+    def __init__(self, root: Path | str, *, warn: Callable[[str], None] | None = None) -> None:
+        """``warn`` is told, once each, of trouble that is dealt with: an index that is rebuilt or falls behind."""
+        self.root = Path(root).resolve()
+        self.journal = Journal(self.root)
+        self._tell = _warn if warn is None else warn
+        self.catalogue = Catalogue(self.journal, self._tell)
+
+    def close(self) -> None:
+        self.catalogue.close()
+
+    def requests(self, prefix: str, up_to: int | None = None) -> list[str]:
+        """What was asked, run by run, by one seek each; with ``up_to``, in the runs that had begun by that turn."""
+        from rawko_state.model.entries import Request
+
+        name = self.find(prefix)
+        self.catalogue.fresh()
+        self.catalogue.catch_up(name)
+        found = []
+        with self.journal.reader(name) as reader:
+            for offset, length in queries.request_places(self.catalogue.index(), name.id, up_to):
+                entry = reader.entry_at(offset, length)
+                if isinstance(entry, Request):
+                    found.append(entry.text or "")
+        return found or [""]
+
+    def to_resume(self) -> str | None:
+        """The newest task that was interrupted or waits for an answer."""
+        found = self.history(TaskFilter(status=("interrupted", "waiting", "paused"), limit=1))
+        return found[0].id if found else None
+
+    def turn_rows(self, prefix: str, up_to: int | None = None, most: int | None = None) -> tuple[list[TurnRow], int]:
+        """What the index knows of the turns of a task, in order, none of it read from the file; and how many turns there are.
+        With ``most``, the first, and the newest turns and decisions, so many of each."""
+        name = self.find(prefix)
+        self.catalogue.fresh()
+        self.catalogue.catch_up(name)
+        return queries.turn_rows(self.catalogue.index(), name.id, up_to, most)
+
+    def turn_output(self, call: ToolCall) -> str | None:
+        """The output of a tool call, wherever it is kept."""
+        return self.journal.output_of(call)
+
+    def snapshot(self, prefix: str, turn: int) -> dict[str, Any] | None:
+        """The last snapshot of the work tree at or before a turn, its parent's included."""
+        summary = self.summary(prefix)
+        found = queries.snapshot_at(self.catalogue.index(), summary.id, turn)
+        if found is None and summary.parent and "@" in summary.parent:
+            parent, _, at = summary.parent.partition("@")
+            return self.snapshot(parent, min(turn, int(at)))
+        return found
+
+    def _open(self, name: TaskName) -> Chain:
+        return self.journal.open(name, self.catalogue.checkpoint(name))
+
+    def find(self, prefix: str) -> TaskName:
+        """The one task whose id is, or starts with, this. The index is asked first, the folder where that does not help."""
+        try:
+            row = self.catalogue.index().row(prefix)
+            name = parse_name(Path(row["file_path"]).name) if row else None
+            if name is not None and self.journal.layout.path(name).exists():
+                return name
+        except RawkoError:
+            pass
+        return self.journal.find(prefix)
+
+    def reader(self, prefix: str) -> TaskReader:
+        return self.journal.reader(self.find(prefix))
+
+    def status(self, prefix: str) -> str:
+        """What the records say, or ``interrupted`` for a running task whose writer is gone."""
+        name = self.find(prefix)
+        chain = self._open(name)
+        try:
+            state = chain.state
+        finally:
+            chain.close()
+        if state.status == "running" and not state.detached and self.journal.holder(name.id) is None:
+            return "interrupted"
+        return state.status
+
+    def alive(self) -> set[str]:
+        """The tasks that a process is running now."""
+        found = set()
+        for path in self.journal.layout.leases():
+            task_id = path.name.removesuffix(".lease")
+            if self.journal.holder(task_id) is not None:
+                found.add(task_id)
+        return found
+
+    def history(self, wanted: TaskFilter) -> list[TaskSummary]:
+        """The tasks that match, newest first unless told otherwise."""
+        alive = self.alive()
+        return cast("list[TaskSummary]", self.catalogue.guarded(lambda index: queries.history(index, wanted, alive)))
+
+    def summary(self, prefix: str) -> TaskSummary:
+        """One task as a list shows it, after a look whether its file was edited by hand."""
+        name = self.find(prefix)
+        self.catalogue.fresh()
+        self.catalogue.catch_up(name)
+        found = self.history(TaskFilter(ids=(name.id,)))
+        if not found:
+            raise TaskNotFound(prefix)
+        return found[0]
+
+    def children(self, task_id: str) -> list[tuple[str, int | None, str]]:
+        """The tasks that name this one as their parent: id, turn, request."""
+        return cast(
+            "list[tuple[str, int | None, str]]",
+            self.catalogue.guarded(lambda index: queries.children(index, task_id)),
+        )
+
+    def turn(self, prefix: str, number: int) -> Turn:
+        """One turn, by one seek, whatever the size of the file."""
+        from rawko_state.format.scan import Scan
+        from rawko_state.model.entries import Turn
+
+        name = self.find(prefix)
+        self.catalogue.fresh()
+        self.catalogue.catch_up(name)
+        place = queries.turn_place(self.catalogue.index(), name.id, number)
+        if place is None:
+            raise RawkoError(f"task {name.id} has no turn {number}")
+        with self.journal.reader(name) as reader:
+            offset, length = place
+            for record in Scan(BytesIO(reader.fetch(offset, length)).read, start=offset):
+                for block in record.blocks:
+                    entry = block.entry(lambda at, size: reader.fetch(at, size))
+                    if isinstance(entry, Turn):
+                        return entry
+        raise RawkoError(f"task {name.id} has no turn {number} any more")
+
+    def entries(self, prefix: str, *, whole: bool = True) -> Iterator[tuple[str, Entry]]:
+        """Everything that a task's file says, block by block: the kind of its record, and the block. One block at a time is
+        held; with ``whole`` its large sections too."""
+        from rawko_state.model.entries import Torn, Turn
+
+        with self.journal.reader(self.find(prefix)) as reader:
+            for record in reader.records():
+                if record.kind == "tail":
+                    yield record.kind, Torn(length=record.torn)
+                for block in record.blocks:
+                    entry = block.entry(reader.fetch if whole else None)
+                    if record.kind == "tail" and isinstance(entry, Turn):
+                        # Whatever it says of itself, it was not finished.
+                        entry = replace(entry, status="interrupted")
+                    yield record.kind, entry
+
+    def blobs_of(self, prefix: str) -> dict[str, bytes]:
+        """The long outputs that a task refers to, as far as they are there, by their names."""
+        from rawko_state.model.entries import ToolCall, Turn
+
+        found: dict[str, bytes] = {}
+        for _, entry in self.entries(prefix):
+            for call in entry.tools if isinstance(entry, Turn) else ():
+                if isinstance(call, ToolCall) and call.blob is not None:
+                    content = self.journal.blob_bytes(call.blob)
+                    if content is not None:
+                        found[call.blob.sha256] = content
+        return found
+
+    def events(self, prefix: str, after: str | None = None) -> Iterator[Event]:
+        """Everything that has happened to a task, from a cursor on, up to now."""
+        return self._events(self.find(prefix), after).poll()
+
+    def follow(
+        self, prefix: str, after: str | None = None, *, until: Callable[[], bool] | None = None
+    ) -> Iterator[Event | None]:
+        """The same, and what happens from now on, as it happens. Ends when the task has been finished and its process has let
+        go of it, or when ``until`` says so; None comes whenever there is nothing new, so that one can do other things."""
+        from rawko_state.backends.events import Pace
+
+        name = self.find(prefix)
+        reader, pace = self._events(name, after), Pace()
+        status = None
+        while True:
+            # Before the look at the file: what is written until it is let go of is seen below.
+            status = status or self.status(name.id)
+            held = status not in FINISHED or self.journal.holder(name.id) is not None
+            happened = False
+            for event in reader.poll():
+                happened = True
+                status = event.text if event.kind in ("status", "final") else status
+                yield event
+            if (status in FINISHED and not held) or (until is not None and until()):
+                return
+            yield None
+            pace.wait(happened)
+
+    def now(self, prefix: str) -> str:
+        """The cursor after everything that has happened to a task; what its running turn has said so far follows it."""
+        from rawko_state.backends.events import Cursor
+
+        name = self.find(prefix)
+        self.catalogue.fresh()
+        self.catalogue.catch_up(name)
+        end, seal = self.catalogue.index().position(name.id) or (0, None)
+        return str(Cursor(end, seal[:8]) if seal else Cursor())
+
+    def active(self) -> set[str]:
+        """The tasks that some process has open for writing now."""
+        return self.alive() | self.journal.marked()
+
+    def event_reader(self, prefix: str, after: str | None = None) -> EventReader:
+        """For those who follow many tasks at once: ask it for what is new, whenever."""
+        return self._events(self.find(prefix), after)
+
+    def _events(self, name: TaskName, after: str | None) -> EventReader:
+        from rawko_state.backends.events import EventReader, state_from
+
+        def state_at(offset: int) -> TaskState | None:
+            self.catalogue.fresh()
+            self.catalogue.catch_up(name)
+            found = queries.status_before(self.catalogue.index(), name.id, offset)
+            return None if found is None else state_from(*found, name.id)
+
+        return EventReader(self.journal, name, after, state_at)
+
+    def search(self, query: str, wanted: TaskFilter | None = None, *, turns: bool = False) -> Answer:
+        """What a query finds (docs/search.md), fresh to the last append: one hit a task, or with ``turns`` every one."""
+        return self._finder().search(query, wanted or TaskFilter(sort=RELEVANCE), turns=turns)
+
+    def unfolded(self) -> int:
+        """How many bytes of the history the search index has not taken in."""
+        return self._finder().tail_bytes()
+
+    def can_fold(self) -> bool:
+        """Whether there is a place for a search index, and nobody is writing to it just now."""
+        from rawko_state.backends.folding import is_busy
+
+        return not is_busy(self.catalogue.index(), self.journal)
+
+    def search_trouble(self) -> str | None:
+        """Why the search index cannot be used, if so."""
+        return self._finder().trouble()
+
+    def _finder(self) -> Finder:
+        from rawko_state.backends.finder import Finder
+
+        return Finder(self.catalogue, self.alive, self._tell)
+
+    def stats(self, wanted: TaskFilter, *, days: int = 30, top: int = 10) -> Stats:
+        alive = self.alive()
+        found = self.catalogue.guarded(lambda index: queries.stats(index, wanted, alive, days, top))
+        return replace(cast("Stats", found), disk=self.disk())
+
+    def disk(self) -> dict[str, int]:
+        """Bytes on the disk, by what they are for."""
+        return self.journal.disk_use()
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
