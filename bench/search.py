@@ -159,7 +159,7 @@ def appends(base: Path, rounds: int = 2000) -> None:
 
     found = {}
     for kind in ("off", "auto"):
-        os.environ["RAWKO_FOLD"] = kind
+        os.environ["RAWKO_SEARCH_FOLD"] = kind
         folder = base / f"append-{kind}"
         folder.mkdir()
         chance = random.Random(1)
@@ -180,7 +180,7 @@ def appends(base: Path, rounds: int = 2000) -> None:
         found[kind] = statistics.median(ours) / statistics.median(floor)
         task.close()
         store.close()
-    os.environ["RAWKO_FOLD"] = "off"
+    os.environ["RAWKO_SEARCH_FOLD"] = "off"
     print(f"append, with search / without, each beside a bare write: {found['auto'] / found['off']:.2f}  (asked: 1.05)")
 
 
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("turns", nargs="*", type=int, default=[10_000, 100_000])
     parser.add_argument("--times", type=int, default=7)
     arguments = parser.parse_args()
-    os.environ["RAWKO_FOLD"] = "off"
+    os.environ["RAWKO_SEARCH_FOLD"] = "off"
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what pip installs is compiled, so ours is too
     base = Path(tempfile.mkdtemp(prefix="rawko-bench-"))
     try:

@@ -34,7 +34,7 @@ from tests.faults import needs_strace
 
 @pytest.fixture(autouse=True)
 def _no_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAWKO_FOLD", "off")
+    monkeypatch.setenv("RAWKO_SEARCH_FOLD", "off")
 
 
 @pytest.fixture
@@ -1036,7 +1036,7 @@ class TestCommand:
             [sys.executable, "-c", "from rawko_state.cli import main; main()", "-C", str(root), *words],
             capture_output=True,
             text=True,
-            env={**os.environ, "RAWKO_FOLD": fold, "COLUMNS": "100"},
+            env={**os.environ, "RAWKO_SEARCH_FOLD": fold, "COLUMNS": "100"},
             timeout=120,
         )
         assert "Traceback" not in done.stderr
@@ -1099,7 +1099,7 @@ class TestCommand:
     def test_finishing_a_task_folds_when_that_is_cheap(
         self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("RAWKO_FOLD", "auto")
+        monkeypatch.setenv("RAWKO_SEARCH_FOLD", "auto")
         said(store, "needle " + "filler " * 250_000)
         assert store.unfolded() == 0
         said(store, "needle")

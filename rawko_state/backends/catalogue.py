@@ -29,6 +29,7 @@ from rawko_state.errors import (
     UnsafePath,
 )
 from rawko_state.index.database import Index, companions, remove
+from rawko_state.journal import disk
 from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName, parse_name
 from rawko_state.journal.locks import Mark
@@ -406,25 +407,13 @@ class Catalogue:
         """What a reindex that was killed has left."""
         for path in self.path.parent.glob("index.db.new-*"):
             pid = path.name.split("-")[1]
-            if pid.isdigit() and not _is_running(int(pid)):
+            if pid.isdigit() and not disk.is_running(int(pid)):
                 with contextlib.suppress(OSError):
                     path.unlink()
 
 
 _MANY: Final = 500
 _ATTEMPTS: Final = 3
-
-
-def _is_running(pid: int) -> bool:
-    if os.name == "nt":  # signal 0 is Ctrl-C there
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _existing(path: Path) -> Path:

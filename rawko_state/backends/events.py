@@ -45,11 +45,12 @@ from rawko_state.model.entries import (
 from rawko_state.model.state import TaskState
 from rawko_state.store import Event
 
-_CURSOR = re.compile(r"([0-9]{1,18})-([0-9a-f]{8})(?:\.([0-9]{1,9}))?(?:~([0-9TZ:.-]{1,40}),([0-9]{1,18}))?")
+_CURSOR = re.compile(
+    r"([0-9]{1,18})-([0-9a-f]{8})(?:\.([0-9]{1,9}))?"
+    r"(?:~([0-9TZ:.-]{1,40}),([0-9]{1,18}),([0-9]{1,9}),([0-9]{1,9}))?"
+)
 _SOON, _LATE = 0.005, 0.1
 _BUSY_FOR: Final = 2.0
-_MOST: Final = 1 << 20
-"""Bytes of a draft at a time."""
 _KINDS_OF_PROGRESS: Final = frozenset({"warning", "error", "progress"})
 
 
@@ -64,19 +65,23 @@ class Cursor:
     """so many events of what follows it,"""
     draft: str = ""
     read: int = 0
-    """and so many bytes of the draft of the turn that began then."""
+    """and so many bytes of the draft of the turn that began then,"""
+    tools: int = 0
+    steps: int = 0
+    """with so many tool calls and steps in them."""
 
     def __str__(self) -> str:
         text = f"{self.offset}-{self.seal}"
         text += f".{self.count}" if self.count else ""
-        return f"{text}~{self.draft},{self.read}" if self.draft else text
+        return f"{text}~{self.draft},{self.read},{self.tools},{self.steps}" if self.draft else text
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
         match = _CURSOR.fullmatch(text)
         if match is None:
             raise InvalidValue(f"not a cursor: {text!r}; give back one that came with an event")
-        return cls(int(match[1]), match[2], int(match[3] or 0), match[4] or "", int(match[5] or 0))
+        count, read, tools, steps = (int(match[group] or 0) for group in (3, 5, 6, 7))
+        return cls(int(match[1]), match[2], count, match[4] or "", read, tools, steps)
 
 
 class EventReader:
@@ -92,8 +97,8 @@ class EventReader:
         self._seal = GENESIS
         self._state: TaskState | None = None
         """At the end of the record that the cursor names; None: it has not been looked for yet."""
-        self._file: tuple[int, int, int] | None = None
-        """Device, inode and size of the file when it was last read."""
+        self._file: tuple[int, int, int, int] | None = None
+        """Device, inode, size and time of change of the file when it was last read."""
         self._live = self._at.draft if self._at.read else ""
         """The draft of which something was delivered, while its turn was not."""
         self._looked_at: tuple[int, int, int] | None = None
@@ -118,18 +123,20 @@ class EventReader:
         before = self._file
         try:
             found = os.stat(self._path)
-            self._file = (found.st_dev, found.st_ino, found.st_size)
+            self._file = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
             if self._file == before:
                 return
             reader = self._journal.reader(self._name)
         except (OSError, StorageError):
-            self._file = (0, 0, -1)
+            self._file = (0, 0, -1, 0)
             if before != self._file:
                 yield self._gap("the task's file is gone")
             return
         with reader:
             if before is not None and before[:2] != self._file[:2]:
                 self._state = None  # another file is in its place: does the cursor still lead somewhere?
+            elif self._at.offset and self._seal_at(reader) != self._seal:
+                self._state = None  # it was rewritten in place
             if self._state is None:
                 problem = self._find_place(reader)
                 if problem is not None:
@@ -160,20 +167,39 @@ class EventReader:
             self._ended = str(event.data["started"])
             if replaces:
                 self._live = ""
-                self._at = replace(self._at, draft="", read=0)
+                self._at = replace(self._at, draft="", read=0, tools=0, steps=0)
             yield replace(event, cursor=str(self._at), replaces=replaces)
-        elif not self._live or event.data.get("of") != self._live:  # else it was delivered while it was live
+        elif self._live and event.data.get("of") == self._live and self._was_told(event):
+            pass
+        else:
             yield replace(event, cursor=str(self._at))
+
+    def _was_told(self, event: Event) -> bool:
+        """Whether a tool call or step of a turn was delivered while it was live: so many of each were."""
+        which = "tools" if event.kind == "tool" else "steps"
+        left = getattr(self._at, which)
+        if left:
+            self._at = replace(self._at, **{which: left - 1})
+        return bool(left)
 
     def _find_place(self, reader: TaskReader) -> str | None:
         """Finds the place that the cursor names. Returns why it cannot be served, if so."""
         if not self._at.offset:
             self._seal, self._state = GENESIS, TaskState(id=self._name.id)
             return None
-        seal = read_seal(reader.fetch(max(0, self._at.offset - SEAL_LENGTH), SEAL_LENGTH).strip())
+        seal = self._seal_at(reader)
         if seal is not None and seal[:8] == self._at.seal:
             self._seal, self._state = seal, self._state_at(self._at.offset)
         return "the file was changed before this place" if self._state is None else None
+
+    def _seal_at(self, reader: TaskReader) -> str | None:
+        """The seal that stands just before the place that the cursor names."""
+        return read_seal(reader.fetch(max(0, self._at.offset - SEAL_LENGTH), SEAL_LENGTH).strip())
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the task's file was not there at the last look."""
+        return self._file is not None and self._file[2] < 0
 
     def _gap(self, reason: str) -> Event:
         """What was to follow cannot be delivered; what comes now begins anew."""
@@ -198,19 +224,46 @@ class EventReader:
                 if only and started != only:
                     return
                 if started != self._at.draft:
-                    self._at = replace(self._at, draft=started, read=stream.tell())
+                    if self._has_ended(head, started):
+                        self._ended = started
+                        return
+                    self._at = replace(self._at, draft=started, read=stream.tell(), tools=0, steps=0)
                 stream.seek(self._at.read)
-                new = stream.read(_MOST)
+                while (line := stream.readline()).endswith(b"\n"):
+                    event = live_event(self._name.id, agent, _json(line))
+                    self._at = _counted(replace(self._at, read=self._at.read + len(line)), event)
+                    if event is not None:
+                        self._live = started
+                        yield replace(event, cursor=str(self._at), at=event.at or started)
+                self._looked_at = looked_at
         except OSError:
             return
-        if len(new) < _MOST:
-            self._looked_at = looked_at
-        for line in new[: new.rfind(b"\n") + 1].splitlines(keepends=True):
-            self._at = replace(self._at, read=self._at.read + len(line))
-            event = live_event(self._name.id, agent, _json(line))
-            if event is not None:
-                self._live = started
-                yield replace(event, cursor=str(self._at), at=event.at or started)
+
+    def _has_ended(self, head: dict[str, Any], started: str) -> bool:
+        """Whether the turn of a draft is in the file, before the cursor: its writer died before it could remove the draft."""
+        since, seal = head.get("since"), head.get("seal")
+        if not isinstance(since, int) or not isinstance(seal, str) or self._at.offset <= since:
+            return False
+        try:
+            with self._journal.reader(self._name) as reader:
+                for record in reader.scan((since, seal) if since else None):
+                    if record.offset >= self._at.offset:
+                        break
+                    for block in record.blocks if record.counts else ():
+                        entry = block.entry(head_only=True)
+                        if isinstance(entry, Turn) and _time(entry.started) == started:
+                            return True
+        except StorageError:
+            pass
+        return False
+
+
+def _counted(at: Cursor, event: Event | None) -> Cursor:
+    if event is None or event.kind in ("text", "file"):
+        return at
+    if event.kind == "tool":
+        return replace(at, tools=at.tools + 1) if event.text is not None else at
+    return replace(at, steps=at.steps + 1)
 
 
 def events_of(record: Record, state: TaskState, reader: TaskReader, task_id: str) -> tuple[list[Event], TaskState]:

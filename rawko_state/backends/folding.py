@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from rawko_state.backends.reading import document_at, stretch_of
 from rawko_state.config.secret import keyed, user_key
+from rawko_state.config.settings import load
 from rawko_state.errors import RawkoError, SearchTrouble, TaskBusy
 from rawko_state.format.values import read_time
 from rawko_state.index import folding as folds
@@ -46,14 +47,14 @@ _FEW_SEGMENTS: Final = 8
 """So many small segments are tolerated; then they are read again from the files, as one."""
 
 
-def is_off() -> bool:
+def is_off(root: Path) -> bool:
     """Whether nothing is to be folded unasked."""
-    return os.environ.get("RAWKO_FOLD") == "off"
+    return bool(load(root)["search.fold"] == "off")
 
 
 def tend(index: Index, journal: Journal) -> None:
     """Folds the tail if it is long enough to be worth it, and short enough to be cheap."""
-    if not is_off() and WORTH_IT <= folds.tail_bytes(index) <= CHEAP:
+    if WORTH_IT <= folds.tail_bytes(index) <= CHEAP and not is_off(journal.layout.root):
         fold(index, journal)
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from rawko_state.errors import InvalidValue, RawkoError, Stopped
 from rawko_state.format.blocks import emit_block
 from rawko_state.format.codec import encode
-from rawko_state.format.lines import emit_tools
+from rawko_state.format.lines import emit_progress, emit_tools
 from rawko_state.journal.chain import Appended
 from rawko_state.model import status
-from rawko_state.model.entries import Json, Money, Question, Section, ToolCall, Turn
+from rawko_state.model.entries import Json, Money, Progress, Question, Section, ToolCall, Turn
 
 if TYPE_CHECKING:
     from rawko_state.backends.session import Task
@@ -76,6 +76,8 @@ class LiveTurn:
         self._add({"kind": "tool_end", "key": key, "result": result, "output": output, "more": _more(more)})
 
     def progress(self, text: str, kind: str = "progress") -> None:
+        """A step; ``kind`` may say that it is a warning, an error, or anything else in one word."""
+        emit_progress([Progress(text, kind)])  # refuses what could not be written
         self._add({"kind": "progress", "text": text, "of": kind, "time": clock()})
 
     def touch(self, operation: str, path: str) -> None:
@@ -121,11 +123,19 @@ class LiveTurn:
         )
         if content is not None:
             turn = replace(turn, content=content)
-        appended = self._task.add_turn(turn, snapshot=snapshot)
+        try:
+            appended = self._task.add_turn(turn, snapshot=snapshot)
+        except Stopped:
+            self._done()  # it is kept, as an interrupted turn
+            raise
+        self._done()
+        return appended
+
+    def _done(self) -> None:
+        """Its turn is in the task file now."""
         self._ended = True
         self._draft.discard()
         self._task._ended()
-        return appended
 
     def ask(
         self,
@@ -143,8 +153,9 @@ class LiveTurn:
         stays open then.
         """
         asked = Question(question, tuple(choices), default, deadline, kind)
-        self.end(question=asked)
-        return self._task.wait_for_answer(timeout)
+        check_question(asked)
+        appended = self.end(question=asked)
+        return self._task.wait_for_answer(timeout, number=appended.state.turns)
 
     def approve(
         self, tool: str, args: str = "", *, deadline: datetime | None = None, timeout: float | None = None
@@ -195,3 +206,9 @@ def _more(given: Mapping[str, Json] | None) -> dict[str, Json]:
 def clock() -> str:
     """Now, as the tool log writes it."""
     return datetime.now(timezone.utc).strftime("%H:%M:%S")
+
+
+def check_question(question: Question) -> None:
+    """A default that is none of the choices could never be the answer."""
+    if question.choices and question.default is not None and question.default not in question.choices:
+        raise InvalidValue(f"the default {question.default!r} is none of the choices: {', '.join(question.choices)}")

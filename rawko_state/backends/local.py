@@ -156,6 +156,9 @@ class LocalStore(Reads):
         for task_id in self.journal.abandoned():
             try:
                 name = self.find(task_id)
+                if name.id != task_id:
+                    continue
+                had_lease = self.journal.layout.lease(task_id).exists()
                 lease = self.journal.lease(task_id)
             except RawkoError:
                 continue  # it is gone, or somebody is at it
@@ -167,8 +170,8 @@ class LocalStore(Reads):
                 lease.release()
                 continue
             try:
-                task.recover()
-                seen.append(task_id)
+                if task.recover() or had_lease:
+                    seen.append(task_id)
             except RawkoError:
                 pass
             finally:

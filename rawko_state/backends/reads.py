@@ -73,13 +73,24 @@ class Reads:
         return self.journal.output_of(call)
 
     def snapshot(self, prefix: str, turn: int) -> dict[str, Any] | None:
-        """The last snapshot of the work tree at or before a turn, its parent's included."""
-        summary = self.summary(prefix)
-        found = queries.snapshot_at(self.catalogue.index(), summary.id, turn)
-        if found is None and summary.parent and "@" in summary.parent:
-            parent, _, at = summary.parent.partition("@")
-            return self.snapshot(parent, min(turn, int(at)))
-        return found
+        """The last snapshot of the work tree at or before a turn, its parents' included."""
+        seen: set[str] = set()
+        while True:
+            summary = self.summary(prefix)
+            found = queries.snapshot_at(self.catalogue.index(), summary.id, turn)
+            if found is not None or not summary.parent or "@" not in summary.parent or summary.id in seen:
+                return found
+            seen.add(summary.id)
+            prefix, _, at = summary.parent.partition("@")
+            turn = min(turn, int(at))
+
+    def open_question(self, prefix: str) -> Turn | None:
+        """The turn whose question has no answer yet."""
+        name = self.find(prefix)
+        self.catalogue.fresh()
+        self.catalogue.catch_up(name)
+        row = self.catalogue.index().row(name.id)
+        return None if row is None or row["question"] is None else self.turn(name.id, row["question"])
 
     def _open(self, name: TaskName) -> Chain:
         return self.journal.open(name, self.catalogue.checkpoint(name))
@@ -215,6 +226,8 @@ class Reads:
                 yield event
             if (status in FINISHED and not held) or (until is not None and until()):
                 return
+            if reader.is_gone and self.journal.holder(name.id) is None:
+                return
             yield None
             pace.wait(happened)
 
@@ -226,7 +239,20 @@ class Reads:
         self.catalogue.fresh()
         self.catalogue.catch_up(name)
         end, seal = self.catalogue.index().position(name.id) or (0, None)
-        return str(Cursor(end, seal[:8]) if seal else Cursor())
+        if seal:
+            return str(Cursor(end, seal[:8]))
+        # An unsealed file has no place to stand on but its beginning.
+        last = ""
+        for event in self._events(name, None).poll():
+            last = last if event.live else event.cursor
+        return last or str(Cursor())
+
+    def cursors(self) -> dict[str, str]:
+        """For every task the cursor after all that the index knows of it."""
+        from rawko_state.backends.events import Cursor
+
+        places = self.catalogue.fresh().positions()
+        return {task_id: str(Cursor(end, seal[:8])) for task_id, (end, seal) in places.items() if seal}
 
     def active(self) -> set[str]:
         """The tasks that some process has open for writing now."""

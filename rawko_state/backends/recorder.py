@@ -52,8 +52,8 @@ class Recorder:
     def end_turn(self) -> None:
         """A turn that is still open becomes an interrupted one."""
         if self._live is not None:
-            self._live.end("interrupted")
-            self._live = None
+            live, self._live = self._live, None
+            live.end("interrupted")
 
     def close(self) -> None:
         """At the end of the input. A turn that is still open becomes an interrupted one."""
@@ -148,6 +148,7 @@ class Recorder:
     def _end(self, data: dict[str, Any]) -> dict[str, Any]:
         live = self._open_turn()
         cost = _cost(data)
+        self._live = None  # also if it turns out that somebody has stopped the task: the turn is kept
         appended = live.end(
             _take(data, "status", _TEXT, "complete"),
             content=_take(data, "content", _OPTIONAL_TEXT, None),
@@ -158,7 +159,6 @@ class Recorder:
             reason=_take(data, "reason", _OPTIONAL_TEXT, None),
             sections=_strings(data, "sections"),
         )
-        self._live = None
         return self._told(appended)
 
     def _decision(self, data: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from types import TracebackType
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from rawko_state.backends import intake
 from rawko_state.backends.catalogue import Catalogue
-from rawko_state.backends.live import LiveTurn, describe
+from rawko_state.backends.live import LiveTurn, check_question, describe
 from rawko_state.errors import IllegalMove, InvalidValue, NoAnswer, RawkoError, Stopped
 from rawko_state.format import records
 from rawko_state.index.projection import Projector
@@ -95,26 +95,35 @@ class Task:
     def add_turn(self, turn: Turn, *, expect: str | None = None, snapshot: Json = None) -> Appended:
         """A turn that has already happened. Its number is given to it here.
 
-        If somebody has cancelled the task meanwhile, it is kept as an interrupted turn, and Stopped is raised.
+        If somebody has paused or cancelled the task that this process runs, it is kept (as an interrupted turn, where it could
+        not stand otherwise), and then Stopped is raised.
         """
         if snapshot is not None:
             turn = replace(turn, sections=(*turn.sections, self._snapshot(snapshot)))
         turn = self._journal.with_blobs(turn)
         try:
-            return self._append(lambda state: [replace(turn, number=state.turns + 1)], expect)
+            appended = self._append(lambda state: [replace(turn, number=state.turns + 1)], expect)
         except IllegalMove:
-            if self._lease is None or self.state.status != status.CANCELLED:
+            if self._lease is None or self.state.status not in (status.PAUSED, status.CANCELLED):
                 raise
-            kept = replace(turn, status=status.INTERRUPTED, reason=turn.reason or "the task was cancelled")
+            kept = replace(turn, status=status.INTERRUPTED, reason=turn.reason or f"the task was {self.state.status}")
             self._append(lambda state: [replace(kept, number=state.turns + 1)], expect)
             self._stopped()
             raise
+        if self._lease is not None and appended.state.status == status.PAUSED:
+            self._stopped()
+        return appended
 
     def _snapshot(self, wanted: Json) -> Section:
         """What the turn says of the work tree's state."""
-        from rawko_state.backends.snapshots import snapshot
+        from rawko_state.backends.snapshots import failed, snapshot
 
-        return Section("Snapshot", snapshot(self._journal.layout.root, self.id, wanted))
+        try:
+            return Section("Snapshot", snapshot(self._journal.layout.root, self.id, wanted))
+        except InvalidValue:
+            raise
+        except RawkoError as error:
+            return Section("Snapshot", failed(str(error)))  # the turn has happened all the same
 
     def turn(self, agent: str, *, model: str | None = None, durable: bool = False) -> LiveTurn:
         """A turn that is happening: what it says reaches a draft at once, and the file when it ends.
@@ -151,6 +160,7 @@ class Task:
 
     def ask(self, agent: str, question: Question, *, content: str | None = None) -> Appended:
         """A turn that ends in a question; the task waits for its answer."""
+        check_question(question)
         return self.add_turn(Turn(number=1, agent=agent, status=status.WAITING, content=content, question=question))
 
     def question(self) -> Question | None:
@@ -158,15 +168,15 @@ class Task:
         number = self.refresh().question
         return None if number is None else self._turn_at(number).question
 
-    def wait_for_answer(self, timeout: float | None = None) -> str:
-        """Waits until the open question is answered, by whom- and wherever, and returns the answer.
+    def wait_for_answer(self, timeout: float | None = None, *, number: int | None = None) -> str:
+        """Waits until the open question, or that of turn ``number``, is answered, by whom- and wherever, and returns the answer.
 
         At the question's deadline its default becomes the answer; without one, and after ``timeout`` seconds, NoAnswer is raised.
         Stopped is raised when the task is paused or cancelled instead.
         """
-        number = self.refresh().question
+        number = self.refresh().question if number is None else number
         if number is None:
-            raise RawkoError(f"task {self.id} asks nothing")
+            raise NoAnswer(f"task {self.id} asks nothing")
         asked = self._turn_at(number).question
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -176,7 +186,7 @@ class Task:
             if asked is not None and asked.deadline is not None and _now() >= asked.deadline:
                 if asked.default is None:
                     raise NoAnswer(f"task {self.id}: nobody has answered by {asked.deadline:%Y-%m-%d %H:%M:%S}")
-                with contextlib.suppress(InvalidValue, NoAnswer):  # somebody may be faster
+                with contextlib.suppress(NoAnswer):  # somebody may be faster
                     self.answer(asked.default, by="deadline")
             elif until is not None and time.monotonic() >= until:
                 raise NoAnswer(f"task {self.id}: nobody has answered in {timeout:g} s")
@@ -224,6 +234,14 @@ class Task:
             ]
 
         return self._append(make)
+
+    def say(self, text: str, *, by: str | None = None) -> Appended:
+        """Something that the user says in between."""
+        return self._append(
+            lambda state: [
+                Turn(number=state.turns + 1, agent="user", by=by or "unknown_user", started=_now(), content=text)
+            ]
+        )
 
     def note(
         self,
@@ -274,6 +292,9 @@ class Task:
             said = Turn(number=state.turns + 1, agent="user", by=by or "unknown_user", started=now, content=message)
             return [entry, replace(said, answers=state.question) if state.question is not None else said]
 
+        asked = self.question() if message is not None else None
+        if asked is not None and message is not None:
+            message = chosen(asked, message)
         appended = self._append(make)
         if detached and self._lease is not None:
             self._lease.release()
@@ -296,7 +317,8 @@ class Task:
         if outcome not in status.RESULT_STATUS:
             raise InvalidValue(f"a result is success, failure or cancelled, not {outcome!r}")
         if self._live is not None:
-            self._live.end("interrupted")
+            with contextlib.suppress(Stopped):  # it is kept, and this is how it ends
+                self._live.end("interrupted")
         now = completed or _now()
         since = self.state.created if self.state.runs <= 1 and self.state.created else self._began
         if duration_ms is None:
@@ -334,18 +356,23 @@ class Task:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._lease is None or self.state.status in status.FINISHED:
+            # Somebody may have paused or cancelled it: then that is how it ended.
+            if self._lease is None or isinstance(error, Stopped) or self._now_is(status.FINISHED | {status.PAUSED}):
                 return
-            if isinstance(error, Stopped):
-                return  # it is paused or cancelled, as somebody has recorded
             if error is None:
                 self.finish("success")
             elif isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
                 self.finish("cancelled", error=describe(error))
             else:
                 self.finish("failure", error=describe(error))
+        except RawkoError:
+            if error is None:
+                raise  # else the user's own error must not be hidden by ours
         finally:
             self.close()
+
+    def _now_is(self, statuses: Collection[str]) -> bool:
+        return self.state.status in statuses or self.refresh().status in statuses
 
     def _append(self, make: Any, expect: str | None = None) -> Appended:
         """The one way of everything: into the file, durably; then into the index, which may fail without harm."""
@@ -355,9 +382,9 @@ class Task:
         self._projector = self._catalogue.appended(self._name, self._chain, done, self._projector)
         return done
 
-    def recover(self) -> None:
-        """Turns what a dead writer left into an interrupted turn. Needs the lease."""
-        self._journal.recover_draft(self._append, self._chain, self.id)
+    def recover(self) -> bool:
+        """Turns what a dead writer left into an interrupted turn; whether there was any. Needs the lease."""
+        return self._journal.recover_draft(self._append, self._chain, self.id) is not None
 
     def _draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
         self._journal.layout.make()
@@ -373,9 +400,11 @@ def chosen(question: Question, text: str) -> str:
     if not question.choices:
         return text
     small = text.strip().lower()
-    for number, choice in enumerate(question.choices, 1):
-        if small in (choice.lower(), str(number)):
+    for choice in question.choices:
+        if small == choice.lower():
             return choice
+    if small.isdecimal() and 1 <= int(small[:9]) <= len(question.choices):
+        return question.choices[int(small[:9]) - 1]
     short = [choice for choice in question.choices if small and choice.lower().startswith(small)]
     if len(short) == 1:
         return short[0]

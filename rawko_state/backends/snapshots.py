@@ -41,12 +41,19 @@ def snapshot(root: Path, task_id: str, wanted: Any) -> str:
         raise InvalidValue(f"a snapshot must be JSON: {error}") from None
 
 
+def failed(error: str) -> str:
+    """What is recorded where a snapshot could not be made."""
+    return json.dumps({"provider": "git", "metadata": {"error": error}})
+
+
 def _commit(root: Path, task_id: str) -> dict[str, Any]:
     top = Path(_git(root, "rev-parse", "--show-toplevel"))
     parent = _head(top)
     with _own_index(top) as env:
         # The state folder changes with every turn, this one's record included.
-        _git(top, "add", "--all", "--", ".", ":(exclude,glob)**/.rawko/state/**", env=env)
+        _git(
+            top, "add", "--all", "--ignore-errors", "--", ".", ":(exclude,glob)**/.rawko/state/**", env=env, partly=True
+        )
         tree = _git(top, "write-tree", env=env)
         parents = ("-p", parent) if parent else ()
         commit = _git(top, "commit-tree", tree, *parents, "-m", f"rawko: task {task_id}", env={**env, **_NOBODY})
@@ -92,11 +99,17 @@ def _own_index(top: Path, *, copy: bool = True) -> Iterator[dict[str, str]]:
         yield {"GIT_INDEX_FILE": str(path)}
 
 
-def _git(folder: Path, *words: str, env: dict[str, str] | None = None) -> str:
+_QUIETLY: Final = (
+    "-c", f"core.hooksPath={os.devnull}", "-c", "core.safecrlf=false", "-c", "advice.addEmbeddedRepo=false",
+)  # fmt: skip
+
+
+def _git(folder: Path, *words: str, env: dict[str, str] | None = None, partly: bool = False) -> str:
+    """With ``partly``, what it could not do is left undone."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
-            ["git", *words],
+            ["git", *_QUIETLY, *words],
             cwd=folder,
             env={**inherited, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **(env or {})},
             stdin=subprocess.DEVNULL,
@@ -104,7 +117,7 @@ def _git(folder: Path, *words: str, env: dict[str, str] | None = None) -> str:
         )
     except OSError as error:
         raise RawkoError(f"git cannot be run: {error.strerror}") from None
-    if done.returncode:
+    if done.returncode and not (partly and done.returncode == 1):
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise RawkoError(f"git {words[0]}: {said[0] if said else f'exit {done.returncode}'}")
     return done.stdout.decode("utf-8", "surrogateescape").strip()

@@ -22,6 +22,7 @@ COMMANDS = {
     "pause": "Pause a task, also in the process that runs it.",
     "resume": "Go on with a task, add a run to it, or fork it.",
     "watch": "Follow a task, or all that run, live.",
+    "config": "Show and change settings.",
     "import": "Bring tasks in from a file that rawko exported.",
     "init": "Make this folder a project.",
     "kv": "Small values of your own, kept per user.",

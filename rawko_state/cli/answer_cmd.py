@@ -41,8 +41,9 @@ def command(ctx: click.Context, task_id: str | None, text: str | None, by: str |
             if not sys.stdin.isatty():
                 click.echo(f'answer with: rawko answer {task.id} "…"', err=True)
                 ctx.exit(2)
-            given = click.prompt("answer", default=asked.default, err=True)
-        done = task.answer(given, by=by or me())
+            shown = f" [{visible(asked.default)}]" if asked.default is not None else ""
+            given = click.prompt(f"answer{shown}", default=asked.default, show_default=False, err=True)
+        done = task.answer(given, by=by or me(store.root))
         click.echo(f"answered as turn {done.state.turns}; the task is {done.state.status}", err=True)
 
 

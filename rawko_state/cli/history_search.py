@@ -108,10 +108,12 @@ def _plain(text: str) -> str:
 def _tend(store: LocalStore) -> None:
     """A tail that has grown long is taken in: at once when that is cheap, else by a process of its own."""
     try:
-        waiting = 0 if is_off() else store.unfolded()
-        if WORTH_IT <= waiting <= CHEAP:
+        waiting = store.unfolded()
+        if waiting < WORTH_IT or is_off(store.root):
+            return
+        if waiting <= CHEAP:
             store.fold()
-        elif waiting > CHEAP and store.can_fold():
+        elif store.can_fold():
             megabytes = f"{waiting / 1e6:,.0f} MB"
             click.echo(
                 f"rawko: taking {megabytes} into the search index in the background; until then searches read the files",

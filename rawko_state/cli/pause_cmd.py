@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
+from rawko_state.cli.printing import visible
 from rawko_state.cli.project import complete_ids, me, store_of
+from rawko_state.errors import RawkoError
 
 
 @click.command(name="pause")
@@ -15,7 +17,14 @@ from rawko_state.cli.project import complete_ids, me, store_of
 def command(ctx: click.Context, task_ids: tuple[str, ...], reason: str | None, by: str | None) -> None:
     """Pause a task. The process that runs it sees it at its next step; rawko resume lets it go on."""
     store = store_of(ctx)
+    failed = False
     for task_id in task_ids:
-        with store.attach(task_id) as task:
-            task.set_status("paused", by=by or me(), reason=reason)
-            click.echo(f"{task.id} is paused", err=True)
+        try:
+            with store.attach(task_id) as task:
+                if task.state.status != "paused":
+                    task.set_status("paused", by=by or me(store.root), reason=reason)
+                click.echo(f"{task.id} is paused", err=True)
+        except RawkoError as error:
+            failed = True
+            click.echo(f"rawko: {visible(str(error))}", err=True)
+    ctx.exit(1 if failed else 0)

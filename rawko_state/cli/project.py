@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -31,10 +32,15 @@ def store_of(ctx: click.Context) -> LocalStore:
     return store
 
 
-def me() -> str:
-    """The user of this machine, as records say who did something."""
+def me(root: Path | None = None) -> str:
+    """Who records say did something: as the settings say, else the user of this machine."""
     import getpass
 
+    from rawko_state.config.settings import load
+
+    named = load(root)["user.name"]
+    if named is not None:
+        return str(named)
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

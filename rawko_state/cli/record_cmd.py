@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from rawko_state.cli.printing import visible
 from rawko_state.cli.project import stdin, store_of
 
 
@@ -41,11 +42,11 @@ def command(ctx: click.Context, quiet: bool) -> None:
             except Stopped as stopped:
                 failed += 1
                 answer = {"seq": number, "error": str(stopped), "stopped": stopped.status, "by": stopped.by}
-                click.echo(f"rawko: line {number}: {stopped}", err=True)
+                click.echo(f"rawko: line {number}: {visible(str(stopped))}", err=True)
             except (RawkoError, UnicodeError, RecursionError, OverflowError) as error:
                 failed += 1
                 answer = {"seq": number, "error": str(error)}
-                click.echo(f"rawko: line {number}: {error}", err=True)
+                click.echo(f"rawko: line {number}: {visible(str(error))}", err=True)
             if not quiet:
                 click.echo(json.dumps(answer))
     finally:

@@ -16,6 +16,7 @@ from rawko_state.errors import RawkoError, Stopped
 if TYPE_CHECKING:
     from rawko_state.backends.local import LocalStore
     from rawko_state.backends.session import Task
+    from rawko_state.config.settings import Settings
     from rawko_state.lifecycle.context import Context
 
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Check the turn's snapshot out there.",
 )
+@click.option("--print", "only_print", is_flag=True, help="Print the context, also when the settings have a runner.")
 @click.option("--dry-run", is_flag=True, help="Print the context and write nothing.")
 @click.option("--by", help="Who does it; by default the user of this machine.")
 @click.pass_context
@@ -55,6 +57,7 @@ def command(
     form: str,
     budget: int | None,
     restore: Path | None,
+    only_print: bool,
     dry_run: bool,
     by: str | None,
 ) -> None:
@@ -73,7 +76,9 @@ def command(
     """
     store = store_of(ctx)
     message = text_of(message)
-    by = by or me()
+    by = by or me(store.root)
+    settings = _settings(store)
+    budget = budget if budget is not None else settings["resume.budget"]
     if dry_run and command_line:
         raise click.UsageError("--dry-run runs nothing: it does not go with --with", ctx)
     if task_id is None:
@@ -86,8 +91,14 @@ def command(
     if dry_run:
         _print(store, _context(store, task_id, at_turn, budget), form, budget)
         return
-    if at_turn is None and _let_go_on(store, task_id, by):
+    if command_line is not None:
+        from rawko_state.lifecycle.runner import checked
+
+        checked(command_line)  # before anything is written
+    if at_turn is None and _let_go_on(store, task_id, by, message, command_line):
         return
+    if command_line is None and settings["runners"] and not only_print:
+        command_line = settings["runners"].get(_context(store, task_id, at_turn, _FEW).next_agent)
     task = _opened(store, task_id, at_turn, message, by, attached=command_line is not None)
     with_context = _context(store, task.id, None, budget)
     _say(with_context, forked=at_turn is not None)
@@ -98,6 +109,19 @@ def command(
     ctx.exit(_run(store, task, with_context, command_line, form, budget))
 
 
+_FEW = 1_000
+"""Tokens: enough of a context to tell who is next."""
+
+
+def _settings(store: LocalStore) -> Settings:
+    from rawko_state.config.settings import load
+
+    found = load(store.root)
+    for problem in found.problems:
+        click.echo(f"rawko: {visible(str(problem))}", err=True)
+    return found
+
+
 def _opened(
     store: LocalStore, task_id: str, at_turn: int | None, message: str | None, by: str, *, attached: bool
 ) -> Task:
@@ -106,11 +130,17 @@ def _opened(
     return store.resume(task_id, by=by, detached=not attached, message=message)
 
 
-def _let_go_on(store: LocalStore, task_id: str, by: str) -> bool:
-    """A paused task whose process is still there is let go on in it."""
+def _let_go_on(store: LocalStore, task_id: str, by: str, message: str | None, command_line: str | None) -> bool:
+    """A paused task whose process is still there is let go on in it, with a message if there is one."""
     if store.status(task_id) != "paused" or task_id not in store.alive():
         return False
+    if command_line is not None:
+        raise RawkoError(
+            f"task {task_id} is paused in a process that is still there; without --with it goes on in that"
+        )
     with store.attach(task_id) as task:
+        if message is not None:
+            task.say(message, by=by)
         task.set_status("running", by=by)
     click.echo(f"{task_id} goes on in its process", err=True)
     return True
@@ -157,8 +187,8 @@ def _run(store: LocalStore, task: Task, context: Context, command_line: str, for
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
 
-    with task:
-        try:
+    try:
+        with task:
             return run(
                 command_line,
                 task,
@@ -169,9 +199,9 @@ def _run(store: LocalStore, task: Task, context: Context, command_line: str, for
                 show=show,
                 tell=lambda line: click.echo(f"rawko: {visible(line)}", err=True),
             )
-        except Stopped as stopped:
-            click.echo(f"rawko: {visible(str(stopped))}", err=True)
-            return 1
+    except Stopped as stopped:
+        click.echo(f"rawko: {visible(str(stopped))}", err=True)
+        return 1
 
 
 def _restore(store: LocalStore, task_id: str, at_turn: int | None, target: Path) -> None:

@@ -64,25 +64,30 @@ def show(events: Iterator[Event | None], *, as_json: bool = False, many: bool = 
 
 
 def all_running(store: LocalStore) -> Iterator[Event | None]:
-    """The events of every task that somebody is writing to, from now on; of those that begin meanwhile, all."""
+    """The events of all tasks from now on; of those that begin meanwhile, all. Tasks that somebody has open are looked at all the
+    time, the others once a second."""
     from rawko_state.backends.events import EventReader, Pace
 
+    cursors = store.cursors()
     readers: dict[str, EventReader] = {}
     pace = Pace()
-    at_first = True
+    if not store.active():
+        click.echo("no task is running; waiting for one", err=True)
+    looked = time.monotonic()
     while True:
         active = store.active()
+        if time.monotonic() - looked > 1:
+            looked = time.monotonic()
+            active |= {task_id for task_id, cursor in store.cursors().items() if cursors.get(task_id) != cursor}
         for task_id in sorted(active - readers.keys()):
             with contextlib.suppress(RawkoError):  # it is just being made, or is gone already
-                readers[task_id] = store.event_reader(task_id, store.now(task_id) if at_first else None)
-        if at_first and not active:
-            click.echo("no task is running; waiting for one", err=True)
-        at_first = False
+                readers[task_id] = store.event_reader(task_id, cursors.get(task_id))
         happened = False
         for task_id, reader in list(readers.items()):
             for event in reader.poll():
                 happened = True
                 yield event
+            cursors[task_id] = reader.cursor
             if task_id not in active:
                 readers.pop(task_id)  # what it wrote last has just been read
         yield None
@@ -161,7 +166,9 @@ class View:
         if event.kind == "request":
             return f"request: {one_line(event.text or '', 200)}"
         if event.kind == "file":
-            return self._style(f"  {data.get('operation')} {one_line(event.text or '', 100)}", dim=True)
+            return self._style(
+                f"  {one_line(str(data.get('operation')), 10)} {one_line(event.text or '', 100)}", dim=True
+            )
         if event.kind == "note" and not event.text:
             said = {key: value for key, value in data.items() if value and key != "by"}
             return f"note: {one_line(json.dumps(said, ensure_ascii=False), 150)}"
@@ -197,7 +204,11 @@ class View:
     def _draw(self) -> None:
         if not self._terminal or self._inside:
             return
-        parts = [self._status or "…", took(int((time.monotonic() - self._began) * 1000)), f"{self._turns} turns"]
+        parts = [
+            one_line(self._status, 40) or "…",
+            took(int((time.monotonic() - self._began) * 1000)),
+            f"{self._turns} turns",
+        ]
         parts += [f"{self._tools} tools"] if self._tools else []
         parts += [f"{self._tokens:,} tokens"] if self._tokens else []
         parts += [visible(self._agent)] if self._agent and not self._many else []

@@ -165,6 +165,12 @@ class Index:
             ).fetchone()
         return (found[0], found[1]) if found else None
 
+    def positions(self) -> dict[str, tuple[int, str | None]]:
+        """The same for every task."""
+        with mapped(self.name):
+            cursor = self.connection.execute("SELECT id, indexed_end, tail_seal FROM tasks")
+            return {row[0]: (row[1], row[2]) for row in cursor}
+
     def row(self, task_id: str) -> Row | None:
         with mapped(self.name):
             cursor = self.connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,))

@@ -218,7 +218,8 @@ def snapshot_at(index: Index, task_id: str, turn: int) -> dict[str, Any] | None:
     """The last snapshot of a task at or before a turn."""
     table = index.tables.snapshots
     with mapped(index.name):
-        query = table.select().where((table.task == task_id) & (table.turn <= turn)).order_by(table.turn.desc())
+        made = table.ref.is_null(False) | table.path.is_null(False)
+        query = table.select().where((table.task == task_id) & (table.turn <= turn) & made).order_by(table.turn.desc())
         return next(iter(query.limit(1).dicts()), None)
 
 

@@ -195,3 +195,16 @@ def check_folder(path: Path, found: os.stat_result | None = None) -> None:
     if not stat.S_ISDIR(found.st_mode):
         what = "a link" if stat.S_ISLNK(found.st_mode) else "not a folder"
         raise UnsafePath(f"{path} is {what}; rawko keeps its files only in a folder of the project's own")
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is a process of that number."""
+    if os.name == "nt":  # signal 0 is Ctrl-C there
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

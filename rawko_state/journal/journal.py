@@ -162,8 +162,11 @@ class Journal:
             names = os.listdir(self.layout.live)
         except OSError:
             return []
-        left = {name.rpartition(".")[0] for name in names if name.endswith((".lease", ".draft"))}
-        return sorted(task_id for task_id in left if is_abandoned(self.layout.lease(task_id)))
+        leases = {name.rpartition(".")[0] for name in names if name.endswith(".lease")}
+        drafts = {name.rpartition(".")[0] for name in names if name.endswith(".draft")}
+        dead = {task_id for task_id in leases if is_abandoned(self.layout.lease(task_id))}
+        # A draft without a lease was left by a process that let go of its task.
+        return sorted(dead | {task_id for task_id in drafts - leases if not self.layout.lease(task_id).exists()})
 
     def marked(self) -> set[str]:
         """The tasks that have grown, or are growing, past what the index knows for sure."""

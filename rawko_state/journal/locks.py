@@ -183,17 +183,23 @@ def holder_of(path: Path) -> Holder | None:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Whether whoever held this lease has died without letting go of it. Of other machines nobody can tell."""
+    """Whether whoever held this lease has died without letting go of it. Of other machines nobody can tell, and a process that is
+    just taking or leaving it is alive."""
     try:
         descriptor = disk.open_regular(path, write=os.name == "nt")
-    except StorageError as error:
-        return error.errno == errno.ENOENT
+    except StorageError:
+        return False
     try:
-        if not _try_lock(descriptor):
+        holder = _read_holder(descriptor)
+        if (
+            holder is None
+            or holder.host != socket.gethostname()
+            or disk.is_running(holder.pid)
+            or not _try_lock(descriptor)
+        ):
             return False
         _unlock(descriptor)
-        holder = _read_holder(descriptor)
-        return holder is None or holder.host == socket.gethostname()
+        return True
     finally:
         os.close(descriptor)
 

@@ -32,6 +32,7 @@ class Source(Protocol):
     def turn_rows(self, prefix: str, up_to: int | None, most: int | None, /) -> tuple[list[TurnRow], int]: ...
     def turn(self, prefix: str, number: int, /) -> Turn: ...
     def turn_output(self, call: ToolCall, /) -> str | None: ...
+    def open_question(self, prefix: str, /) -> Turn | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +75,17 @@ def build(store: Source, prefix: str, at_turn: int | None = None, budget: int | 
     after = places[cut:]
     if selected is not None and any(place.row.agent == selected and place.row.status == "complete" for place in after):
         selected = None
-    last = places[-1] if places else None
-    question = None
-    if last is not None and last.row.status == "waiting":
-        question = store.turn(last.task, last.row.turn)
+    question = store.open_question(task.id) if at_turn is None else None
     guidance = None
     if decision is not None and selected is not None:
         guidance = store.turn(places[decision].task, places[decision].row.turn).guidance
+    if decision is None:
+        # Nobody decides here: the one who spoke last goes on, and what it did not finish was interrupted.
+        while cut and places[cut - 1].row.status == "interrupted":
+            cut -= 1
+        after = places[cut:]
+        spoke = [place.row.agent for place in places if place.row.agent != "user"]
+        selected = spoke[-1] if spoke else None
     interrupted = [place for place in after if place.row.status == "interrupted"]
     unread = total - len(places)
     return Context(task, requests, selected or "arbiter", guidance, interrupted, question, places[:cut], after, unread)
@@ -129,8 +134,9 @@ def tokens(text: str) -> int:
 def prompt(store: Source, context: Context, budget: int | None = None) -> str:
     """The context in words, for any model or person. Never more than ``budget`` tokens."""
     head = _head(context)
-    tail = _tail(store, context)
-    places = context.turns + [place for place in context.after if place not in context.interrupted]
+    tail = _tail(store, context, budget)
+    stopped = {(place.task, place.row.offset) for place in context.interrupted}
+    places = context.turns + [place for place in context.after if (place.task, place.row.offset) not in stopped]
     if budget is None:
         return "\n".join([head, *(told(store, place) for place in places), tail]).rstrip() + "\n"
     return _fitted(store, head, places, tail, budget, context.unread)
@@ -146,7 +152,7 @@ def _fitted(store: Source, head: str, places: Sequence[Place], tail: str, budget
     whole: dict[int, str] = {}
     # The plan (what was said first after the request) and the newest turns, whole.
     plan = next((at for at, place in enumerate(places) if not _is_decision(place.row)), None)
-    if plan is not None:
+    if plan is not None and places[plan].row.length // (2 * BYTES_PER_TOKEN) <= room:
         text = told(store, places[plan])
         if tokens(text) + 1 <= room // 3:
             whole[plan] = text
@@ -205,11 +211,14 @@ def _head(context: Context) -> str:
     return "\n".join(lines)
 
 
-def _tail(store: Source, context: Context) -> str:
+def _tail(store: Source, context: Context, budget: int | None) -> str:
     lines = []
     if context.interrupted:
         lines += ["## What was interrupted", ""]
-        lines += [told(store, place) for place in context.interrupted]
+        for place in context.interrupted[-_FEW:]:
+            # What cannot fit need not be read.
+            fits = budget is None or place.row.length // (2 * BYTES_PER_TOKEN) <= budget
+            lines.append(told(store, place) if fits else one_line(place.row))
     if context.question is not None and context.question.question is not None:
         lines += ["## Open question", "", context.question.question.text, ""]
         lines += [f"- {choice}" for choice in context.question.question.choices]
@@ -265,18 +274,21 @@ def as_json(store: Source, context: Context, budget: int | None = None) -> dict[
     """The context as one object; with a budget, the newest turns that fit into it, by the size of their text."""
     from rawko_state.format.plain import VERSION, plain
 
+    share = None if budget is None else budget // 8
     found: dict[str, Any] = {
         "version": VERSION,
         "task": context.task.id,
         "status": context.task.status,
         "title": context.task.title,
         "parent": context.task.parent,
-        "requests": context.requests,
+        "requests": _fitting(context.requests, share),
         "next": context.next_agent,
-        "guidance": context.guidance,
-        "interrupted": [place.row.turn for place in context.interrupted],
+        "guidance": None if context.guidance is None else _fitting([context.guidance], share)[0],
+        "interrupted": [place.row.turn for place in context.interrupted[-_FEW:]],
         "question": plain(context.question.question) if context.question else None,
     }
+    if share is not None and _size(found["question"]) > share and context.question and context.question.question:
+        found["question"] = {"text": _fitting([context.question.question.text], share)[0]}
     decisions = [place.row for place in context.turns if _is_decision(place.row)]
     found["decisions"] = [
         {"turn": row.turn, "selected": row.selected, "decision": row.decision, "reason": row.reason}
@@ -292,7 +304,8 @@ def messages(store: Source, context: Context, budget: int | None = None) -> list
 
     provider = (context.task.model or "").lower()
     shape = "anthropic" if "claude" in provider else "openai"
-    first = [{"role": "user", "content": request} for request in context.requests]
+    share = None if budget is None else budget // 4
+    first = [{"role": "user", "content": request} for request in _fitting(context.requests, share)]
     found: dict[str, Any] = {"turns": []}
     kept = _with_turns(
         store,
@@ -306,6 +319,17 @@ def messages(store: Source, context: Context, budget: int | None = None) -> list
         first.append({"role": "user", "content": f"[{omitted} earlier turns are left out to fit the budget]"})
     turns: list[dict[str, Any]] = kept["turns"]
     return first + turns
+
+
+def _fitting(texts: list[str], share: int | None) -> list[str]:
+    """The texts, as JSON, in so many tokens: the first and the last, each shortened where it must be."""
+    if share is None or _size(texts) <= share:
+        return texts
+    kept = texts if len(texts) <= 2 else [texts[0], texts[-1]]
+    most = max(1, share // len(kept) - 4)
+    while _size(short := [_cut(text, most) for text in kept]) > share and most > 1:
+        most //= 2  # escapes make JSON longer than its text
+    return short
 
 
 def _with_turns(

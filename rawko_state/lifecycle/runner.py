@@ -10,20 +10,41 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shlex
+import shutil
+import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final
 
 from rawko_state.errors import RawkoError, Stopped
-from rawko_state.model.status import FINISHED
+from rawko_state.model.status import RUNNING
+
+_LOOK_EVERY: Final = 0.3
+_LONGEST: Final = 32 << 20
 
 if TYPE_CHECKING:
     from rawko_state.backends.recorder import Recorder
     from rawko_state.backends.session import Task
+
+
+def checked(command: str) -> list[str]:
+    """The words of a command that can be run; RawkoError says why not."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise RawkoError(f"not a command: {command!r}: {error}") from None
+    if not words:
+        raise RawkoError("no command to run")
+    if shutil.which(words[0]) is None:
+        raise RawkoError(f"{words[0]} cannot be run: there is no such command")
+    return words
 
 
 def run(
@@ -37,10 +58,9 @@ def run(
     show: Callable[[bytes], None],
     tell: Callable[[str], None],
 ) -> int:
-    """Runs it to its end and returns its exit code. ``show`` gets plain output, ``tell`` lines that could not be taken."""
-    words = shlex.split(command)
-    if not words:
-        raise RawkoError("no command to run")
+    """Runs it to its end and returns its exit code. ``show`` gets plain output, ``tell`` lines that could not be taken; if there
+    were any, the exit code is not 0."""
+    words = checked(command)
     with _context_file(context) as path:
         env = {
             **os.environ,
@@ -50,7 +70,9 @@ def run(
             "RAWKO_PROJECT": str(root),
         }
         try:
-            process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+            process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, start_new_session=True
+            )
         except OSError as error:
             raise RawkoError(f"{words[0]} cannot be run: {error.strerror}") from None
         assert process.stdin is not None
@@ -58,20 +80,26 @@ def run(
         feeding = threading.Thread(target=_feed, args=(process.stdin, context.encode("utf-8", "replace")), daemon=True)
         feeding.start()
         try:
-            _record(process.stdout, task, recorder, agent, show, tell)
-        except (Stopped, KeyboardInterrupt):
+            refused = _record(_lines(process.stdout.fileno(), task.check), task, recorder, agent, show, tell)
+            while process.poll() is None:  # it has closed its output, and goes on
+                task.check()
+                time.sleep(_LOOK_EVERY)
+        except BaseException:
             _end(process)
             raise
         finally:
             process.stdout.close()
-            code = process.wait()
-            feeding.join()
-    code = 128 - code if code < 0 else code
-    if task.state.status not in FINISHED and task.refresh().status not in FINISHED:
+            feeding.join(1)
+    code = process.returncode
+    code = 128 - code if code < 0 else code or int(refused)
+    # It may have recorded a result itself, or ask something; then that is how things stand.
+    if task.state.status == RUNNING and task.refresh().status == RUNNING:
         if code:
             task.finish("failure", error=f"{words[0]} ended with exit code {code}")
         else:
             task.finish("success")
+    else:
+        task.close()
     return code
 
 
@@ -93,47 +121,70 @@ def _feed(stream: IO[bytes], data: bytes) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(5)
-    except subprocess.TimeoutExpired:
-        process.kill()
+    """Ends it and what it has started."""
+    for number in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+        with contextlib.suppress(OSError):
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, number)
+            else:
+                process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(3)
+            return
+
+
+def _lines(descriptor: int, idle: Callable[[], None]) -> Iterator[bytes]:
+    """The lines of a stream as they come; a longer one than can be held comes in pieces. ``idle`` is called in between."""
+    buffer = b""
+    while True:
+        ready, _, _ = select.select([descriptor], [], [], _LOOK_EVERY)
+        if not ready:
+            idle()
+            continue
+        piece = os.read(descriptor, 1 << 16)
+        if not piece:
+            break
+        buffer += piece
+        if b"\n" in piece or len(buffer) > _LONGEST:
+            *whole, buffer = buffer.split(b"\n")
+            yield from (line + b"\n" for line in whole)
+            if len(buffer) > _LONGEST:
+                yield buffer
+                buffer = b""
+    if buffer:
+        yield buffer
 
 
 def _record(
-    stream: IO[bytes],
+    lines: Iterator[bytes],
     task: Task,
     recorder: Recorder,
     agent: str,
     show: Callable[[bytes], None],
     tell: Callable[[str], None],
-) -> None:
-    """Protocol or plain text, as the first line says."""
-    first = stream.readline()
-    while first and not first.strip():
-        first = stream.readline()
-    if first and _is_protocol(first):
-        for number, line in enumerate(_and_then(first, stream), 1):
-            if line.strip():
-                try:
-                    recorder.take(line)
-                except Stopped:
-                    raise
-                except RawkoError as error:
-                    tell(f"line {number} of the command's output: {error}")
-        recorder.end_turn()
-        return
+) -> bool:
+    """Protocol or plain text, as the first line says. Returns whether a line was refused."""
+    first = next((line for line in lines if line.strip()), b"")
     if not first:
-        return
-    with task.turn(agent) as turn:
-        for line in _and_then(first, stream):
-            show(line)
-            turn.say(line.decode("utf-8", "replace"))
-
-
-def _and_then(first: bytes, stream: IO[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from iter(lambda: stream.readline(1 << 20), b"")
+        return False
+    if not _is_protocol(first):
+        with task.turn(agent) as turn:
+            for line in chain((first,), lines):
+                show(line)
+                turn.say(line.decode("utf-8", "replace"))
+        return False
+    refused = False
+    for number, line in enumerate(chain((first,), lines), 1):
+        if line.strip():
+            try:
+                recorder.take(line)
+            except Stopped:
+                raise
+            except (RawkoError, RecursionError, UnicodeError, OverflowError) as error:
+                refused = True
+                tell(f"line {number} of the command's output: {error}")
+    recorder.end_turn()
+    return refused
 
 
 def _is_protocol(line: bytes) -> bool:
@@ -141,6 +192,7 @@ def _is_protocol(line: bytes) -> bool:
 
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and found.get("type") in TYPES
+    kind = found.get("type") if isinstance(found, dict) else None
+    return isinstance(kind, str) and kind in TYPES

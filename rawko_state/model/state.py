@@ -61,7 +61,9 @@ class TaskState:
             return self._result(entry)
         if isinstance(entry, Resumed):
             detached = entry.writer == "detached"
-            return replace(self, status=words.RUNNING, completed=None, by_header=False, detached=detached)
+            # A question stays open until it is answered, whoever goes on.
+            status = words.RUNNING if self.question is None else words.WAITING
+            return replace(self, status=status, completed=None, by_header=False, detached=detached)
         if isinstance(entry, Note):
             return self._note(entry)
         return self
@@ -74,6 +76,10 @@ class TaskState:
             left_over = entry.status == words.INTERRUPTED
             if not left_over and (self.status in words.FINISHED or self.status == words.PENDING):
                 raise IllegalMove(self.id, self.status, words.RUNNING + " by a turn; resume it first")
+            if self.status == words.PAUSED and after.status == words.WAITING:
+                raise IllegalMove(
+                    self.id, self.status, after.status
+                )  # only by going on with a question that is still open
             if entry.answers is not None and entry.answers != self.question:
                 raise InvalidValue(f"task {self.id}: turn {entry.answers} asks nothing that is still open")
         elif isinstance(entry, Result) and self.status in words.FINISHED:
@@ -156,11 +162,13 @@ class TaskState:
         labels = {**self.labels, **note.labels}
         for key in note.unlabel:
             labels.pop(key, None)
+        status = self.status if note.status is None else words.canonical(note.status)
         return replace(
             self,
+            question=None if status in words.FINISHED else self.question,
             title=self.title if note.title is None else note.title,
             labels=labels,
             pinned=self.pinned if note.pinned is None else note.pinned,
-            status=self.status if note.status is None else words.canonical(note.status),
+            status=status,
             by_header=self.by_header and note.status is None,
         )

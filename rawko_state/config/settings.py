@@ -1,0 +1,192 @@
+"""Settings in layers: system, user, project, project and user, environment. Later ones win, key by key.
+
+Nothing is loaded until a setting is asked for. YAML is only composed, never constructed: no tag in a file makes an object.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rawko_state.config.schema import BY_KEY, SECTIONS, SETTINGS, Setting, Wrong, nearest
+from rawko_state.errors import InvalidValue
+
+_LARGEST: Final = 1 << 20
+LAYERS: Final = ("system", "user", "project", "project-user")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a setting is, and which file and line, or variable, says so."""
+
+    value: Any
+    origin: str
+
+
+@dataclass(slots=True)
+class Settings:
+    values: dict[str, Value] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.value(key).value
+
+    def value(self, key: str) -> Value:
+        setting = BY_KEY.get(key)
+        if setting is None:
+            raise InvalidValue(f"no setting {key!r}{nearest(key)}")
+        return self.values.get(key, Value(setting.default, "default"))
+
+
+def files(root: Path | None) -> dict[str, Path]:
+    """Where each layer's file is, whether it exists or not."""
+    import platformdirs
+
+    found = {
+        "system": Path(platformdirs.site_config_dir("rawko")) / "config.yaml",
+        "user": Path(platformdirs.user_config_dir("rawko")) / "config.yaml",
+    }
+    if root is not None:
+        found["project"] = root / ".rawko" / "config.yaml"
+        found["project-user"] = root / ".rawko" / "config.user.yaml"
+    return found
+
+
+def load(root: Path | None, environment: Mapping[str, str] | None = None) -> Settings:
+    """All layers together. What is wrong is left out, and told in ``problems``."""
+    settings = Settings()
+    for layer, path in files(root).items():
+        _take_file(settings, path, ours=not layer.startswith("project"))
+    environment = os.environ if environment is None else environment
+    for setting in SETTINGS:
+        text = environment.get(setting.variable)
+        if text is not None:
+            _take(settings, setting, setting.type.of_text, text, setting.variable)
+    return settings
+
+
+def _take_file(settings: Settings, path: Path, *, ours: bool) -> None:
+    text = read_file(path, settings.problems)
+    if text is not None:
+        for key, value, line in entries(text, path, settings.problems):
+            setting = BY_KEY[key]
+            if setting.own_only and not ours:
+                message = f"{key} is taken from your own settings only, as a project's files may come from anybody"
+                settings.problems.append(Problem(f"{path}:{line}", message))
+                continue
+            _take(settings, setting, setting.type.read, value, f"{path}:{line}")
+
+
+def _take(settings: Settings, setting: Setting, read: Any, given: Any, origin: str) -> None:
+    try:
+        value = read(given)
+    except Wrong as wrong:
+        settings.problems.append(Problem(origin, f"{setting.key}: expected {wrong}, not {given!r:.80}"))
+        return
+    settings.values[setting.key] = Value(value, origin)
+
+
+def read_file(path: Path, problems: list[Problem]) -> str | None:
+    """The text of a settings file, or of the CUE file in its place; None if there is neither."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            problems.append(Problem(str(path), "larger than a settings file can be"))
+            return None
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return _from_cue(path.with_suffix(".cue"), problems)
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(Problem(str(path), f"cannot be read: {error}"))
+        return None
+
+
+def _from_cue(path: Path, problems: list[Problem]) -> str | None:
+    if not path.is_file():
+        return None
+    import shutil
+    import subprocess
+
+    command = shutil.which("cue")
+    if command is None:
+        advice = f"cue export --out yaml {path.name} > {path.with_suffix('.yaml').name}"
+        problems.append(Problem(str(path), f"the cue command is not installed; where it is: {advice}"))
+        return None
+    done = subprocess.run(
+        [command, "export", "--out", "yaml", path.name], cwd=path.parent, capture_output=True, text=True, timeout=60
+    )
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["it failed"])[0]
+        problems.append(Problem(str(path), f"cue: {said}"))
+        return None
+    return done.stdout
+
+
+def entries(text: str, path: Path, problems: list[Problem]) -> Iterator[tuple[str, Any, int]]:
+    """Each known key with its value and its line."""
+    import yaml
+
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
+        problems.append(Problem(where, f"not YAML: {getattr(error, 'problem', None) or error}"))
+        return
+    except RecursionError:
+        problems.append(Problem(str(path), "nested too deeply"))
+        return
+    if root is not None:
+        yield from _walk(root, "", path, problems)
+
+
+def _walk(node: Any, prefix: str, path: Path, problems: list[Problem]) -> Iterator[tuple[str, Any, int]]:
+    import yaml
+
+    if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"):
+        return  # a heading with nothing under it
+    if not isinstance(node, yaml.MappingNode):
+        what = f"{prefix!r} is" if prefix else "the file is"
+        problems.append(Problem(f"{path}:{node.start_mark.line + 1}", f"{what} expected to be a mapping"))
+        return
+    seen: set[str] = set()
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        name = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "?"
+        key = f"{prefix}.{name}" if prefix else name
+        if key in seen:
+            problems.append(Problem(f"{path}:{line}", f"{key!r} stands here twice"))
+        elif key in SECTIONS:
+            yield from _walk(value_node, key, path, problems)
+        elif key in BY_KEY:
+            yield key, _plain(value_node), line
+        else:
+            problems.append(Problem(f"{path}:{line}", f"unknown key {key!r}{nearest(key)}"))
+        seen.add(key)
+
+
+def _plain(node: Any) -> Any:
+    """The value of a node: a scalar by YAML's safe rules, or a mapping of such."""
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        return {
+            str(key.value): _plain(value) if isinstance(value, yaml.ScalarNode) else None for key, value in node.value
+        }
+    if isinstance(node, yaml.ScalarNode):
+        try:
+            return yaml.SafeLoader("").construct_object(node)
+        except (yaml.YAMLError, ValueError):
+            return None
+    return None
