@@ -658,6 +658,25 @@ class TestStopping:
         assert store.turn(task_id, 1).content == "words"
         store.close()
 
+    def test_a_question_through_the_pipe(self, tmp_path: Path) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from rawko_state.cli import main; main()", "-C", str(tmp_path), "record"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        lines = [
+            {"type": "start", "request": "x"},
+            {"type": "ask", "agent": "dev", "text": "which?", "choices": ["a", "b"]},
+        ]
+        process.stdin.write("".join(json.dumps(line) + "\n" for line in [*lines, {"type": "wait", "timeout": 60}]))
+        process.stdin.flush()
+        task_id = json.loads(process.stdout.readline())["task"]
+        process.stdout.readline()
+        rawko(tmp_path, "answer", task_id, "b")
+        assert json.loads(process.stdout.readline())["answer"] == "b"
+        process.communicate()
+
     def test_used_wrongly(self, store: LocalStore) -> None:
         with store.start("x") as task:
             pass

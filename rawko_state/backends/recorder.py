@@ -82,7 +82,11 @@ class Recorder:
     def _resume(self, data: dict[str, Any]) -> dict[str, Any]:
         if self._task is not None:
             raise InvalidValue(f"task {self._task.id} is open already; one pipe is one task")
-        self._task = self._store.resume(_take(data, "task", _TEXT), by=_take(data, "by", _OPTIONAL_TEXT, None))
+        self._task = self._store.resume(
+            _take(data, "task", _TEXT),
+            by=_take(data, "by", _OPTIONAL_TEXT, None),
+            message=_take(data, "message", _OPTIONAL_TEXT, None),
+        )
         return {"task": self._task.id, "turn": self._task.state.turns, "seal": self._task.seal}
 
     def _turn(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +119,8 @@ class Recorder:
         )
         if turn.tools:
             turn = replace(turn, tool_calls=len(turn.tools))
-        return self._told(task.add_turn(turn, expect=_take(data, "expect", _OPTIONAL_TEXT, None)))
+        expect = _take(data, "expect", _OPTIONAL_TEXT, None)
+        return self._told(task.add_turn(turn, expect=expect, snapshot=data.pop("snapshot", None)))
 
     def _text(self, data: dict[str, Any]) -> dict[str, Any]:
         self._open_turn().say(_take(data, "text", _TEXT))
@@ -158,6 +163,7 @@ class Recorder:
             payload=_take(data, "payload", _OPTIONAL_TEXT, None),
             reason=_take(data, "reason", _OPTIONAL_TEXT, None),
             sections=_strings(data, "sections"),
+            snapshot=data.pop("snapshot", None),
         )
         return self._told(appended)
 
@@ -186,6 +192,10 @@ class Recorder:
         appended = self._running().ask(agent, _question(data), content=content)
         data.clear()
         return self._told(appended)
+
+    def _wait(self, data: dict[str, Any]) -> dict[str, Any]:
+        timeout = _take(data, "timeout", (int, float, type(None)), None)
+        return {"task": self._running().id, "answer": self._running().wait_for_answer(timeout)}
 
     def _answer(self, data: dict[str, Any]) -> dict[str, Any]:
         by = _take(data, "by", _OPTIONAL_TEXT, None)
@@ -218,6 +228,7 @@ class Recorder:
         "decision": _decision,
         "note": _note,
         "ask": _ask,
+        "wait": _wait,
         "answer": _answer,
         "result": _result,
     }

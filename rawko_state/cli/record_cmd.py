@@ -18,7 +18,7 @@ def command(ctx: click.Context, quiet: bool) -> None:
     """Write a task from JSON lines on standard input, live.
 
     Each line is an object with a "type": start, resume, turn, text, tool, progress, file, end, decision, note, ask,
-    answer, result. Each is acknowledged on standard output, once it is durable, by a line {"seq": N, …} with the number of
+    wait, answer, result. Each is acknowledged on standard output, once it is durable, by a line {"seq": N, …} with the number of
     the input line. A line that cannot be taken is answered by {"seq": N, "error": …}; the others go on.
 
     \b
