@@ -198,9 +198,9 @@ class Catalogue:
 
     def tend(self) -> None:
         """A task is finished: a good moment to take a tail of middling length into the search index. Nothing depends on it."""
-        from rawko_state.backends import folding
-
         try:
+            from rawko_state.backends import folding  # also an import can fail: no descriptor may be left
+
             folding.tend(self.index(), self.journal)
         except Exception as error:  # whatever it is: the task is finished, and searches read the files
             self._tell(f"the search index falls behind, and will catch up: {error}")
