@@ -107,6 +107,7 @@ class View:
         self._turns = self._tools = self._tokens = 0
         self._status = self._agent = ""
         self._below = ""
+        self._drawn = 0.0
 
     def take(self, event: Event) -> None:
         self._count(event)
@@ -121,7 +122,8 @@ class View:
         self._draw()
 
     def idle(self) -> None:
-        if self._terminal:
+        """The clock below goes on."""
+        if self._terminal and time.monotonic() - self._drawn > 0.5:
             self._wipe()
             self._draw()
 
@@ -213,6 +215,7 @@ class View:
         parts += [f"{self._tokens:,} tokens"] if self._tokens else []
         parts += [visible(self._agent)] if self._agent and not self._many else []
         self._below = " · ".join(parts)
+        self._drawn = time.monotonic()
         self._write(self._style(self._below, dim=True))
 
     def _style(self, text: str, **how: object) -> str:
