@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 SORTS: Final = ("created", "completed", "duration", "turns", "tokens")
 RELEVANCE, TIME = "relevance", "time"
@@ -128,23 +128,3 @@ class Answer:
     """How the query was understood, if not as it was meant."""
     suggestion: str | None = None
     """With no hits: a query that has some."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened to a task."""
-
-    task: str
-    cursor: str
-    """Give this back as ``after``, and the events that follow it are delivered."""
-    kind: str
-    """status, request, turn, text, tool, progress, file, note, warning, error, final, gap; or an unknown one, passed on."""
-    at: str | None = None
-    turn: int | None = None
-    agent: str | None = None
-    text: str | None = None
-    data: Mapping[str, Any] = field(default_factory=dict)
-    live: bool = False
-    """From a turn that has not ended: its draft."""
-    replaces: bool = False
-    """The turn has ended: this is all of it, in place of its live events."""

@@ -27,7 +27,8 @@ from rawko_state.errors import IllegalMove, InvalidValue, NoAnswer, Stopped, Tas
 from rawko_state.lifecycle import context as contexts
 from rawko_state.model import status as words
 from rawko_state.model.entries import Question, Section, ToolCall, Turn
-from rawko_state.store import Event, TaskFilter
+from rawko_state.model.events import Event
+from rawko_state.store import TaskFilter
 from tests.faults import needs_strace
 
 DRIVER = str(Path(__file__).parent / "life_driver.py")

@@ -12,8 +12,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import platform
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -46,9 +46,10 @@ _TICK_NS: Final = 20_000_000
 
 def _fine_stamps() -> bool:
     """Whether two changes of a folder always have two times, if somebody looked in between. (Linux since 6.13, macOS.)"""
-    match = _RELEASE.match(platform.release())
-    linux = platform.system() == "Linux" and match is not None and (int(match[1]), int(match[2])) >= (6, 13)
-    return linux or platform.system() == "Darwin"
+    if sys.platform == "darwin":
+        return True
+    match = _RELEASE.match(os.uname().release) if sys.platform == "linux" else None
+    return match is not None and (int(match[1]), int(match[2])) >= (6, 13)
 
 
 class Catalogue:

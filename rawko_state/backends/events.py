@@ -42,8 +42,8 @@ from rawko_state.model.entries import (
     Turn,
     Unknown,
 )
+from rawko_state.model.events import Event
 from rawko_state.model.state import TaskState
-from rawko_state.store import Event
 
 _CURSOR = re.compile(
     r"([0-9]{1,18})-([0-9a-f]{8})(?:\.([0-9]{1,9}))?"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
@@ -18,7 +17,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from rawko_state.backends.reading import document_at, stretch_of
 from rawko_state.config.secret import keyed, user_key
-from rawko_state.config.settings import load
 from rawko_state.errors import RawkoError, SearchTrouble, TaskBusy
 from rawko_state.format.values import read_time
 from rawko_state.index import folding as folds
@@ -49,6 +47,8 @@ _FEW_SEGMENTS: Final = 8
 
 def is_off(root: Path) -> bool:
     """Whether nothing is to be folded unasked."""
+    from rawko_state.config.settings import load
+
     return bool(load(root)["search.fold"] == "off")
 
 
@@ -90,7 +90,7 @@ def place(index: Index, root: Path) -> Shelved | None:
 def new_salt() -> str | None:
     """What the name of a new search index is made from, and whose it is."""
     key = user_key()
-    return None if key is None else f"{secrets.token_hex(16)} {_fingerprint(key)}"
+    return None if key is None else f"{os.urandom(16).hex()} {_fingerprint(key)}"
 
 
 def _fingerprint(key: bytes) -> str:

@@ -15,7 +15,7 @@ from rawko_state.index import queries
 from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName, parse_name
 from rawko_state.model.status import FINISHED
-from rawko_state.store import RELEVANCE, Answer, Event, Stats, TaskFilter, TaskSummary, TurnRow
+from rawko_state.store import RELEVANCE, Answer, Stats, TaskFilter, TaskSummary, TurnRow
 
 # What only some calls need is imported by them: `rawko history` must feel instant.
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rawko_state.journal.chain import Chain
     from rawko_state.journal.reader import TaskReader
     from rawko_state.model.entries import Entry, ToolCall, Turn
+    from rawko_state.model.events import Event
     from rawko_state.model.state import TaskState
 
 

@@ -17,7 +17,7 @@ from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.project import complete_ids, store_of
 from rawko_state.cli.times import took
 from rawko_state.errors import RawkoError
-from rawko_state.store import Event
+from rawko_state.model.events import Event
 
 if TYPE_CHECKING:
     from rawko_state.backends.local import LocalStore

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import secrets
 from pathlib import Path
 from typing import Final
 
@@ -51,10 +50,10 @@ def _read(path: Path) -> bytes | None:
 def _make(path: Path) -> bytes | None:
     """Written beside and linked into place, so that of two processes one wins and nobody reads half of it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_name(f"secret.{os.getpid()}.{secrets.token_hex(4)}")
+    beside = path.with_name(f"secret.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.write(descriptor, secrets.token_bytes(_LENGTH))
+        os.write(descriptor, os.urandom(_LENGTH))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import json
 import os
-import socket
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -54,6 +53,15 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
+def _host() -> str:
+    """The name of this machine."""
+    if hasattr(os, "uname"):
+        return os.uname().nodename
+    import socket
+
+    return socket.gethostname()
+
+
 class append_lock:  # noqa: N801 - used as a function; a class, as it is on the path of every append
     """Appends take milliseconds, so whoever holds this for a minute is stopped, not working."""
 
@@ -94,7 +102,7 @@ class Holder:
     since: str
 
     def __str__(self) -> str:
-        where = "" if self.host == socket.gethostname() else f" on {self.host}"
+        where = "" if self.host == _host() else f" on {self.host}"
         return f"process {self.pid}{where}, since {self.since}"
 
 
@@ -118,7 +126,7 @@ class Lease:
             time.sleep(_POLL)
         self._descriptor: int | None = descriptor
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        content = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now}).encode()
+        content = json.dumps({"pid": os.getpid(), "host": _host(), "since": now}).encode()
         try:
             with disk.told("write to", path):
                 os.ftruncate(descriptor, 0)
@@ -177,7 +185,7 @@ def holder_of(path: Path) -> Holder | None:
         if _try_lock(descriptor):
             _unlock(descriptor)
             return None
-        return _read_holder(descriptor) or Holder(0, socket.gethostname(), "unknown")
+        return _read_holder(descriptor) or Holder(0, _host(), "unknown")
     finally:
         os.close(descriptor)
 
@@ -191,12 +199,7 @@ def is_abandoned(path: Path) -> bool:
         return False
     try:
         holder = _read_holder(descriptor)
-        if (
-            holder is None
-            or holder.host != socket.gethostname()
-            or disk.is_running(holder.pid)
-            or not _try_lock(descriptor)
-        ):
+        if holder is None or holder.host != _host() or disk.is_running(holder.pid) or not _try_lock(descriptor):
             return False
         _unlock(descriptor)
         return True
