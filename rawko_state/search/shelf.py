@@ -106,10 +106,12 @@ class Segment:
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
-        if not reader.has_column("page"):
-            raise FileNotFoundError("a fold has dropped the segment")
         column = reader.column_reader("page")
-        self.pages = [Page.from_bytes(bytes(column[number])) for number in reader.all_doc_ids()]
+        found = [bytes(column[number]) for number in reader.all_doc_ids()]
+        if not all(found):
+            # Of a file that is gone Whoosh makes an empty column: a fold has dropped the segment meanwhile.
+            raise FileNotFoundError("a segment of the search index is gone")
+        self.pages = [Page.from_bytes(data) for data in found]
         self.name: str = reader.segment().segment_id()
 
     @property
