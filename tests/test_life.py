@@ -1142,6 +1142,21 @@ class TestOddLives:
                 raise ValueError("mine")
             assert store.status(task.id) == status
 
+    def test_a_task_that_another_process_has_finished(self, store: LocalStore) -> None:
+        task = store.start("x")
+        turn = task.turn("dev")
+        turn.say("said before")
+        with store.attach(task.id) as other:
+            other.finish("success")
+        with pytest.raises(IllegalMove):
+            turn.end()
+        for _ in range(2):
+            with pytest.raises(IllegalMove):
+                task.turn("dev")
+        task.close()
+        with store.resume(task.id) as again:
+            assert store.turn(again.id, 1).content == "said before"
+
     def test_whole_turns_hear_of_a_pause(self, store: LocalStore) -> None:
         task = store.start("x")
         self._set(store, task.id, "paused")

@@ -9,7 +9,7 @@ from decimal import Decimal
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rawko_state.errors import InvalidValue, RawkoError, Stopped
+from rawko_state.errors import IllegalMove, InvalidValue, RawkoError, Stopped
 from rawko_state.format.blocks import emit_block
 from rawko_state.format.codec import encode
 from rawko_state.format.lines import emit_progress, emit_tools
@@ -127,6 +127,9 @@ class LiveTurn:
             appended = self._task.add_turn(turn, snapshot=snapshot)
         except Stopped:
             self._done()  # it is kept, as an interrupted turn
+            raise
+        except IllegalMove:
+            self.leave()  # somebody has finished the task meanwhile: what was said is kept for whoever resumes it
             raise
         self._done()
         return appended

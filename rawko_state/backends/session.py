@@ -101,6 +101,7 @@ class Task:
         if snapshot is not None:
             turn = replace(turn, sections=(*turn.sections, self._snapshot(snapshot)))
         turn = self._journal.with_blobs(turn)
+        before = self._chain.checkpoint()
         try:
             appended = self._append(lambda state: [replace(turn, number=state.turns + 1)], expect)
         except IllegalMove:
@@ -108,10 +109,10 @@ class Task:
                 raise
             kept = replace(turn, status=status.INTERRUPTED, reason=turn.reason or f"the task was {self.state.status}")
             self._append(lambda state: [replace(kept, number=state.turns + 1)], expect)
-            self._stopped()
+            self._stopped(before)
             raise
         if self._lease is not None and appended.state.status == status.PAUSED:
-            self._stopped()
+            self._stopped(before)
         return appended
 
     def _snapshot(self, wanted: Json) -> Section:
@@ -135,6 +136,8 @@ class Task:
         if self._lease is None:
             raise RawkoError(f"task {self.id} is not run by this process: a live turn needs its lease")
         self.check()
+        if self.state.status in status.FINISHED:
+            raise IllegalMove(self.id, self.state.status, "running by a turn; resume it first")
         self._live = LiveTurn(self, agent, model, durable)
         return self._live
 
@@ -146,10 +149,11 @@ class Task:
         if self.state.status in (status.PAUSED, status.CANCELLED):
             self._stopped()
 
-    def _stopped(self) -> None:
-        """Raises Stopped, saying who did it and why."""
+    def _stopped(self, before: Checkpoint | None = None) -> None:
+        """Raises Stopped, saying who did it and why: after ``before``, unless it was known by then."""
         by = reason = None
-        point = self._look_from
+        known = before is None or before.state.status in (status.PAUSED, status.CANCELLED)
+        point = self._look_from if known else before
         with self._journal.reader(self._name) as reader:
             for record in reader.scan((point.end, point.seal) if point is not None and point.end else None):
                 for block in record.blocks if record.counts else ():
