@@ -29,9 +29,12 @@ if TYPE_CHECKING:
         IndexTrouble,
         InvalidValue,
         NewerFormat,
+        NoAnswer,
         NoProject,
         OutcomeUnknown,
         RawkoError,
+        SearchTrouble,
+        Stopped,
         StorageError,
         TaskBusy,
         TaskNotFound,
@@ -51,22 +54,27 @@ if TYPE_CHECKING:
         ToolCall,
         Turn,
     )
+    from rawko_state.model.events import Event
     from rawko_state.model.state import TaskState
-    from rawko_state.store import Stats, TaskFilter, TaskSummary
+    from rawko_state.store import Answer, Hit, Stats, TaskFilter, TaskSummary
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AmbiguousTask",
+    "Answer",
     "Blob",
     "ChainMoved",
+    "Event",
     "FileTouch",
+    "Hit",
     "IllegalMove",
     "IndexTrouble",
     "InvalidValue",
     "LocalStore",
     "Money",
     "NewerFormat",
+    "NoAnswer",
     "NoProject",
     "Note",
     "OutcomeUnknown",
@@ -76,7 +84,9 @@ __all__ = [
     "RawkoError",
     "Request",
     "Result",
+    "SearchTrouble",
     "Stats",
+    "Stopped",
     "StorageError",
     "TaskBusy",
     "TaskFilter",
@@ -90,7 +100,7 @@ __all__ = [
     "open",
 ]
 
-_HOMES = ("errors", "model.entries", "model.state", "store", "backends.local")
+_HOMES = ("errors", "model.entries", "model.events", "model.state", "store", "backends.local")
 
 
 def __getattr__(name: str) -> Any:

@@ -114,8 +114,8 @@ class Finder:
             if not found and query.root is not None:
                 return Answer((), query.hint, self._suggestion(index, query, asked, sources))
             # An excerpt is read from the file, so only what will be shown gets one.
-            found = _sorted(found, self._summaries(index, found, wanted, alive), wanted)
-            return Answer(tuple(self._hits(index, query, found, wanted, alive)), query.hint)
+            summaries = self._summaries(index, found, wanted, alive)
+            return Answer(tuple(self._hits(query, _sorted(found, summaries, wanted), summaries)), query.hint)
 
     def _asked(self, index: Index, query: Query, wanted: TaskFilter, alive: Collection[str]) -> engine.Wanted:
         fields = {
@@ -183,13 +183,10 @@ class Finder:
             summaries.update((summary.id, summary) for summary in queries.history(index, some, alive))
         return summaries
 
-    def _hits(
-        self, index: Index, query: Query, found: list[engine.Found], wanted: TaskFilter, alive: Collection[str]
-    ) -> list[Hit]:
-        summaries = self._summaries(index, found, wanted, alive)
+    def _hits(self, query: Query, found: list[engine.Found], summaries: dict[str, TaskSummary]) -> list[Hit]:
         sought = [leaf.sought for leaf in _positive(query.root) if isinstance(leaf, Text)] if query.root else []
         shown_in = list(dict.fromkeys(sought))[:_SHOWN]
-        return [self._hit(summaries[each.task], each, shown_in) for each in found if each.task in summaries]
+        return [self._hit(summaries[each.task], each, shown_in) for each in found]
 
     def _hit(self, summary: TaskSummary, found: engine.Found, sought: Sequence[Sought]) -> Hit:
         place = found.place

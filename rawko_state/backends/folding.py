@@ -226,7 +226,9 @@ def _scattered(index: Index, where: Shelved) -> tuple[list[Again], frozenset[str
         return None
     try:
         opened = Shelf.open(where.folder, where.name)
-    except SearchTrouble:
+    except SearchTrouble as trouble:
+        if not trouble.lasting:
+            raise  # no descriptor left, or such: that says nothing about the index
         return None
     try:
         small = [segment for segment in opened.segments if segment.documents < _SMALL_SEGMENT]

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from rawko_state.cli.printing import visible
-from rawko_state.errors import InvalidValue
+from rawko_state.errors import InvalidValue, RawkoError
 
 if TYPE_CHECKING:
     from rawko_state.backends.local import LocalStore
@@ -49,6 +49,22 @@ def me(root: Path | None = None) -> str:
 
 def _tell(message: str) -> None:
     click.echo(f"rawko: {visible(message)}", err=True)
+
+
+def stop_tasks(ctx: click.Context, task_ids: tuple[str, ...], status: str, reason: str | None, by: str | None) -> None:
+    """Pauses or cancels tasks, one after another; exits with 1 if one of them cannot be."""
+    store = store_of(ctx)
+    failed = False
+    for task_id in task_ids:
+        try:
+            with store.attach(task_id) as task:
+                if task.state.status != status:
+                    task.set_status(status, by=by or me(store.root), reason=reason)
+                click.echo(f"{task.id} is {status}", err=True)
+        except RawkoError as error:
+            failed = True
+            click.echo(f"rawko: {visible(str(error))}", err=True)
+    ctx.exit(1 if failed else 0)
 
 
 def complete_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:

@@ -15,7 +15,6 @@ from rawko_state.config.schema import BY_KEY, SECTIONS, SETTINGS, Setting, Wrong
 from rawko_state.errors import InvalidValue
 
 _LARGEST: Final = 1 << 20
-LAYERS: Final = ("system", "user", "project", "project-user")
 
 
 @dataclass(frozen=True, slots=True)
