@@ -30,6 +30,7 @@ from rawko_state.search.documents import Document
 from rawko_state.search.excerpt import excerpt
 from rawko_state.search.pages import Filling, Page, Place, Postings
 from rawko_state.search.query import And, Field, Node, Or, Query, Text, parse, replaced, shown
+from rawko_state.search.scoring import Source
 from rawko_state.search.words import Counts, Sought, joined
 from rawko_state.store import RELEVANCE, TIME, Answer, Hit, TaskFilter, TaskSummary
 
@@ -142,7 +143,7 @@ class Finder:
             length=size / max(1, documents) / _BYTES_A_TERM,
         )
 
-    def _sources(self, index: Index, query: Query, stack: contextlib.ExitStack, use_index: bool) -> list[engine.Source]:
+    def _sources(self, index: Index, query: Query, stack: contextlib.ExitStack, use_index: bool) -> list[Source]:
         """The index as far as it can be used, and the tail."""
         place = folding.place(index, self._catalogue.journal.layout.root) if use_index else None
         if place is None or place.name is None:
@@ -199,9 +200,7 @@ class Finder:
         score = round(found.score, 6)
         return Hit(summary, place.kind, turn, agent, place.offset, place.length, score, found.words, text, marks)
 
-    def _suggestion(
-        self, index: Index, query: Query, asked: engine.Wanted, sources: Sequence[engine.Source]
-    ) -> str | None:
+    def _suggestion(self, index: Index, query: Query, asked: engine.Wanted, sources: Sequence[Source]) -> str | None:
         """The query with the nearest word that would find something in place of one that finds nothing."""
         import difflib
 

@@ -9,34 +9,22 @@ twenty and the few that fail, however many may match.
 from __future__ import annotations
 
 import heapq
-import math
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from rawko_state.search.documents import Document
-from rawko_state.search.pages import LENGTHS, TEXT, TOOL, Page, Place, Postings
+from rawko_state.search.pages import Page, Place
 from rawko_state.search.query import And, Field, Leaf, Node, Not, Query, Text
-from rawko_state.search.words import Sought, joined, occurs
+from rawko_state.search.scoring import Scored, Source, Terms, scored_pages
+from rawko_state.search.words import occurs
 
 FRESH: Final = -1
 """The base of documents that were read from the file just now."""
-_K1, _B = 2.4, 0.75
-"""BM25's; a word that was said counts 2, so this is the usual 1.2."""
 _HALF_LIFE_DAYS: Final = 60
 _COVERED: Final = 1_000_000.0
 """One more word of the query outweighs any score."""
-
-
-class Source(Protocol):
-    """Something that holds pages: the index, or what is not in it yet."""
-
-    @property
-    def pages(self) -> Collection[Page]: ...
-    def postings(self, field: str, term: str, /) -> Iterable[tuple[Page, Postings]]: ...
-    def expand(self, field: str, prefix: str, /) -> Iterable[str]: ...
 
 
 class Truth(Protocol):
@@ -80,64 +68,8 @@ class _Task:
     created: int
     mask: int = 0
     best: float = 0.0
-    where: list[tuple[_Scored, int]] = field(default_factory=list)
+    where: list[tuple[Scored, int]] = field(default_factory=list)
     """The scored pages it is in, and which owner it is there."""
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class _Scored:
-    """The documents of a page that may match."""
-
-    page: Page
-    masks: dict[int, int]
-    """For each document the leaves that it may hold, as bits,"""
-    maybe: dict[int, int]
-    """those of them that must be checked in the file,"""
-    scores: dict[int, float]
-    """and what they add up to."""
-
-
-class _Terms:
-    """What the sources know of each term, looked up once."""
-
-    def __init__(self, sources: Iterable[Source], total: int, length: float) -> None:
-        self._sources = list(sources)
-        self.pages = [page for source in self._sources for page in source.pages]
-        self._known: dict[tuple[str, str, bool], dict[int, tuple[Page, Postings]]] = {}
-        self.total = total
-        self.norms = [_K1 * (1 - _B + _B * LENGTHS[size] / max(length, 1.0)) for size in range(256)]
-
-    def postings(self, field_name: str, term: str, prefix: bool = False) -> dict[int, tuple[Page, Postings]]:
-        """By the page's identity."""
-        key = (field_name, term, prefix)
-        if key not in self._known:
-            self._known[key] = self._expanded(field_name, term) if prefix else self._exact(field_name, term)
-        return self._known[key]
-
-    def _exact(self, field_name: str, term: str) -> dict[int, tuple[Page, Postings]]:
-        return {
-            id(page): (page, postings)
-            for source in self._sources
-            for page, postings in source.postings(field_name, term)
-        }
-
-    def _expanded(self, field_name: str, prefix: str) -> dict[int, tuple[Page, Postings]]:
-        times: dict[int, tuple[Page, Counter[int]]] = {}
-        for source in self._sources:
-            for term in dict.fromkeys(source.expand(field_name, prefix)):
-                for page, (documents, numbers) in source.postings(field_name, term):
-                    sums = times.setdefault(id(page), (page, Counter()))[1]
-                    for document, number in zip(documents, numbers, strict=True):
-                        sums[document] += number
-        return {
-            key: (page, (sorted(sums), bytes(min(255, sums[document]) for document in sorted(sums))))
-            for key, (page, sums) in times.items()
-        }
-
-    def weight(self, found: Mapping[int, tuple[Page, Postings]]) -> float:
-        """How much a term says: the rarer, the more."""
-        holders = sum(len(postings[0]) for _, postings in found.values())
-        return math.log(1 + (max(self.total, holders) - holders + 0.5) / (holders + 0.5))
 
 
 def search(wanted: Wanted, sources: Iterable[Source], truth: Truth, *, turns: bool = False) -> Iterator[Found]:
@@ -147,7 +79,7 @@ def search(wanted: Wanted, sources: Iterable[Source], truth: Truth, *, turns: bo
         return
     leaves = query.leaves()
     bits = {leaf: 1 << number for number, leaf in enumerate(leaves)}
-    scored = _scored(leaves, bits, _Terms(sources, wanted.documents, wanted.length))
+    scored = scored_pages(leaves, bits, Terms(sources, wanted.documents, wanted.length))
     tasks = _tasks(wanted, scored)
     may_hold = _judge(wanted, bits)
     heap = [_place_in_line(wanted, task, task.best) for task in tasks.values() if may_hold(task) is not False]
@@ -187,120 +119,7 @@ def _judge(wanted: Wanted, bits: Mapping[Leaf, int]) -> Callable[[_Task], bool |
     return judge
 
 
-def _scored(leaves: list[Leaf], bits: Mapping[Leaf, int], terms: _Terms) -> list[_Scored]:
-    """For each page the documents that may hold each leaf, and what they score."""
-    found = {id(page): _Scored(page, {}, {}, {}) for page in terms.pages}
-    for leaf in leaves:
-        bit = bits[leaf]
-        if isinstance(leaf, Text):
-            holders = _simple(terms, leaf.sought) if leaf.sought.simple else _compound(terms, leaf.sought)
-        elif leaf.name == "tool":
-            holders = _tools(terms, leaf.value)
-        else:
-            continue
-        for page, (sure, scores) in holders:
-            scored = found[id(page)]
-            _add(scored, bit, sure, scores)
-    return [scored for scored in found.values() if scored.masks]
-
-
-def _add(scored: _Scored, bit: int, sure: Collection[int] | None, scores: dict[int, float]) -> None:
-    if not scored.masks:
-        scored.masks = dict.fromkeys(scores, bit)
-        scored.scores = scores
-    else:
-        masks, sums = scored.masks, scored.scores
-        for document, score in scores.items():
-            masks[document] = masks.get(document, 0) | bit
-            sums[document] = sums.get(document, 0.0) + score
-    if sure is not None:
-        maybe = scored.maybe
-        for document in scores.keys() - sure:
-            maybe[document] = maybe.get(document, 0) | bit
-
-
-_Holders = Iterator[tuple[Page, tuple["Collection[int] | None", "dict[int, float]"]]]
-"""For each page the documents that hold it for sure (None: all of them), and all that may, with their scores."""
-
-
-def _simple(terms: _Terms, sought: Sought) -> _Holders:
-    found = terms.postings(TEXT, sought.atoms[0], sought.prefix)
-    weight = terms.weight(found) * (_K1 + 1)
-    norms = terms.norms
-    for page, (documents, times) in found.values():
-        sizes = page.sizes
-        yield (
-            page,
-            (
-                None,
-                {
-                    document: weight * number / (number + norms[sizes[document]])
-                    for document, number in zip(documents, times, strict=True)
-                },
-            ),
-        )
-
-
-def _tools(terms: _Terms, value: str) -> _Holders:
-    """A tool by its name, by the first parts of it (``shell`` is ``shell.exec`` too), or by ``shell*``."""
-    value = value.lower()
-    parts = [terms.postings(TOOL, value.rstrip("*"), prefix=True)] if value.endswith("*") else []
-    if not parts:
-        parts = [terms.postings(TOOL, value), terms.postings(TOOL, f"{value}.", prefix=True)]
-    for found in parts:
-        for page, (documents, _) in found.values():
-            yield page, (None, dict.fromkeys(documents, 0.0))
-
-
-def _compound(terms: _Terms, sought: Sought) -> _Holders:
-    """All atoms of each identifier, or it in one piece; in which order, the file will tell."""
-    last = len(sought.identifiers) - 1
-    by_page: list[dict[int, set[int]]] = []
-    looked_up: list[dict[int, tuple[Page, Postings]]] = []
-    sure: dict[int, set[int]] = {}
-    for number, atoms in enumerate(sought.identifiers):
-        prefixes = [sought.prefix and number == last and at == len(atoms) - 1 for at in range(len(atoms))]
-        found = [terms.postings(TEXT, atom, prefix) for atom, prefix in zip(atoms, prefixes, strict=True)]
-        looked_up += found
-        holders = _in_all([{key: set(postings[0]) for key, (_, postings) in each.items()} for each in found])
-        whole = joined(atoms)
-        if whole is not None:
-            found_whole = terms.postings(TEXT, whole, prefixes[-1])
-            looked_up.append(found_whole)
-            for key, (_, postings) in found_whole.items():
-                holders.setdefault(key, set()).update(postings[0])
-                if last == 0:
-                    sure.setdefault(key, set()).update(postings[0])
-        by_page.append(holders)
-    scores: dict[int, dict[int, float]] = {}
-    pages: dict[int, Page] = {}
-    candidates = _in_all(by_page)
-    for each in looked_up:
-        weight = terms.weight(each) * (_K1 + 1)
-        for key, (page, (documents, times)) in each.items():
-            holding = candidates.get(key)
-            if holding:
-                pages[key] = page
-                sums = scores.setdefault(key, dict.fromkeys(sorted(holding), 0.0))
-                for document, number in zip(documents, times, strict=True):
-                    if document in holding:
-                        sums[document] += weight * number / (number + terms.norms[page.sizes[document]])
-    for key, sums in scores.items():
-        yield pages[key], (sure.get(key, set()), sums)
-
-
-def _in_all(groups: list[dict[int, set[int]]]) -> dict[int, set[int]]:
-    """By page, what is in every group."""
-    first, *rest = groups
-    return {
-        key: documents
-        for key in first
-        if all(key in other for other in rest)
-        and (documents := first[key].intersection(*(other[key] for other in rest)))
-    }
-
-
-def _tasks(wanted: Wanted, scored: list[_Scored]) -> dict[str, _Task]:
+def _tasks(wanted: Wanted, scored: list[Scored]) -> dict[str, _Task]:
     """The tasks that some document speaks for, each with the best it may come to; and where the query can hold without any
     word, the others."""
     tasks: dict[str, _Task] = {}
