@@ -208,6 +208,9 @@ class EventReader:
                 if only and started != only:
                     return
                 if started != self._at.draft:
+                    since = head.get("since")
+                    if isinstance(since, int) and self._at.offset < since:
+                        return  # the file has grown since it was read, and what it says came before this turn
                     if self._has_ended(head, started):
                         self._ended = started
                         return
