@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -9,13 +10,14 @@ from decimal import Decimal
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rawko_state.errors import IllegalMove, InvalidValue, RawkoError, Stopped
+from rawko_state.errors import IllegalMove, InvalidValue, RawkoError, Stopped, StorageError
 from rawko_state.format.blocks import emit_block
 from rawko_state.format.codec import encode
 from rawko_state.format.lines import emit_progress, emit_tools
 from rawko_state.journal.chain import Appended
 from rawko_state.model import status
 from rawko_state.model.entries import Json, Money, Progress, Question, Section, ToolCall, Turn
+from rawko_state.redact.stream import Stream
 
 if TYPE_CHECKING:
     from rawko_state.backends.session import Task
@@ -35,12 +37,15 @@ class LiveTurn:
         self._task, self.agent, self._durable = task, agent, durable
         self._model = model
         self._draft = task._draft(agent, {"model": model} if model else {}, durable)
+        self._said = Stream(task.redactor)
         self._keys = 0
         self._ended = False
 
     def say(self, text: str) -> None:
-        """A piece of the turn's text, as it is streamed."""
-        self._add({"kind": "text", "text": text})
+        """A piece of the turn's text, as it is streamed. What may be the beginning of a secret is held back until it is known."""
+        self._open()
+        self._keep_text(self._said.feed(text))
+        self._task.check()  # after it is kept
 
     def tool(
         self,
@@ -105,8 +110,8 @@ class LiveTurn:
         ``snapshot`` refers to the state of the work tree after the turn: "git" makes one, an object (provider, ref, path, parent,
         metadata) names one that was made.
         """
-        if self._ended:
-            raise RawkoError(f"task {self._task.id}: this turn of {self.agent} has ended already")
+        self._open()
+        self._keep_text(self._said.flush())
         spoken = self._draft.spoken
         turn = replace(
             spoken.interrupted(1),
@@ -173,13 +178,24 @@ class LiveTurn:
         """Leaves the draft to the next writer, who makes it an interrupted turn."""
         if not self._ended:
             self._ended = True
+            with contextlib.suppress(StorageError):
+                self._keep_text(self._said.flush())
             self._draft.leave()
             self._task._ended()
 
-    def _add(self, event: dict[str, Any]) -> None:
+    def _open(self) -> None:
         if self._ended:
             raise RawkoError(f"task {self._task.id}: this turn of {self.agent} has ended already")
-        self._draft.add(event, durable=self._durable)
+
+    def _keep_text(self, text: str) -> None:
+        if text:
+            self._draft.add({"kind": "text", "text": text}, durable=self._durable)
+
+    def _add(self, event: dict[str, Any]) -> None:
+        self._open()
+        if event["kind"] == "tool":
+            self._keep_text(self._said.flush())  # it was said before
+        self._draft.add(self._task.redactor.value(event), durable=self._durable)
         self._task.check()  # after it is kept
 
     def __enter__(self) -> LiveTurn:

@@ -15,6 +15,7 @@ from rawko_state.journal.layout import TaskName, parse_name
 if TYPE_CHECKING:
     from rawko_state.backends.session import Task
     from rawko_state.index.database import Index
+    from rawko_state.journal.locks import Lease
     from rawko_state.journal.verify import Verdict
     from rawko_state.model.entries import Parent
 
@@ -75,10 +76,18 @@ class LocalStore(Reads):
             sections=tuple(Section(name, text) for name, text in (sections or {}).items()),
         )
         new = self.journal.create(
-            header, [Request(text=request, by=by), Execution()], lease=not detached, taken=self._taken()
+            self.redactor.entry(header),
+            [self.redactor.entry(Request(text=request, by=by)), Execution()],
+            lease=not detached,
+            taken=self._taken(),
         )
         projector = self.catalogue.created(new.name, new.stamps)
-        return Task(self.catalogue, new.name, new.chain, new.lease, projector)
+        return Task(self.catalogue, self.redactor, new.name, new.chain, new.lease, projector)
+
+    def _task(self, name: TaskName, lease: Lease | None) -> Task:
+        from rawko_state.backends.session import Task
+
+        return Task(self.catalogue, self.redactor, name, self._open(name), lease)
 
     def _taken(self) -> Callable[[str], bool] | None:
         """Looks an id up in the index, if that knows the whole folder as it is now."""
@@ -103,12 +112,10 @@ class LocalStore(Reads):
 
         With a message, a finished task gets a second run that begins with it; in another one it is the user's next turn.
         """
-        from rawko_state.backends.session import Task
-
         name = self.find(prefix)
         lease = self.journal.lease(name.id, wait)
         try:
-            task = Task(self.catalogue, name, self._open(name), lease)
+            task = self._task(name, lease)
         except BaseException:
             lease.release()
             raise
@@ -163,9 +170,7 @@ class LocalStore(Reads):
             except RawkoError:
                 continue  # it is gone, or somebody is at it
             try:
-                from rawko_state.backends.session import Task
-
-                task = Task(self.catalogue, name, self._open(name), lease)
+                task = self._task(name, lease)
             except RawkoError:
                 lease.release()
                 continue
@@ -180,10 +185,8 @@ class LocalStore(Reads):
 
     def attach(self, prefix: str) -> Task:
         """Opens a task to add to it without running it: notes, answers, single turns of a detached task."""
-        from rawko_state.backends.session import Task
-
         name = self.find(prefix)
-        return Task(self.catalogue, name, self._open(name), None)
+        return self._task(name, None)
 
     def place(self, filename: str, data: bytes, blobs: Sequence[bytes] = ()) -> TaskName | None:
         """Puts a whole task file into the project, as it is, and its blobs before it. None when it is there already."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rawko_state.model.entries import Entry, ToolCall, Turn
     from rawko_state.model.events import Event
     from rawko_state.model.state import TaskState
+    from rawko_state.redact.redactor import Redactor
 
 
 class Reads:
@@ -37,6 +39,13 @@ class Reads:
         self.journal = Journal(self.root)
         self._tell = _warn if warn is None else warn
         self.catalogue = Catalogue(self.journal, self._tell)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """What every text passes on its way into a task file, a draft, a blob or an export."""
+        from rawko_state.backends.secrets import redactor_for
+
+        return redactor_for(self.root, self._tell)
 
     def close(self) -> None:
         self.catalogue.close()

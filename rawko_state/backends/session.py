@@ -10,7 +10,9 @@ from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any, Final
 
-from rawko_state.backends import intake
+import platformdirs
+
+from rawko_state.backends import intake, secrets
 from rawko_state.backends.catalogue import Catalogue
 from rawko_state.backends.live import LiveTurn, check_question, describe
 from rawko_state.errors import IllegalMove, InvalidValue, NoAnswer, RawkoError, Stopped
@@ -24,10 +26,11 @@ from rawko_state.journal.locks import Lease, Mark
 from rawko_state.model import status
 from rawko_state.model.entries import Entry, Execution, Json, Note, Question, Request, Result, Resumed, Section, Turn
 from rawko_state.model.state import TaskState
+from rawko_state.redact.redactor import Redactor
 
 # Not used here, but loaded before anything is written: an import that fails (no descriptor left) must not come between an
 # append and its return.
-_LOADED = (intake, records, blobs)
+_LOADED = (intake, records, blobs, secrets, platformdirs)
 _LOOK_EVERY: Final = 0.05
 
 
@@ -45,13 +48,14 @@ class Task:
     def __init__(
         self,
         catalogue: Catalogue,
+        redactor: Redactor,
         name: TaskName,
         chain: Chain,
         lease: Lease | None,
         projector: Projector | None = None,
     ) -> None:
         self.id = name.id
-        self._catalogue, self._journal = catalogue, catalogue.journal
+        self._catalogue, self._journal, self.redactor = catalogue, catalogue.journal, redactor
         self._name, self._chain, self._lease, self._projector = name, chain, lease, projector
         self._mark: Mark | None = None
         self._began = _now()
@@ -100,7 +104,7 @@ class Task:
         """
         if snapshot is not None:
             turn = replace(turn, sections=(*turn.sections, self._snapshot(snapshot)))
-        turn = self._journal.with_blobs(turn)
+        turn = self._journal.with_blobs(turn, self.redactor.text)
         before = self._chain.checkpoint()
         try:
             appended = self._append(lambda state: [replace(turn, number=state.turns + 1)], expect)
@@ -379,16 +383,16 @@ class Task:
         return self.state.status in statuses or self.refresh().status in statuses
 
     def _append(self, make: Any, expect: str | None = None) -> Appended:
-        """The one way of everything: into the file, durably; then into the index, which may fail without harm."""
+        """The one way of everything: without its secrets into the file, durably; then into the index, which may fail."""
         if self._mark is None:
             self._mark = self._catalogue.mark(self.id)
-        done = self._chain.append(make, expect=expect)
+        done = self._chain.append(lambda state: [self.redactor.entry(entry) for entry in make(state)], expect=expect)
         self._projector = self._catalogue.appended(self._name, self._chain, done, self._projector)
         return done
 
     def recover(self) -> bool:
         """Turns what a dead writer left into an interrupted turn; whether there was any. Needs the lease."""
-        return self._journal.recover_draft(self._append, self._chain, self.id) is not None
+        return self._journal.recover_draft(self._append, self._chain, self.id, self.redactor.text) is not None
 
     def _draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
         self._journal.layout.make()

@@ -14,7 +14,7 @@ import click
 from rawko_state.cli.printing import visible
 from rawko_state.config import settings as layers
 from rawko_state.config.project import find_project
-from rawko_state.config.schema import BY_KEY, SETTINGS
+from rawko_state.config.schema import BY_KEY, DURATION, SETTINGS, write_duration
 from rawko_state.errors import InvalidValue, NoProject
 
 
@@ -61,10 +61,17 @@ def _file(ctx: click.Context, layer: str | None) -> Path:
     return layers.files(root)[layer]
 
 
-def _shown(value: Any) -> str:
+def _shown(key: str, value: Any) -> str:
+    """As it would be written in a file."""
+    if value is None or value == () or value == {}:
+        return "-"
     if isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
-    return "-" if value is None else visible(str(value))
+    if isinstance(value, tuple):
+        return visible(", ".join(value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return write_duration(value) if BY_KEY[key].type is DURATION else visible(str(value))
 
 
 @command.command(name="list")
@@ -81,7 +88,10 @@ def list_command(ctx: click.Context, origin: bool, as_json: bool) -> None:
     width = max(len(setting.key) for setting in SETTINGS)
     for setting in SETTINGS:
         value = found.value(setting.key)
-        click.echo(f"{setting.key:{width}}  {_shown(value.value)}" + (f"  ({visible(value.origin)})" if origin else ""))
+        click.echo(
+            f"{setting.key:{width}}  {_shown(setting.key, value.value)}"
+            + (f"  ({visible(value.origin)})" if origin else "")
+        )
 
 
 @command.command()
@@ -92,7 +102,7 @@ def get(ctx: click.Context, key: str) -> None:
     value = _loaded(ctx)[key]
     if value is None:
         ctx.exit(1)
-    click.echo(_shown(value))
+    click.echo(_shown(key, value))
 
 
 @command.command(name="set")
@@ -106,7 +116,7 @@ def set_command(ctx: click.Context, key: str, value: str, layer: str | None) -> 
 
     path = _file(ctx, layer)
     put(path, key, value)
-    click.echo(f"{key} is {_shown(_loaded(ctx)[key])} here; written to {path}", err=True)
+    click.echo(f"{key} is {_shown(key, _loaded(ctx)[key])} here; written to {path}", err=True)
 
 
 @command.command()
@@ -119,7 +129,7 @@ def unset(ctx: click.Context, key: str, layer: str | None) -> None:
 
     path = _file(ctx, layer)
     put(path, key, None)
-    click.echo(f"{key} is {_shown(_loaded(ctx)[key])} here", err=True)
+    click.echo(f"{key} is {_shown(key, _loaded(ctx)[key])} here", err=True)
 
 
 @command.command()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 _DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d|w)")
+_RULE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -51,6 +52,12 @@ def read_duration(value: Any) -> int:
     return int(match[1]) * _SECONDS[match[2]]
 
 
+def write_duration(seconds: int) -> str:
+    """As people write it, in the largest unit that fits."""
+    unit = next((unit for unit, size in reversed(_SECONDS.items()) if seconds and seconds % size == 0), "s")
+    return f"{seconds // _SECONDS[unit]}{unit}"
+
+
 def _commands(value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         raise Wrong("a mapping of names to commands")
@@ -59,6 +66,34 @@ def _commands(value: Any) -> dict[str, str]:
 
 def _commands_of_text(text: str) -> dict[str, str]:
     raise Wrong("a file: a mapping cannot be given as an environment variable")
+
+
+def _patterns(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise Wrong("a mapping of names to regular expressions")
+    for name, pattern in value.items():
+        if not isinstance(name, str) or not _RULE_NAME.fullmatch(name):
+            raise Wrong("names of small letters, digits and '-'")
+        try:
+            re.compile(_text(pattern))
+        except (re.error, OverflowError, RecursionError) as error:
+            raise Wrong(f"regular expressions; {name}: {error}") from None
+    return dict(value)
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [word.strip() for word in value.split(",")]
+    if not isinstance(value, list) or not all(isinstance(word, str) and word.isprintable() for word in value):
+        raise Wrong("a list of words")
+    return tuple(word for word in value if word)
+
+
+def _switch(value: Any) -> bool:
+    found = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}.get(str(value).lower())
+    if found is None:
+        raise Wrong("yes or no")
+    return found
 
 
 def one_of(*choices: str) -> Type:
@@ -76,6 +111,9 @@ TEXT: Final = Type("text", _text, _text)
 WHOLE: Final = Type("whole number", _whole, _whole_of_text)
 DURATION: Final = Type("duration", read_duration, read_duration)
 COMMANDS: Final = Type("mapping of names to commands", _commands, _commands_of_text)
+PATTERNS: Final = Type("mapping of names to regular expressions", _patterns, _commands_of_text)
+WORDS: Final = Type("list of words", _words, _words)
+SWITCH: Final = Type("yes or no", _switch, _switch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +123,7 @@ class Setting:
     default: Any
     help: str
     own_only: bool = False
-    """Not taken from a project's files: those may come from anybody, and this is run."""
+    """Not taken from a project's files, which may come from anybody: what is run, or would weaken redaction."""
 
     @property
     def variable(self) -> str:
@@ -94,14 +132,23 @@ class Setting:
 
 
 SETTINGS: Final = (
+    Setting("redact.env", WORDS, (), "Environment variables whose values are secrets: taken out wherever they stand."),
+    Setting("redact.off", WORDS, (), "Rules of redaction that are not to be applied; `all` for none of them.", own_only=True),
+    Setting("redact.patterns", PATTERNS, {}, "Your own formats of secrets.", own_only=True),
     Setting("resume.budget", WHOLE, None, "Tokens that the context of `rawko resume` is shortened to, without --budget."),
     Setting("runners", COMMANDS, {}, "For each agent the command that `rawko resume` runs when that is next.", own_only=True),
     Setting("search.fold", one_of("auto", "off"), "auto", "Whether searches and finished tasks fold what is new, unasked."),
+    Setting("state.retention.compress_after", DURATION, None, "Finished tasks become `.task.gz` after this time."),
+    Setting("state.retention.keep_failed", SWITCH, True, "Whether failed and interrupted tasks are kept, whatever their age."),
+    Setting("state.retention.max_age", DURATION, None, "Tasks that ended longer ago go to the trash."),
+    Setting("state.retention.max_count", WHOLE, None, "With more tasks than this, the oldest go to the trash."),
+    Setting("state.retention.min_keep", WHOLE, 0, "The newest so many tasks are always kept."),
+    Setting("state.retention.trash", DURATION, 2_592_000, "How long tasks stay in the trash before they are deleted."),
     Setting("user.name", TEXT, None, "Who you are in records (`By:`); by default the user of this machine."),
 )  # fmt: skip
 BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
 # The mappings that settings stand in.
-SECTIONS: Final = frozenset(key.rpartition(".")[0] for key in BY_KEY if "." in key)
+SECTIONS: Final = frozenset(key[:at] for key in BY_KEY for at, letter in enumerate(key) if letter == ".")
 
 
 def nearest(key: str) -> str:

@@ -183,6 +183,8 @@ def _plain(node: Any) -> Any:
         return {
             str(key.value): _plain(value) if isinstance(value, yaml.ScalarNode) else None for key, value in node.value
         }
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(item) for item in node.value if isinstance(item, yaml.ScalarNode)]
     if isinstance(node, yaml.ScalarNode):
         try:
             return yaml.SafeLoader("").construct_object(node)

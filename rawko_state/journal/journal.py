@@ -186,15 +186,15 @@ class Journal:
         found["search"] = _size_of(layout.state / "search")
         return found
 
-    def with_blobs(self, turn: Turn) -> Turn:
-        """The same turn with long tool output moved into blobs, which are durable when this returns."""
+    def with_blobs(self, turn: Turn, redact: Callable[[str], str]) -> Turn:
+        """The same turn with long tool output redacted and moved into blobs, which are durable when this returns."""
         from rawko_state.journal import blobs
         from rawko_state.model.entries import ToolCall
 
         if not any(isinstance(call, ToolCall) and _is_long(call, blobs.OUTPUT_LIMIT) for call in turn.tools):
             return turn
         tools = tuple(
-            dataclasses.replace(call, output=None, blob=blobs.put(self.layout, call.output or ""))
+            dataclasses.replace(call, output=None, blob=blobs.put(self.layout, redact(call.output or "")))
             if isinstance(call, ToolCall) and _is_long(call, blobs.OUTPUT_LIMIT)
             else call
             for call in turn.tools
@@ -223,7 +223,11 @@ class Journal:
         return blobs.put_bytes(self.layout, data)
 
     def recover_draft(
-        self, append: Callable[[Callable[[TaskState], list[Entry]]], object], chain: Chain, task_id: str
+        self,
+        append: Callable[[Callable[[TaskState], list[Entry]]], object],
+        chain: Chain,
+        task_id: str,
+        redact: Callable[[str], str],
     ) -> Turn | None:
         """Turns a draft that its dead writer left into an interrupted turn. Whoever calls this holds the lease."""
         from rawko_state.journal.draft import read_draft
@@ -237,7 +241,7 @@ class Journal:
 
             def make(state: TaskState) -> list[Entry]:
                 nonlocal turn
-                turn = self.with_blobs(whole.interrupted(state.turns + 1))
+                turn = self.with_blobs(whole.interrupted(state.turns + 1), redact)
                 return [turn]
 
             try:

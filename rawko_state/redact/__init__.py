@@ -1,0 +1,1 @@
+"""Secrets in text: which formats there are, and how they are taken out before anything reaches the disk."""

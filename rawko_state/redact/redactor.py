@@ -1,0 +1,249 @@
+"""Taking secrets out of text: found by the rules, replaced by a tag that is the same for the same secret.
+
+``[redacted:github-token:3f2a]``: the four digits are made with a key, so that two places with one secret can be recognised, and
+the secret cannot be guessed from them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from rawko_state.redact.rules import FOLD, RULES, RUN, TEXT, Rule
+
+_RUN = re.compile(r"\b[A-Za-z0-9_.\-]{20,}", re.ASCII)
+_SHORTEST: Final = 6
+"""Literal values that are shorter would be found everywhere."""
+_TAG = re.compile(r"\[redacted:[a-z0-9-]{1,40}:[0-9a-f]{4}\]")
+_WINDOW: Final = 4096
+"""A pattern of the user's own sees the text in lines of at most so many characters."""
+
+Tag = Callable[[str], str]
+"""Four digits for a secret."""
+
+
+class Span(NamedTuple):
+    start: int
+    end: int
+    rule: str
+
+
+class Redactor:
+    """All rules, and what the user has added to them."""
+
+    def __init__(
+        self,
+        tag: Tag,
+        *,
+        off: Collection[str] = (),
+        patterns: Mapping[str, re.Pattern[str]] | None = None,
+        literals: Mapping[str, str] | None = None,
+    ) -> None:
+        """``literals``: values that are secrets as they stand, by the names to give them."""
+        self._tag = tag
+        self.rules = tuple(rule for rule in RULES if rule.name not in off)
+        self.patterns = dict(patterns or {})
+        self.literals = {value: name for name, value in (literals or {}).items() if len(value) >= _SHORTEST}
+        self.in_runs = _by_hint(self.rules, RUN)
+        self._hint = re.compile("|".join(re.escape(hint) for hint in self.in_runs)) if self.in_runs else None
+        self.anywhere = _by_hint(self.rules, TEXT)
+        self._folded = [rule for rule in self.rules if rule.where == FOLD]
+
+    def text(self, text: str) -> str:
+        """The text without its secrets; the very same object if it has none."""
+        spans = self.spans(text)
+        return self.replaced(text, spans) if spans else text
+
+    def replaced(self, text: str, spans: Sequence[Span], start: int = 0, end: int | None = None) -> str:
+        """A part of the text with the spans in it replaced; one that has begun before it is replaced as far as it is in it."""
+        end = len(text) if end is None else end
+        pieces, at = [], start
+        for span in spans:
+            if span.end <= at or span.start >= end:
+                continue
+            pieces.append(text[at : max(at, span.start)])
+            pieces.append(f"[redacted:{span.rule}:{self._tag(text[span.start : span.end])}]")
+            at = span.end
+        pieces.append(text[at:end])
+        return "".join(pieces)
+
+    def spans(self, text: str) -> list[Span]:
+        """Where the secrets are, in order, none within another."""
+        found = list(self._found(text))
+        return _merged(found, text) if found else []
+
+    def _found(self, text: str) -> Iterator[Span]:
+        if len(text) >= 20 and self._hint is not None:
+            for run in _RUN.finditer(text):
+                yield from self._in_run(text, run.start(), run.end())
+        for hint, rules in self.anywhere.items():
+            for rule in rules:
+                yield from _at_hints(rule, hint, text, text)
+        if self._folded:
+            # One character for each, so that places are the same; lower() alone can make two of one.
+            small = (text if text.isascii() else text.encode("ascii", "replace").decode("ascii")).lower()
+            for rule in self._folded:
+                for hint in rule.hints:
+                    yield from _at_hints(rule, hint, small, text)
+        for literal, name in self.literals.items():
+            at = text.find(literal)
+            while at >= 0:
+                yield Span(at, at + len(literal), name)
+                at = text.find(literal, at + len(literal))
+        for name, pattern in self.patterns.items():
+            yield from _by_pattern(name, pattern, text)
+
+    def _in_run(self, text: str, start: int, end: int) -> Iterator[Span]:
+        assert self._hint is not None
+        while (hit := self._hint.search(text, start, end)) is not None:
+            start = hit.start() + 1
+            # A hint may begin with another one: sk-ant- with sk-.
+            for rule in self.in_runs[hit[0]]:
+                match = rule.pattern.match(text, hit.start())
+                if match is not None:
+                    yield _span(rule, match)
+                    start = max(start, match.end())
+                    break
+
+    def entry(self, value: Any) -> Any:
+        """The same entry, or any value of dataclasses, mappings and sequences, without its secrets; itself if it has none."""
+        words: list[str] = []
+        _collect(value, words)
+        return _mapped(value, self.text) if self.spans("\n".join(words)) or self._split_lines(words) else value
+
+    def _split_lines(self, words: list[str]) -> bool:
+        """Joined, a text may look harmless for what precedes it; the few that begin with a token are looked at alone."""
+        return self._hint is not None and any(self._hint.match(word) and self.spans(word) for word in words)
+
+    def value(self, value: Any) -> Any:
+        return _mapped(value, self.text)
+
+
+def _by_hint(rules: Iterable[Rule], where: str) -> dict[str, list[Rule]]:
+    """The rules of each hint, longer hints first; one whose hint begins with a shorter one's tries that one's rules too."""
+    chosen = [rule for rule in rules if rule.where == where]
+    hints = sorted({hint for rule in chosen for hint in rule.hints}, key=lambda hint: (-len(hint), hint))
+    return {hint: [rule for rule in chosen if any(hint.startswith(other) for other in rule.hints)] for hint in hints}
+
+
+def _at_hints(rule: Rule, hint: str, searched: str, text: str) -> Iterator[Span]:
+    at = searched.find(hint)
+    while at >= 0:
+        match = rule.pattern.match(text, at)
+        if match is None:
+            at = searched.find(hint, at + 1)
+            continue
+        if rule.check is None or rule.check(match):
+            yield _span(rule, match)
+        # Behind what was consumed, whether it was a secret or not: so no text is looked at again and again.
+        at = searched.find(hint, max(at + 1, match.end()))
+
+
+def _span(rule: Rule, match: re.Match[str]) -> Span:
+    group: str | int = 0
+    if "secret" in rule.pattern.groupindex:
+        group = "secret"
+    elif rule.pattern.groupindex:
+        group = match.lastgroup or 0
+    return Span(match.start(group), match.end(group), rule.name)
+
+
+def _by_pattern(name: str, pattern: re.Pattern[str], text: str) -> Iterator[Span]:
+    """A pattern that somebody wrote may take its time; it is given a window at a time, so that it does so for short ones only."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start) + 1 or len(text)
+        end = min(end, start + _WINDOW)
+        for match in pattern.finditer(text, start, end):
+            if match.end() > match.start():
+                yield Span(match.start(), match.end(), name)
+        start = end
+
+
+def _merged(found: list[Span], text: str) -> list[Span]:
+    """In order; those that overlap become one, under the name of the first. Tags are never a secret."""
+    tags = [match.span() for match in _TAG.finditer(text)] if "[redacted:" in text else []
+    kept: list[Span] = []
+    at = 0
+    for span in sorted(found, key=lambda span: (span.start, -span.end)):
+        while at < len(tags) and tags[at][1] <= span.start:
+            at += 1
+        if at < len(tags) and tags[at][0] < span.end:
+            continue
+        if kept and span.start < kept[-1].end:
+            kept[-1] = kept[-1]._replace(end=max(kept[-1].end, span.end))
+        elif span.end > span.start:
+            kept.append(span)
+    return kept
+
+
+_TEXTS: dict[type, tuple[str, ...]] = {}
+
+
+def _names(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass that may hold text."""
+    found = _TEXTS.get(kind)
+    if found is None:
+        import dataclasses
+
+        found = tuple(field.name for field in dataclasses.fields(kind))
+        _TEXTS[kind] = found
+    return found
+
+
+def _collect(value: Any, words: list[str]) -> None:
+    kind = type(value)
+    if kind is str:
+        words.append(value)
+    elif kind is tuple or kind is list:
+        for item in value:
+            _collect(item, words)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            # As an assignment, so that a secret-looking name tells of its value.
+            if type(item) is str:
+                words.append(f"{key}={item}")
+                words.append(item)
+            else:
+                _collect(item, words)
+    elif hasattr(kind, "__dataclass_fields__"):
+        for name in _names(kind):
+            item = getattr(value, name)
+            if item is not None:
+                _collect(item, words)
+
+
+def _mapped(value: Any, redact: Callable[[str], str]) -> Any:
+    """The same structure with every text redacted; parts without a change are kept as they are."""
+    kind = type(value)
+    if kind is str:
+        return redact(value)
+    if kind is tuple or kind is list:
+        items = [_mapped(item, redact) for item in value]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else kind(items)
+    if isinstance(value, Mapping):
+        return {key: _named(str(key), item, redact) for key, item in value.items()}
+    if hasattr(kind, "__dataclass_fields__"):
+        import dataclasses
+
+        changed = {}
+        for name in _names(kind):
+            old = getattr(value, name)
+            new = old if old is None else _mapped(old, redact)
+            if new is not old and new != old:
+                changed[name] = new
+        return dataclasses.replace(value, **changed) if changed else value
+    return value
+
+
+def _named(name: str, value: Any, redact: Callable[[str], str]) -> Any:
+    """A value under a name: ``{"password": "…"}`` is an assignment."""
+    if type(value) is not str:
+        return _mapped(value, redact)
+    assigned = f'{name}="{value}"' if not set(value) & {'"', "\\", "\n"} else None
+    if assigned is not None:
+        whole = redact(assigned)
+        if whole is not assigned and whole.startswith(f'{name}="') and whole.endswith('"'):
+            return whole[len(name) + 2 : -1]
+    return redact(value)

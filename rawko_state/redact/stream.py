@@ -1,0 +1,86 @@
+"""Text that comes in pieces: what may be the beginning of a secret is held back until it is known."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rawko_state.redact.redactor import Redactor
+
+_CONTEXT: Final = 256
+"""How much of what was let through is remembered: the name and the '=' before a value tell what it is."""
+_LONGEST: Final = 1 << 16
+_KEPT: Final = 4096
+
+
+class Stream:
+    """``feed`` returns what may be shown by now, ``flush`` the rest."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._before = ""
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        self._held += text
+        whole = self._before + self._held
+        start, end = len(self._before), len(whole)
+        cut = max(start, min(end, self._open_from(whole)))
+        spans = self._redactor.spans(whole)
+        for span in reversed(spans):
+            # One that reaches the end may go on.
+            if span.start < cut and (span.end > cut or span.end == end):
+                cut = max(start, span.start)
+        if end - cut > _LONGEST:
+            cut = end - _KEPT
+        return self._release(whole, cut)
+
+    def flush(self) -> str:
+        whole = self._before + self._held
+        return self._release(whole, len(whole))
+
+    def _release(self, whole: str, cut: int) -> str:
+        shown = self._redactor.replaced(whole, self._redactor.spans(whole[:cut]), len(self._before), cut)
+        self._before, self._held = whole[max(0, cut - _CONTEXT) : cut], whole[cut:]
+        return shown
+
+    def _open_from(self, text: str) -> int:
+        """From where on the text may be the beginning of a secret that is not all there yet; its end if from nowhere."""
+        redactor, found = self._redactor, len(text)
+        tail = max(0, len(text) - _KEPT)
+        line = max(text.rfind("\n", tail) + 1, tail)
+        for rule in redactor.rules:
+            match = None if rule.opening is None else _last(rule.opening, rule.hints, text, line)
+            if match is not None:
+                found = min(found, match)
+        run = max(text.rfind(space, tail) for space in " \t\n") + 1 or tail
+        for hint, rules in (*redactor.in_runs.items(), *redactor.anywhere.items()):
+            at = text.find(hint, run)
+            if at >= 0 and any(rule.opening is None for rule in rules) and not text[at - 1 : at].isalnum():
+                found = min(found, at)
+        key = text.rfind("-----BEGIN ")
+        if key >= 0 and "-----END " not in text[key:] and len(text) - key < 20_000:
+            found = min(found, key)
+        for literal in redactor.literals:
+            for length in range(min(len(literal) - 1, len(text)), 2, -1):
+                if text.endswith(literal[:length]):
+                    found = min(found, len(text) - length)
+                    break
+        return min(found, line) if redactor.patterns else found
+
+
+def _last(opening: object, hints: tuple[str, ...], text: str, line: int) -> int | None:
+    """Where the secret begins whose opening reaches the end of the text."""
+    import re
+
+    assert isinstance(opening, re.Pattern)
+    small = text[line:].lower() if text[line:].isascii() else text[line:].encode("ascii", "replace").decode().lower()
+    starts = []
+    for hint in hints:
+        at = small.rfind(hint.lower())
+        while at >= 0 and len(small) - at < 1000:
+            match = opening.match(text, line + at)
+            if match is not None:
+                starts.append(match.start("secret"))
+                break
+            at = small.rfind(hint.lower(), 0, at)
+    return min(starts) if starts else None
