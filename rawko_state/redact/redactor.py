@@ -52,8 +52,10 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text without its secrets; the very same object if it has none."""
-        spans = self.spans(text)
-        return self.replaced(text, spans) if spans else text
+        # What stood before a token and hid it may be gone with the first round.
+        while spans := self.spans(text):
+            text = self.replaced(text, spans)
+        return text
 
     def replaced(self, text: str, spans: Sequence[Span], start: int = 0, end: int | None = None) -> str:
         """A part of the text with the spans in it replaced; one that has begun before it is replaced as far as it is in it."""

@@ -38,11 +38,15 @@ class Rule:
     """Matches the end of a text in which the secret may be about to come: what a stream holds back from its group ``secret`` on."""
 
 
+BOUNDARY: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+"""Before a token: nothing that it could be the rest of. In JSON, the n of an escaped line break is none."""
+
+
 def _rule(
     name: str, hints: str, pattern: str, samples: tuple[str, ...], never: tuple[str, ...] = (), where: str = RUN
 ) -> Rule:
     """A token that is known by how it begins, and stands alone."""
-    compiled = re.compile(rf"(?<![A-Za-z0-9])(?:{pattern})", re.ASCII)
+    compiled = re.compile(rf"{BOUNDARY}(?:{pattern})", re.ASCII)
     return Rule(name, tuple(hints.split()), compiled, samples, never, where)
 
 
@@ -190,7 +194,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _rule("doppler-token", "dp.pt. dp.st. dp.ct. dp.sa.", r"dp\.(?:pt|st|ct|sa)\.[A-Za-z0-9_.-]{40,}", ("«dp.pt." "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpAsDfGhJkLzXc»",)),
     _rule("age-key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[0-9A-Z]{58}", ("«AGE-SECRET-KEY-1" "QK2JDQ8SLZXYV7WBNM2PTRF5GHTYUIPASDFGHJKLZXCVNM3QAZ2WSX4EDC»",)),
     # Shapes
-    Rule("jwt", ("eyJ",), re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
+    Rule("jwt", ("eyJ",), re.compile(r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
          ("«eyJ" "hbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U»",),
          ("eyJhbGciOiJIUzI1NiJ9", "keyJson.keyJson.keyJson")),
     Rule("url-password", ("://",), re.compile(r"://[^\s:/@\"'`<>\\\[\]]{0,128}:(?P<secret>[^\s/@\"'`<>\\\[\]{}]{1,256})@(?=[A-Za-z0-9\[_.-])"),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from rawko_state.redact.redactor import Redactor
+from rawko_state.redact.rules import BOUNDARY
 
 _CONTEXT: Final = 256
 """How much of what was let through is remembered: the name and the '=' before a value tell what it is."""
 _LONGEST: Final = 1 << 16
 _KEPT: Final = 4096
+_BOUNDARY = re.compile(BOUNDARY)
 
 
 class Stream:
@@ -55,7 +58,7 @@ class Stream:
         run = max(text.rfind(space, tail) for space in " \t\n") + 1 or tail
         for hint, rules in (*redactor.in_runs.items(), *redactor.anywhere.items()):
             at = text.find(hint, run)
-            if at >= 0 and any(rule.opening is None for rule in rules) and not text[at - 1 : at].isalnum():
+            if at >= 0 and any(rule.opening is None for rule in rules) and _BOUNDARY.match(text, at):
                 found = min(found, at)
         key = text.rfind("-----BEGIN ")
         if key >= 0 and "-----END " not in text[key:] and len(text) - key < 20_000:
@@ -68,11 +71,8 @@ class Stream:
         return min(found, line) if redactor.patterns else found
 
 
-def _last(opening: object, hints: tuple[str, ...], text: str, line: int) -> int | None:
+def _last(opening: re.Pattern[str], hints: tuple[str, ...], text: str, line: int) -> int | None:
     """Where the secret begins whose opening reaches the end of the text."""
-    import re
-
-    assert isinstance(opening, re.Pattern)
     small = text[line:].lower() if text[line:].isascii() else text[line:].encode("ascii", "replace").decode().lower()
     starts = []
     for hint in hints:
