@@ -83,6 +83,39 @@ class Stats:
     """Bytes in tasks, blobs and the index."""
 
 
+class Kept(NamedTuple):
+    """One task as retention sees it."""
+
+    id: str
+    last: str | None
+    """When it was last begun or ended."""
+    status: str
+    pinned: bool
+    exempt: bool
+    """Brought back from the trash."""
+    parent: str | None
+    file: str
+    size: int
+    """Of its file, on the disk,"""
+    mtime_ns: int
+    """and when that was changed."""
+
+    @property
+    def is_packed(self) -> bool:
+        return self.file.endswith(".gz")
+
+
+@dataclass(frozen=True, slots=True)
+class InTrash:
+    """A task in the trash."""
+
+    id: str
+    at: datetime
+    rule: str
+    """What took it there."""
+    size: int
+
+
 class TurnRow(NamedTuple):
     """One turn as a list shows it."""
 

@@ -25,6 +25,7 @@ from rawko_state.format.seal import GENESIS, SEAL_LENGTH, read_seal
 from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName
 from rawko_state.journal.reader import TaskReader
+from rawko_state.journal.source import other
 from rawko_state.model import status as words
 from rawko_state.model.entries import Turn
 from rawko_state.model.events import Event
@@ -76,7 +77,7 @@ class EventReader:
     ) -> None:
         """``state_at`` tells the task's state at the end of a record, as far as events depend on it."""
         self._journal, self._name, self._state_at = journal, name, state_at
-        self._path, self._draft_path = str(journal.layout.path(name)), str(journal.layout.draft(name.id))
+        self._path, self._draft_path = journal.layout.path(name), str(journal.layout.draft(name.id))
         self._at = Cursor.parse(after) if after else Cursor()
         self._seal = GENESIS
         self._state: TaskState | None = None
@@ -106,7 +107,7 @@ class EventReader:
     def _sealed(self) -> Iterator[Event]:
         before = self._file
         try:
-            found = os.stat(self._path)
+            found = self._stat()
             self._file = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
             if self._file == before:
                 return
@@ -126,6 +127,13 @@ class EventReader:
                 if problem is not None:
                     yield self._gap(problem)
             yield from self._records(reader)
+
+    def _stat(self) -> os.stat_result:
+        try:
+            return os.stat(self._path)
+        except FileNotFoundError:
+            self._path = other(self._path)  # it was packed, or unpacked
+            return os.stat(self._path)
 
     def _records(self, reader: TaskReader) -> Iterator[Event]:
         assert self._state is not None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from rawko_state.backends.reads import Reads
-from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.errors import InvalidValue, RawkoError, TaskBusy
 from rawko_state.journal.layout import TaskName, parse_name
 
 # What only some calls need is imported by them: `rawko history` must feel instant.
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rawko_state.journal.locks import Lease
     from rawko_state.journal.verify import Verdict
     from rawko_state.model.entries import Parent
+    from rawko_state.store import InTrash, Kept
 
 
 class LocalStore(Reads):
@@ -87,6 +88,10 @@ class LocalStore(Reads):
     def _task(self, name: TaskName, lease: Lease | None) -> Task:
         from rawko_state.backends.session import Task
 
+        if name.packed:
+            from rawko_state.backends.keeping import unpack
+
+            name = unpack(self.catalogue, name)
         return Task(self.catalogue, self.redactor, name, self._open(name), lease)
 
     def _taken(self) -> Callable[[str], bool] | None:
@@ -196,6 +201,52 @@ class LocalStore(Reads):
         for content in blobs:
             self.journal.put_blob(content)
         return name if self.journal.place(name, data) else None
+
+    def discard(
+        self,
+        tasks: Iterable[tuple[Kept, str]],
+        *,
+        by: str | None = None,
+        proceed: Callable[[], bool] = lambda: True,
+    ) -> Iterator[str]:
+        """Puts tasks into the trash, as they were when kept() told of them, each with the rule that takes it. Yields the ids of
+        those that went: one that has changed since, or is being run, stays."""
+        from rawko_state.backends import keeping
+
+        return keeping.discard(self.catalogue, tasks, by, proceed)
+
+    def delete(self, prefix: str, *, by: str | None = None) -> str:
+        """Puts one task into the trash, whatever its age."""
+        name = self.find(prefix)
+        task = next((task for task in self.kept() if task.id == name.id), None)
+        if task is None or not list(self.discard([(task, "deleted")], by=by)):
+            raise TaskBusy(name.id, "a process that runs it, or has changed it just now")
+        return name.id
+
+    def restore(self, prefix: str | None = None) -> list[str]:
+        """Brings tasks back from the trash, byte for byte; all of them without an id. Cleanups leave them alone from now on."""
+        from rawko_state.journal import trash
+
+        layout = self.journal.layout
+        chosen = trash.listed(layout) if prefix is None else [trash.find(layout, prefix)]
+        back: dict[str, None] = {}
+        for each in chosen:
+            if each.name.id not in back:  # of several with one id, the last
+                trash.restore(layout, each)
+                back[each.name.id] = None
+        return list(back)
+
+    def empty_trash(self, before: datetime | None = None) -> list[InTrash]:
+        """Deletes for good what came into the trash before a time; all of it without one."""
+        from rawko_state.backends import keeping
+
+        return keeping.empty(self.catalogue, before)
+
+    def pack(self, task: Kept) -> bool:
+        """Makes a finished task a ``.task.gz``, which all else can read. False if it has changed since, or is being run."""
+        from rawko_state.backends import keeping
+
+        return keeping.pack(self.catalogue, task) is not None
 
     def fold(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int:
         """Takes what is new into the search index. Searches find it without that, only slower. Returns how many bytes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from io import BytesIO
@@ -16,7 +16,7 @@ from rawko_state.index import queries
 from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName, parse_name
 from rawko_state.model.status import FINISHED
-from rawko_state.store import RELEVANCE, Answer, Stats, TaskFilter, TaskSummary, TurnRow
+from rawko_state.store import RELEVANCE, Answer, InTrash, Kept, Stats, TaskFilter, TaskSummary, TurnRow
 
 # What only some calls need is imported by them: `rawko history` must feel instant.
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ class Reads:
         row = self.catalogue.index().row(name.id)
         return None if row is None or row["question"] is None else self.turn(name.id, row["question"])
 
-    def _open(self, name: TaskName) -> Chain:
-        return self.journal.open(name, self.catalogue.checkpoint(name))
+    def _open(self, name: TaskName, *, read_only: bool = False) -> Chain:
+        return self.journal.open(name, self.catalogue.checkpoint(name), read_only=read_only)
 
     def find(self, prefix: str) -> TaskName:
         """The one task whose id is, or starts with, this. The index is asked first, the folder where that does not help."""
@@ -122,7 +122,7 @@ class Reads:
     def status(self, prefix: str) -> str:
         """What the records say, or ``interrupted`` for a running task whose writer is gone."""
         name = self.find(prefix)
-        chain = self._open(name)
+        chain = self._open(name, read_only=True)
         try:
             state = chain.state
         finally:
@@ -305,6 +305,27 @@ class Reads:
         from rawko_state.backends.finder import Finder
 
         return Finder(self.catalogue, self.alive, self._tell)
+
+    def kept(self) -> list[Kept]:
+        """Every task as retention sees it."""
+        from rawko_state.index import holding
+        from rawko_state.journal import trash
+
+        alive, exempt = self.alive() | self.journal.drafted(), trash.exempt(self.journal.layout)
+        return cast("list[Kept]", self.catalogue.guarded(lambda index: holding.kept(index, alive, exempt)))
+
+    def trash(self) -> list[InTrash]:
+        """What is in the trash, the last one first."""
+        from rawko_state.backends.keeping import in_trash
+        from rawko_state.journal import trash
+
+        return [in_trash(each) for each in trash.listed(self.journal.layout)]
+
+    def freed(self, task_ids: Sequence[str]) -> dict[str, int]:
+        """The bytes of long outputs that go with some tasks, if all of these go."""
+        from rawko_state.backends.keeping import freed
+
+        return freed(self.catalogue, task_ids)
 
     def stats(self, wanted: TaskFilter, *, days: int = 30, top: int = 10) -> Stats:
         alive = self.alive()

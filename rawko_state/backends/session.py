@@ -104,6 +104,10 @@ class Task:
         """
         if snapshot is not None:
             turn = replace(turn, sections=(*turn.sections, self._snapshot(snapshot)))
+        with self._journal.keeping_blobs(turn):
+            return self._add_turn(turn, expect)
+
+    def _add_turn(self, turn: Turn, expect: str | None) -> Appended:
         turn = self._journal.with_blobs(turn, self.redactor.text)
         before = self._chain.checkpoint()
         try:

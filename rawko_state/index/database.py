@@ -37,6 +37,7 @@ TABLE_OF: Final = {
     "runs": "task_runs",
     "events": "task_events",
     "snapshots": "snapshots",
+    "blobs": "task_blobs",
 }
 
 
@@ -244,6 +245,12 @@ class Index:
             statement = f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})"
             self._statements[key] = statement
         return statement
+
+    def moved(self, task_id: str, file_path: str, stat: tuple[int, int]) -> None:
+        """The same content under another name. Call it inside a transaction."""
+        self.connection.execute(
+            "UPDATE tasks SET file_path = ?, file_size = ?, file_mtime_ns = ? WHERE id = ?", (file_path, *stat, task_id)
+        )
 
     def forget(self, task_id: str) -> None:
         """Takes a task out, with all that belongs to it. Call it inside a transaction."""

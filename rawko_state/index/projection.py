@@ -25,6 +25,7 @@ from rawko_state.model.entries import (
     Result,
     Resumed,
     TaskHeader,
+    ToolCall,
     Torn,
     Turn,
     Unknown,
@@ -92,6 +93,7 @@ class Rows:
     runs: list[Row] = field(default_factory=list)
     events: list[Row] = field(default_factory=list)
     snapshots: list[Row] = field(default_factory=list)
+    blobs: list[Row] = field(default_factory=list)
     run_updates: list[Row] = field(default_factory=list)
 
 
@@ -167,6 +169,10 @@ class Projector:
                 "length": placed.length,
             }
         )
+        for call in turn.tools:
+            if isinstance(call, ToolCall) and call.blob is not None:
+                named = {"task_id": row["id"], "sha256": call.blob.sha256, "size": _int(call.blob.size)}
+                rows.blobs.append(named)
         if damaged:
             self._state = self._state.apply_damaged(turn)
             return
@@ -369,6 +375,7 @@ _TABLES: Final = (
     ("runs", "task_runs"),
     ("events", "task_events"),
     ("snapshots", "snapshots"),
+    ("blobs", "task_blobs"),
 )
 
 

@@ -33,6 +33,7 @@ class Tables:
     runs: Any
     events: Any
     snapshots: Any
+    blobs: Any
     meta: Any
 
     @property
@@ -43,7 +44,7 @@ class Tables:
     @property
     def derived(self) -> tuple[Any, ...]:
         """Everything that is rebuilt, in an order that satisfies the foreign keys."""
-        return (self.tasks, self.agents, self.files, self.records, self.runs, self.events, self.snapshots)
+        return (self.tasks, self.agents, self.files, self.records, self.runs, self.events, self.snapshots, self.blobs)
 
 
 def tables_for(db: p.Database) -> Tables:
@@ -191,6 +192,14 @@ def tables_for(db: p.Database) -> Tables:
             table_name = "snapshots"
             primary_key = p.CompositeKey("task", "turn")
 
+    class Blob(Owned):
+        sha256 = p.TextField()
+        size = p.IntegerField()
+
+        class Meta:
+            table_name = "task_blobs"
+            primary_key = p.CompositeKey("task", "sha256")
+
     class Meta(Bound):
         k = p.TextField(primary_key=True)
         v = p.TextField(null=True)
@@ -198,7 +207,7 @@ def tables_for(db: p.Database) -> Tables:
         class Meta:
             table_name = "index_meta"
 
-    return Tables(Task, Agent, File, Record, Run, Event, Snapshot, Meta)
+    return Tables(Task, Agent, File, Record, Run, Event, Snapshot, Blob, Meta)
 
 
 # The RFC's schema, to the letter but for what SQLite needs to keep it in step with the files.
@@ -348,9 +357,28 @@ def _folded(connection: Any) -> None:
     _run(connection, _3_FOLDED)
 
 
+# Which tasks refer to which long outputs; the rows come from the task files, all of which are read again.
+_4_BLOBS = """
+CREATE TABLE task_blobs (
+    task_id TEXT NOT NULL REFERENCES tasks(id) ON DELETE CASCADE,
+    sha256 TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    PRIMARY KEY (task_id, sha256)
+) WITHOUT ROWID;
+CREATE INDEX idx_task_blobs_sha256 ON task_blobs(sha256);
+DELETE FROM tasks;
+DELETE FROM index_meta WHERE k = 'tasks_stamp';
+"""
+
+
+def _blobs(connection: Any) -> None:
+    _run(connection, _4_BLOBS)
+
+
 MIGRATIONS: Final = (
     Migration(1, "rfc_tables", _rfc_tables),
     Migration(2, "positions_and_runs", _positions_and_runs),
     Migration(3, "folded", _folded),
+    Migration(4, "blobs", _blobs),
 )
 VERSION: Final = MIGRATIONS[-1].number

@@ -22,6 +22,7 @@ from rawko_state.format.seal import GENESIS, HEADER_LIMIT, SEAL_LENGTH, HeaderSh
 from rawko_state.format.values import write_duration
 from rawko_state.journal import disk
 from rawko_state.journal.locks import append_lock
+from rawko_state.journal.source import open_source
 from rawko_state.model.entries import Entry, Torn
 from rawko_state.model.state import TaskState
 
@@ -61,9 +62,10 @@ class Chain:
         self, path: Path, task_id: str, checkpoint: Checkpoint | None = None, *, read_only: bool = False
     ) -> None:
         """``read_only``: to look at, also where nothing can be written."""
-        self.path = path
         self.problems: list[Problem] = []
-        self._descriptor = disk.open_regular(path, write=not read_only)
+        self._source = open_source(path, write=not read_only)
+        self._descriptor = self._source.descriptor
+        self.path = self._source.path
         self._state = TaskState(id=task_id)
         self._end = 0
         self._last_offset = 0
@@ -74,13 +76,13 @@ class Chain:
         # Whoever wrote the last record may have failed to sync it; see format.md, section 9.
         self._rewrite_last = True
         try:
-            self._shape = header_shape(disk.read_range(self._descriptor, 0, HEADER_LIMIT))
+            self._shape = header_shape(self.fetch(0, HEADER_LIMIT))
             if checkpoint is not None and self._is_seal_at(checkpoint.end, checkpoint.seal):
                 self._state, self._end = checkpoint.state, checkpoint.end
                 self._seal, self._last_offset, self._sealed = checkpoint.seal, checkpoint.last_offset, True
-            self._take_in(os.fstat(self._descriptor).st_size)
+            self._take_in(self._source.size())
         except BaseException:
-            os.close(self._descriptor)
+            self._source.close()
             raise
 
     @property
@@ -110,13 +112,12 @@ class Chain:
         return found.st_size, found.st_mtime_ns
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._source.close()
+        self._descriptor = -1
 
     def has_grown(self) -> bool:
         """Whether others may have appended since; without a lock, so an append on its way counts too."""
-        return self._descriptor >= 0 and os.fstat(self._descriptor).st_size != self._size
+        return self._descriptor >= 0 and self._source.size() != self._size
 
     def refresh(self) -> TaskState:
         """Takes in what others have appended since."""
@@ -168,7 +169,7 @@ class Chain:
             return Appended(seal, parent, self._last_offset, self._end, state, tuple(blocks), alone)
 
     def fetch(self, offset: int, length: int) -> bytes:
-        return disk.read_range(self._descriptor, offset, length)
+        return self._source.fetch(offset, length)
 
     def scan_again(self) -> Scan:
         """All records from the beginning, as they stand now."""
@@ -216,24 +217,25 @@ class Chain:
             raise ChainMoved(f"{self.path} was replaced by another file; open the task again")
         if self._sealed and self._end and not self._unterminated and not self._is_seal_at(self._end, self._seal):
             raise ChainMoved(f"{self.path} was changed before byte {self._end}; run 'rawko verify'")
-        if self._unterminated and mine.st_size > self._end:
+        size = self._source.size()
+        if self._unterminated and size > self._end:
             # Another writer has supplied the LF that the last seal lacked.
             self._end, self._unterminated = self._end + 1, False
-        if mine.st_size != self._size:
-            if mine.st_size < self._end:
-                raise ChainMoved(f"{self.path} was cut off at byte {mine.st_size}; run 'rawko verify'")
+        if size != self._size:
+            if size < self._end:
+                raise ChainMoved(f"{self.path} was cut off at byte {size}; run 'rawko verify'")
             self._rewrite_last = True
-            self._take_in(mine.st_size)
+            self._take_in(size)
 
     def _is_seal_at(self, end: int, seal: str) -> bool:
-        return disk.read_at(self._descriptor, SEAL_LENGTH, max(0, end - SEAL_LENGTH)) == seal_line(seal)
+        return self.fetch(max(0, end - SEAL_LENGTH), SEAL_LENGTH) == seal_line(seal)
 
     def _scan(self, start: int, parent: str) -> Scan:
         at = start
 
         def read(length: int) -> bytes:
             nonlocal at
-            piece = disk.read_at(self._descriptor, length, at)
+            piece = self._source.read_at(length, at)
             at += len(piece)
             return piece
 
@@ -306,7 +308,7 @@ class Chain:
         duration = "-" if self._state.duration_ms is None else write_duration(self._state.duration_ms)
         found = []
         for (first, last), value in ((self._shape.status, self._state.status), (self._shape.duration, duration)):
-            found.append((disk.read_range(self._descriptor, first, last - first), value, first))
+            found.append((self.fetch(first, last - first), value, first))
         return found
 
     def _write_copies(self) -> None:

@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal
 
@@ -147,13 +148,17 @@ def sync_folder(path: Path, seal: str = "") -> None:
         os.close(descriptor)
 
 
-def write_temporary(folder: Path, data: bytes, seal: str = "") -> Path:
+def write_temporary(folder: Path, data: bytes | Iterable[bytes], seal: str = "") -> Path:
     """A whole, synced file under a name of its own, to be renamed to where it belongs."""
+    pieces = [data] if isinstance(data, bytes) else data
     temporary = folder / f"new-{os.getpid()}-{os.urandom(6).hex()}"
     descriptor = create_exclusive(temporary)
     try:
         try:
-            write_at(descriptor, data, 0, temporary)
+            at = 0
+            for piece in pieces:
+                write_at(descriptor, piece, at, temporary)
+                at += len(piece)
             sync(descriptor, temporary, seal)
         finally:
             os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
 from rawko_state.journal import disk
 from rawko_state.journal.layout import Layout, TaskName, name_for, new_id
-from rawko_state.journal.locks import Holder, Lease, append_lock, holder_of, is_abandoned
+from rawko_state.journal.locks import Holder, Lease, append_lock, gate, holder_of, is_abandoned
 
 # The rest is imported by the calls that need it: a query that finds nothing new reads no task file.
 if TYPE_CHECKING:
@@ -139,12 +140,12 @@ class Journal:
     def find(self, prefix: str) -> TaskName:
         return self.layout.find(prefix)
 
-    def open(self, name: TaskName, checkpoint: Checkpoint | None = None) -> Chain:
-        """For appending."""
+    def open(self, name: TaskName, checkpoint: Checkpoint | None = None, *, read_only: bool = False) -> Chain:
+        """For appending, unless it is only to be looked at."""
         from rawko_state.journal.chain import Chain
 
         self.layout.check()
-        return Chain(self.layout.path(name), name.id, checkpoint)
+        return Chain(self.layout.path(name), name.id, checkpoint, read_only=read_only)
 
     def reader(self, name: TaskName) -> TaskReader:
         from rawko_state.journal.reader import TaskReader
@@ -167,6 +168,23 @@ class Journal:
         dead = {task_id for task_id in leases if is_abandoned(self.layout.lease(task_id))}
         # A draft without a lease was left by a process that let go of its task.
         return sorted(dead | {task_id for task_id in drafts - leases if not self.layout.lease(task_id).exists()})
+
+    def drafted(self) -> set[str]:
+        """The tasks with a turn that has not ended, alive or not."""
+        try:
+            return {name.removesuffix(".draft") for name in os.listdir(self.layout.live) if name.endswith(".draft")}
+        except OSError:
+            return set()
+
+    def keeping_blobs(self, turn: Turn) -> contextlib.AbstractContextManager[None]:
+        """While this is held, no cleanup takes the blobs of a turn whose record does not name them yet."""
+        from rawko_state.journal import blobs
+        from rawko_state.model.entries import ToolCall
+
+        if not any(isinstance(call, ToolCall) and _is_long(call, blobs.OUTPUT_LIMIT) for call in turn.tools):
+            return contextlib.nullcontext()
+        self.layout.make()
+        return gate(self.layout.live / "blobs.lock", shared=True)
 
     def marked(self) -> set[str]:
         """The tasks that have grown, or are growing, past what the index knows for sure."""
@@ -245,7 +263,8 @@ class Journal:
                 return [turn]
 
             try:
-                append(make)
+                with self.keeping_blobs(whole.interrupted(1)):
+                    append(make)
             except InvalidValue:
                 # It cannot be a turn (written by another version, or damaged): nothing of it is lost all the same.
                 raw = path.read_bytes().decode("utf-8", "replace")

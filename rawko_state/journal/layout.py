@@ -14,11 +14,12 @@ from typing import Final
 
 from rawko_state.errors import AmbiguousTask, StorageError, TaskNotFound
 from rawko_state.journal import disk
+from rawko_state.journal.source import PACKED, PLAIN
 
 ID_LENGTH: Final = 6
 _ID_LETTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ID = re.compile(r"[0-9A-Za-z]{1,64}")
-_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2})-([0-9A-Za-z]{1,64})\.task")
+_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2})-([0-9A-Za-z]{1,64})\.task(\.gz)?")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,10 +28,12 @@ class TaskName:
 
     stamp: str
     id: str
+    packed: bool = False
+    """Of a task in both forms (a process was killed between the two), the plain one counts."""
 
     @property
     def filename(self) -> str:
-        return f"{self.stamp}-{self.id}.task"
+        return f"{self.stamp}-{self.id}{PACKED if self.packed else PLAIN}"
 
     @property
     def created(self) -> datetime | None:
@@ -42,7 +45,7 @@ class TaskName:
 
 def parse_name(filename: str) -> TaskName | None:
     match = _NAME.fullmatch(filename)
-    return TaskName(match[1], match[2]) if match else None
+    return TaskName(match[1], match[2], match[3] is not None) if match else None
 
 
 def name_for(created: datetime, task_id: str) -> TaskName:
@@ -62,6 +65,7 @@ class Layout:
         self.tasks = self.state / "tasks"
         self.live = self.state / "live"
         self.blobs = self.state / "blobs"
+        self.trash = self.state / "trash"
 
     def make(self) -> None:
         """Makes the folders that are missing; refuses links in their place."""
@@ -71,7 +75,7 @@ class Layout:
 
     def check(self) -> None:
         """Refuses links in place of the folders that are there."""
-        for folder in (self.root / ".rawko", self.state, self.tasks, self.live, self.blobs):
+        for folder in (self.root / ".rawko", self.state, self.tasks, self.live, self.blobs, self.trash):
             if os.path.lexists(folder):
                 disk.check_folder(folder)
 

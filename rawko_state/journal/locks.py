@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -33,6 +34,8 @@ if os.name == "nt":
             return False
         return True
 
+    _try_share = _try_lock
+
     def _unlock(descriptor: int) -> None:
         os.lseek(descriptor, 1 << 40, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined,unused-ignore]
@@ -40,14 +43,20 @@ if os.name == "nt":
 else:
     import fcntl
 
-    def _try_lock(descriptor: int) -> bool:
+    def _flock(descriptor: int, kind: int) -> bool:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
                 return False
             raise
         return True
+
+    def _try_lock(descriptor: int) -> bool:
+        return _flock(descriptor, fcntl.LOCK_EX)
+
+    def _try_share(descriptor: int) -> bool:
+        return _flock(descriptor, fcntl.LOCK_SH)
 
     def _unlock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -91,6 +100,22 @@ class append_lock:  # noqa: N801 - used as a function; a class, as it is on the 
         # What was done under the lock is done. If it cannot be let go of, it goes with the descriptor.
         with contextlib.suppress(OSError):
             _unlock(self._descriptor)
+
+
+@contextlib.contextmanager
+def gate(path: Path, *, shared: bool = False, timeout: float = APPEND_TIMEOUT) -> Iterator[None]:
+    """A lock of its own file: many may share it, or one has it alone."""
+    descriptor = disk.open_or_create(path)
+    until = time.monotonic() + timeout
+    try:
+        with disk.told("lock", path):
+            while not (_try_share if shared else _try_lock)(descriptor):
+                if time.monotonic() > until:
+                    raise StorageError(f"{path} has been locked for {timeout:.0f} s by another process", str(path))
+                time.sleep(_POLL)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rawko_state.format.scan import Problem, Record, Scan
-from rawko_state.journal import disk
+from rawko_state.journal.source import open_source
 
 if TYPE_CHECKING:
     from rawko_state.model.entries import Entry, Turn
 
 
 class TaskReader:
-    """A task file opened for reading: its records one after another, and any span of it."""
+    """A task file opened for reading, packed or not: its records one after another, and any span of it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor = disk.open_regular(path)
-        self.size = os.fstat(self._descriptor).st_size
+        self._source = open_source(path)
+        self.size = self._source.size()
         self.problems: list[Problem] = []
 
     def __enter__(self) -> TaskReader:
@@ -30,17 +30,15 @@ class TaskReader:
         self.close()
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._source.close()
 
     def stat(self) -> tuple[int, int]:
-        """Size and time of change, as Chain.stat() gives them."""
-        found = os.fstat(self._descriptor)
+        """Size on the disk and time of change, as Chain.stat() gives them."""
+        found = os.fstat(self._source.descriptor)
         return found.st_size, found.st_mtime_ns
 
     def fetch(self, offset: int, length: int) -> bytes:
-        return disk.read_range(self._descriptor, offset, length)
+        return self._source.fetch(offset, length)
 
     def turn_at(self, offset: int, length: int) -> Turn | None:
         """The turn that stands there; None if something else does."""
@@ -70,7 +68,7 @@ class TaskReader:
 
         def read(length: int) -> bytes:
             nonlocal at
-            piece = disk.read_at(self._descriptor, length, at)
+            piece = self._source.read_at(length, at)
             at += len(piece)
             return piece
 

@@ -1,0 +1,144 @@
+"""What becomes of tasks that are over: packed, put in the trash, brought back, deleted for good.
+
+The files come first and the index follows; a process that dies in between leaves the rest to the next look at the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from rawko_state.backends.catalogue import Catalogue
+from rawko_state.backends.intake import file_path
+from rawko_state.errors import RawkoError, StorageError, TaskBusy
+from rawko_state.index import holding
+from rawko_state.journal import archive, trash
+from rawko_state.journal.layout import TaskName, parse_name
+from rawko_state.journal.locks import gate
+from rawko_state.store import InTrash, Kept
+
+_SOME: Final = 500
+"""So many tasks are moved before the index hears of them."""
+
+
+def freed(catalogue: Catalogue, task_ids: Sequence[str]) -> dict[str, int]:
+    """For each of some tasks that are to go together, the bytes of the long outputs that go with it."""
+    index = catalogue.index()
+    owned = holding.blobs_of(index, task_ids)
+    going = set(task_ids)
+    free = holding.unused(index, {blob for blobs in owned.values() for blob in blobs}, going)
+    found: dict[str, int] = {}
+    for task_id, blobs in owned.items():
+        # What several of them share is counted once.
+        found[task_id] = sum(size for blob, size in blobs.items() if blob in free)
+        free -= set(blobs)
+    return found
+
+
+def discard(
+    catalogue: Catalogue, tasks: Iterable[tuple[Kept, str]], by: str | None, proceed: Callable[[], bool]
+) -> Iterator[str]:
+    """Puts tasks into the trash, each with the rule that took it. Yields the ids of those that went, while ``proceed``."""
+    layout = catalogue.journal.layout
+    everything = list(tasks)
+    for start in range(0, len(everything), _SOME):
+        if not proceed():
+            return
+        some = everything[start : start + _SOME]
+        blobs = holding.blobs_of(catalogue.index(), [task.id for task, _ in some])
+        leaving = [
+            trash.Leaving(name, rule, (task.size, task.mtime_ns), tuple(blobs.get(task.id, ())))
+            for task, rule in some
+            if (name := parse_name(Path(task.file).name)) is not None
+        ]
+        moved = trash.throw(layout, leaving, by)
+        forget(catalogue, [each.name.id for each in moved])
+        put_away(catalogue, {blob for each in moved for blob in each.blobs})
+        yield from (each.name.id for each in moved)
+
+
+def forget(catalogue: Catalogue, task_ids: Sequence[str]) -> None:
+    """The next look at the folder would notice; this is quicker."""
+    if not task_ids:
+        return
+    with contextlib.suppress(RawkoError):
+        index = catalogue.index()
+        with index.transaction():
+            for task_id in task_ids:
+                index.forget(task_id)
+
+
+def put_away(catalogue: Catalogue, blobs: set[str]) -> None:
+    """Of these blobs, those that no task refers to any more. Nobody may be writing a record that names one meanwhile."""
+    if not blobs:
+        return
+    layout = catalogue.journal.layout
+    with gate(layout.live / "blobs.lock"):
+        index = catalogue.fresh()
+        trash.put_away(layout, holding.unused(index, blobs))
+
+
+def restore(catalogue: Catalogue, discarded: trash.Discarded) -> TaskName:
+    return trash.restore(catalogue.journal.layout, discarded)
+
+
+def empty(catalogue: Catalogue, before: datetime | None) -> list[InTrash]:
+    """Deletes what came into the trash before a time (None: all of it), and the blobs that only that referred to."""
+    layout = catalogue.journal.layout
+    everything = trash.listed(layout)
+    going = [each for each in everything if before is None or each.at < before]
+    if not going:
+        return []
+    for each in going:
+        trash.delete(layout, each)
+    left = {blob for each in trash.listed(layout) for blob in each.blobs}
+    blobs = {blob for each in going for blob in each.blobs} - left
+    if blobs:
+        with gate(layout.live / "blobs.lock"):
+            trash.delete_blobs(layout, holding.unused(catalogue.fresh(), blobs))
+    trash.trim_log(layout)
+    return [in_trash(each) for each in going]
+
+
+def in_trash(each: trash.Discarded) -> InTrash:
+    return InTrash(each.name.id, each.at, each.rule, each.size)
+
+
+def pack(catalogue: Catalogue, task: Kept) -> TaskName | None:
+    """Packs a task that nobody runs. None if it has changed since, or somebody is at it."""
+    journal = catalogue.journal
+    name = parse_name(Path(task.file).name)
+    if name is None or name.packed or task.id in journal.marked():
+        return None
+    try:
+        lease = journal.lease(task.id)
+    except TaskBusy:
+        return None
+    try:
+        packed = archive.pack(journal.layout, name, (task.size, task.mtime_ns))
+    except StorageError:
+        return None
+    finally:
+        lease.release()
+    if packed is not None:
+        moved(catalogue, packed)
+    return packed
+
+
+def unpack(catalogue: Catalogue, name: TaskName) -> TaskName:
+    if not name.packed:
+        return name
+    plain = archive.unpack(catalogue.journal.layout, name)
+    moved(catalogue, plain)
+    return plain
+
+
+def moved(catalogue: Catalogue, name: TaskName) -> None:
+    """The same content in another form: its rows stay as they are. If this fails, the file is read anew."""
+    with contextlib.suppress(RawkoError), catalogue.journal.reader(name) as reader:
+        index = catalogue.index()
+        with index.transaction():
+            index.moved(name.id, file_path(name), reader.stat())

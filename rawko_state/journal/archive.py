@@ -1,0 +1,85 @@
+"""Packing a finished task into a ``.task.gz``, and unpacking it again. At every moment one of the two is there, whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterable
+
+from rawko_state.errors import StorageError
+from rawko_state.journal import disk
+from rawko_state.journal.layout import Layout, TaskName
+from rawko_state.journal.locks import append_lock
+from rawko_state.journal.source import PackedSource, Source, open_source, packed, unpacked
+
+
+def pack(layout: Layout, name: TaskName, stat: tuple[int, int]) -> TaskName | None:
+    """The packed file's name; None if the task is not as ``stat`` (size, time of change) says, or packed already."""
+    if name.packed:
+        return None
+    plain = open_source(layout.path(name), write=True)
+    try:
+        with append_lock(plain.descriptor, plain.path):
+            found = os.fstat(plain.descriptor)
+            if (found.st_size, found.st_mtime_ns) != stat or not _is_in_place(plain):
+                return None
+            target = dataclasses.replace(name, packed=True)
+            _replace(layout, plain, packed(plain), target, found.st_mtime_ns)
+            return target
+    finally:
+        plain.close()
+
+
+def unpack(layout: Layout, name: TaskName) -> TaskName:
+    """The plain file's name. Whoever else has unpacked it meanwhile was faster."""
+    target = dataclasses.replace(name, packed=False)
+    if not name.packed or layout.path(target).exists():
+        return target
+    source = open_source(layout.path(name))
+    try:
+        with append_lock(source.descriptor, source.path):
+            if source.path == layout.path(name) and not layout.path(target).exists():
+                _replace(layout, source, unpacked(source), target, os.fstat(source.descriptor).st_mtime_ns)
+    finally:
+        source.close()
+    return target
+
+
+def _is_in_place(source: Source) -> bool:
+    try:
+        there = os.lstat(source.path)
+    except OSError:
+        return False
+    mine = os.fstat(source.descriptor)
+    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+
+
+def _replace(layout: Layout, source: Source, pieces: Iterable[bytes], target: TaskName, mtime_ns: int) -> None:
+    """The same text in another form, beside the old one; only when it is durable, and reads the same, the old one goes."""
+    path = layout.path(target)
+    beside = disk.write_temporary(layout.live, pieces)
+    try:
+        with disk.told("set the time of", beside):
+            os.utime(beside, ns=(mtime_ns, mtime_ns))
+        written = disk.open_regular(beside)
+        try:
+            copy = PackedSource(beside, written) if target.packed else Source(beside, written)
+            if _digest(copy) != _digest(source):
+                raise StorageError(f"{beside} does not read as {source.path} does", str(beside))
+        finally:
+            os.close(written)
+        disk.rename(beside, path)
+    finally:
+        disk.remove_quietly(beside)
+    disk.sync_folder(layout.tasks)
+    with disk.told("remove", source.path):
+        os.unlink(source.path)
+    disk.sync_folder(layout.tasks)
+
+
+def _digest(source: Source) -> bytes:
+    digest = hashlib.sha256()
+    for piece in unpacked(source):
+        digest.update(piece)
+    return digest.digest()

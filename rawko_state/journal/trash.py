@@ -1,0 +1,245 @@
+"""The trash: tasks that were taken out of a project, with their long outputs, until they are brought back or their time is up.
+
+A task is moved by one rename, so it is whole in its place or whole in the trash, whenever its mover dies. What was moved, when
+and why, is written to ``trash/log.jsonl`` before that; a line whose file is not there says nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+from rawko_state.errors import RawkoError, TaskNotFound
+from rawko_state.format.values import read_time, write_time
+from rawko_state.journal import disk
+from rawko_state.journal.layout import Layout, TaskName, parse_name
+from rawko_state.journal.locks import append_lock, gate, holder_of
+
+LOG: Final = "log.jsonl"
+_NAME = re.compile(r"(.+\.task(?:\.gz)?)(?:\.([0-9]{1,6}))?")
+_BLOB = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A task that is to go: why, as which file, and what it refers to."""
+
+    name: TaskName
+    rule: str
+    stat: tuple[int, int]
+    """Its size and time of change when that was decided."""
+    blobs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """A task in the trash."""
+
+    name: TaskName
+    path: Path
+    at: datetime
+    rule: str
+    size: int
+    blobs: tuple[str, ...]
+
+
+def throw(layout: Layout, leaving: Sequence[Leaving], by: str | None = None) -> list[Leaving]:
+    """Moves tasks to the trash. Returns those that were moved; one that has changed since, or is being run, stays."""
+    _make(layout)
+    now = write_time(datetime.now(timezone.utc).replace(microsecond=0))
+    _log(layout, [_line(each, now, by) for each in leaving])
+    moved = [each for each in leaving if _move(layout, each)]
+    if moved:
+        disk.sync_folder(layout.trash)
+        disk.sync_folder(layout.tasks)
+    return moved
+
+
+def _move(layout: Layout, leaving: Leaving) -> bool:
+    source = layout.path(leaving.name)
+    lease = layout.lease(leaving.name.id)
+    if (lease.exists() and holder_of(lease) is not None) or layout.draft(leaving.name.id).exists():
+        return False
+    try:
+        descriptor = disk.open_regular(source, write=True)
+    except RawkoError:
+        return False
+    try:
+        # Nobody appends while it moves; who comes later finds that it is gone.
+        with append_lock(descriptor, source):
+            mine, there = os.fstat(descriptor), os.lstat(source)
+            if (mine.st_size, mine.st_mtime_ns) != leaving.stat or mine.st_ino != there.st_ino:
+                return False
+            disk.rename(source, _free(layout.trash / leaving.name.filename))
+    except FileNotFoundError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _free(path: Path) -> Path:
+    """A name that nothing in the trash has: a task may come there a second time."""
+    number = 1
+    target = path
+    while os.path.lexists(target):
+        number += 1
+        target = path.with_name(f"{path.name}.{number}")
+    return target
+
+
+def listed(layout: Layout) -> list[Discarded]:
+    """What is in the trash, the last one first."""
+    told: dict[str, dict[str, Any]] = {}
+    with contextlib.suppress(FileNotFoundError), open(layout.trash / LOG, "rb") as stream:
+        for line in stream:
+            with contextlib.suppress(ValueError):
+                entry = json.loads(line)
+                if isinstance(entry, dict):
+                    told[str(entry.get("file"))] = entry
+    found = []
+    try:
+        names = os.listdir(layout.trash)
+    except FileNotFoundError:
+        return []
+    for filename in names:
+        match = _NAME.fullmatch(filename)
+        name = parse_name(match[1]) if match else None
+        if match is None or name is None:
+            continue
+        path = layout.trash / filename
+        try:
+            stat = os.lstat(path)
+        except FileNotFoundError:
+            continue
+        entry = told.get(match[1], {})
+        # Without a line in the log (somebody put it there), the time of its last change, of whatever kind, counts.
+        at = read_time(str(entry.get("at"))) or datetime.fromtimestamp(stat.st_ctime, timezone.utc)
+        blobs = tuple(blob for blob in entry.get("blobs") or () if isinstance(blob, str) and _BLOB.fullmatch(blob))
+        found.append(Discarded(name, path, at, str(entry.get("rule") or "unknown"), stat.st_size, blobs))
+    return sorted(found, key=lambda each: (each.at, each.path.name), reverse=True)
+
+
+def find(layout: Layout, prefix: str) -> Discarded:
+    """The one in the trash whose id is, or starts with, this; of several with one id, the last."""
+    found = [each for each in listed(layout) if each.name.id.startswith(prefix)]
+    exact = [each for each in found if each.name.id == prefix]
+    if exact:
+        return exact[0]
+    ids = sorted({each.name.id for each in found})
+    if len(ids) != 1:
+        raise TaskNotFound(prefix, ids[:3]) if not ids else RawkoError(f"{prefix!r} is ambiguous: {', '.join(ids)}")
+    return found[0]
+
+
+def restore(layout: Layout, discarded: Discarded) -> TaskName:
+    """Brings a task back as it was, and exempts it from cleanups."""
+    for blob in discarded.blobs:
+        _bring_back(layout, blob)
+    _exempt(layout, discarded.name.id)
+    with gate(layout.live / "create.lock"):
+        if any(name.id == discarded.name.id for name in layout.names()):
+            raise RawkoError(f"there is another task {discarded.name.id} in the project already")
+        disk.rename(discarded.path, layout.path(discarded.name))
+    disk.sync_folder(layout.tasks)
+    disk.sync_folder(layout.trash)
+    return discarded.name
+
+
+def exempt(layout: Layout) -> set[str]:
+    """The tasks that were brought back."""
+    try:
+        return set(os.listdir(layout.trash / "kept"))
+    except OSError:
+        return set()
+
+
+def _exempt(layout: Layout, task_id: str) -> None:
+    folder = layout.trash / "kept"
+    disk.make_folder(folder)
+    os.close(disk.open_or_create(folder / task_id))
+    disk.sync_folder(folder)
+
+
+def delete(layout: Layout, discarded: Discarded) -> None:
+    """For good. Its blobs are for the caller to see to, who knows what else refers to them."""
+    with disk.told("remove", discarded.path):
+        os.unlink(discarded.path)
+
+
+def put_away(layout: Layout, blobs: Iterable[str]) -> None:
+    """Moves blobs that no task refers to any more into the trash."""
+    folder = layout.trash / "blobs"
+    disk.make_folder(folder)
+    for blob in blobs:
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(layout.blobs / blob, folder / blob)
+
+
+def delete_blobs(layout: Layout, blobs: Iterable[str]) -> None:
+    """For good, wherever they are."""
+    for blob in blobs:
+        for folder in (layout.trash / "blobs", layout.blobs):
+            disk.remove_quietly(folder / blob)
+
+
+def _bring_back(layout: Layout, blob: str) -> None:
+    source = layout.trash / "blobs" / blob
+    if source.exists():
+        disk.rename(source, layout.blobs / blob)
+        disk.sync_folder(layout.blobs)
+
+
+def _make(layout: Layout) -> None:
+    layout.make()
+    disk.make_folder(layout.trash)
+
+
+def _line(leaving: Leaving, now: str, by: str | None) -> dict[str, Any]:
+    said = {"file": leaving.name.filename, "at": now, "rule": leaving.rule, "blobs": list(leaving.blobs)}
+    return {**said, "by": by} if by else said
+
+
+def _log(layout: Layout, lines: Sequence[dict[str, Any]]) -> None:
+    path = layout.trash / LOG
+    descriptor = disk.open_or_create(path)
+    try:
+        with append_lock(descriptor, path):
+            end = os.fstat(descriptor).st_size
+            # A line that was torn off must not swallow the next one.
+            torn = end and disk.read_at(descriptor, 1, end - 1) != b"\n"
+            data = b"\n" * bool(torn) + b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+            disk.write_at(descriptor, data, end, path)
+            disk.sync(descriptor, path, "")
+    finally:
+        os.close(descriptor)
+
+
+def trim_log(layout: Layout) -> None:
+    """Lines of tasks that are not in the trash any more go, once there are many of them."""
+    path = layout.trash / LOG
+    if not path.exists() or path.stat().st_size < 1 << 20:
+        return
+    kept = {each.name.filename for each in listed(layout)}
+    descriptor = disk.open_or_create(path)
+    try:
+        with append_lock(descriptor, path):
+            lines = disk.read_range(descriptor, 0, os.fstat(descriptor).st_size).splitlines(keepends=True)
+            wanted = [line for line in lines if _file_of(line) in kept]
+            disk.rename(disk.write_temporary(layout.live, b"".join(wanted)), path)
+    finally:
+        os.close(descriptor)
+
+
+def _file_of(line: bytes) -> str | None:
+    try:
+        return str(json.loads(line).get("file"))
+    except (ValueError, AttributeError):
+        return None
