@@ -46,7 +46,11 @@ class NoProject(RawkoError):
 
 
 class TaskNotFound(RawkoError, KeyError):
-    def __init__(self, name: str, closest: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, closest: Sequence[str] = (), *, in_trash: bool = False) -> None:
+        if in_trash:
+            super().__init__(f"task {name} is in the trash; 'rawko cleanup --restore {name}' brings it back")
+            self.name, self.closest = name, tuple(closest)
+            return
         hint = f"; closest: {', '.join(closest)}" if closest else ""
         super().__init__(f"no task starts with {name!r}{hint}")
         self.name, self.closest = name, tuple(closest)

@@ -442,6 +442,11 @@ class TestOtherCommands:
         (filled / ".rawko/state").chmod(0o777)
         done = rawko("doctor")
         assert done.code == 1
+        assert f"chmod o-w {filled}/.rawko/state\n" in done.out
+        assert "chmod o-w" in rawko("history").err
+        (filled / ".rawko/state").chmod(0o770)
+        done = rawko("doctor")
+        assert done.code == 1
         assert "stray.txt" in done.out
         assert "chmod go-w" in done.out
 

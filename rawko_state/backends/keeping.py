@@ -81,10 +81,6 @@ def put_away(catalogue: Catalogue, blobs: set[str]) -> None:
         trash.put_away(layout, holding.unused(index, blobs))
 
 
-def restore(catalogue: Catalogue, discarded: trash.Discarded) -> TaskName:
-    return trash.restore(catalogue.journal.layout, discarded)
-
-
 def empty(catalogue: Catalogue, before: datetime | None) -> list[InTrash]:
     """Deletes what came into the trash before a time (None: all of it), and the blobs that only that referred to."""
     layout = catalogue.journal.layout

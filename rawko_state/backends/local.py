@@ -13,6 +13,7 @@ from rawko_state.journal.layout import TaskName, parse_name
 
 # What only some calls need is imported by them: `rawko history` must feel instant.
 if TYPE_CHECKING:
+    from rawko_state.backends.redaction import Found
     from rawko_state.backends.session import Task
     from rawko_state.index.database import Index
     from rawko_state.journal.locks import Lease
@@ -198,9 +199,10 @@ class LocalStore(Reads):
         name = parse_name(filename)
         if name is None:
             raise InvalidValue(f"not the name of a task file: {filename!r}")
-        for content in blobs:
-            self.journal.put_blob(content)
-        return name if self.journal.place(name, data) else None
+        with self.journal.keeping_blobs():
+            for content in blobs:
+                self.journal.put_blob(content)
+            return name if self.journal.place(name, data) else None
 
     def discard(
         self,
@@ -218,7 +220,7 @@ class LocalStore(Reads):
     def delete(self, prefix: str, *, by: str | None = None) -> str:
         """Puts one task into the trash, whatever its age."""
         name = self.find(prefix)
-        task = next((task for task in self.kept() if task.id == name.id), None)
+        task = next(iter(self.kept(name.id)), None)
         if task is None or not list(self.discard([(task, "deleted")], by=by)):
             raise TaskBusy(name.id, "a process that runs it, or has changed it just now")
         return name.id
@@ -229,12 +231,10 @@ class LocalStore(Reads):
 
         layout = self.journal.layout
         chosen = trash.listed(layout) if prefix is None else [trash.find(layout, prefix)]
-        back: dict[str, None] = {}
-        for each in chosen:
-            if each.name.id not in back:  # of several with one id, the last
-                trash.restore(layout, each)
-                back[each.name.id] = None
-        return list(back)
+        back = trash.restore(layout, chosen) if chosen else []
+        if prefix is not None and not back:
+            raise RawkoError(f"there is another task {chosen[0].name.id} in the project already")
+        return back
 
     def empty_trash(self, before: datetime | None = None) -> list[InTrash]:
         """Deletes for good what came into the trash before a time; all of it without one."""
@@ -247,6 +247,30 @@ class LocalStore(Reads):
         from rawko_state.backends import keeping
 
         return keeping.pack(self.catalogue, task) is not None
+
+    def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> Found:
+        """Takes the secrets out of a task that was recorded with them: its file is written and sealed anew, and says so. The
+        index and the search index still know them until reindex() has made new ones."""
+        from rawko_state.backends import redaction
+
+        name = self.find(prefix)
+        if dry_run:
+            return redaction.look(self.catalogue, self.redactor, name)
+        lease = self.journal.lease(name.id)
+        try:
+            if name.id in self.journal.drafted():
+                raise TaskBusy(name.id, "a turn that has not ended: 'rawko resume' it first")
+            found = redaction.redact(self.catalogue, self.redactor, name, by)
+        finally:
+            lease.release()
+        if found.changed and not self._is_sealed(name):
+            with self._task(name, None) as task:
+                task.note(kind="redacted", data={"blocks": found.changed, "secrets": dict(found.rules)}, by=by)
+        return found
+
+    def _is_sealed(self, name: TaskName) -> bool:
+        with self.journal.reader(name) as reader:
+            return any(record.kind == "sealed" for record in reader.records())
 
     def fold(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int:
         """Takes what is new into the search index. Searches find it without that, only slower. Returns how many bytes."""

@@ -37,6 +37,7 @@ class Reads:
         """``warn`` is told, once each, of trouble that is dealt with: an index that is rebuilt or falls behind."""
         self.root = Path(root).resolve()
         self.journal = Journal(self.root)
+        self.journal.layout.check()
         self._tell = _warn if warn is None else warn
         self.catalogue = Catalogue(self.journal, self._tell)
 
@@ -114,7 +115,13 @@ class Reads:
                 return name
         except RawkoError:
             pass
-        return self.journal.find(prefix)
+        try:
+            return self.journal.find(prefix)
+        except TaskNotFound as error:
+            raise TaskNotFound(prefix, error.closest, in_trash=self._is_in_trash(prefix)) from None
+
+    def _is_in_trash(self, prefix: str) -> bool:
+        return self.journal.layout.trash.exists() and any(each.id.startswith(prefix) for each in self.trash())
 
     def reader(self, prefix: str) -> TaskReader:
         return self.journal.reader(self.find(prefix))
@@ -306,13 +313,13 @@ class Reads:
 
         return Finder(self.catalogue, self.alive, self._tell)
 
-    def kept(self) -> list[Kept]:
-        """Every task as retention sees it."""
+    def kept(self, task_id: str | None = None) -> list[Kept]:
+        """Every task, or one, as retention sees it."""
         from rawko_state.index import holding
         from rawko_state.journal import trash
 
         alive, exempt = self.alive() | self.journal.drafted(), trash.exempt(self.journal.layout)
-        return cast("list[Kept]", self.catalogue.guarded(lambda index: holding.kept(index, alive, exempt)))
+        return cast("list[Kept]", self.catalogue.guarded(lambda index: holding.kept(index, alive, exempt, task_id)))
 
     def trash(self) -> list[InTrash]:
         """What is in the trash, the last one first."""

@@ -13,6 +13,7 @@ from rawko_state.errors import RawkoError
 
 # command -> module in this package; the help line is here so that `rawko --help` imports none of them.
 COMMANDS = {
+    "cleanup": "Move old tasks to the trash, pack finished ones, bring them back.",
     "completion": "Print a completion script for your shell.",
     "demo": "Record, kill, recover and read a task in a throw-away folder.",
     "doctor": "What is where, what is behind, what is wrong, and what to do.",
@@ -27,6 +28,7 @@ COMMANDS = {
     "init": "Make this folder a project.",
     "kv": "Small values of your own, kept per user.",
     "record": "Write a task from JSON lines on standard input, live.",
+    "redact": "Take secrets out of tasks that were recorded with them.",
     "reindex": "Rebuild the index from the task files.",
     "stats": "Tasks, time, agents, files and tokens in figures.",
     "task": "Write to a task from a shell script, one step at a time.",

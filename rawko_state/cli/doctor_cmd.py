@@ -15,6 +15,7 @@ import click
 
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import store_of
+from rawko_state.config.project import find_project
 from rawko_state.errors import RawkoError
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Look at the project and its index. Exits with 1 if something is wrong."""
+    root = find_project(override=ctx.find_root().obj)
+    open_to_all = list(_open_to_all(root / ".rawko" / "state"))
+    if open_to_all:
+        _report(open_to_all)
+        ctx.exit(1)
     store = store_of(ctx)
     layout = store.journal.layout
     click.echo(
@@ -54,12 +60,16 @@ def command(ctx: click.Context) -> None:
     wrong += [
         (f"a broken index was moved to {path.name}", f"rm {path}") for path in layout.state.glob("index.db.broken-*")
     ]
+    _report(wrong)
+    click.echo("rawko verify checks every seal")
+    ctx.exit(1 if wrong else 0)
+
+
+def _report(wrong: list[tuple[str, str]]) -> None:
     for text, advice in wrong:
         click.echo(click.style("! ", fg="red") + visible(text))
         click.echo(f"  {visible(advice)}")
     click.echo("all is well" if not wrong else f"{len(wrong)} things to look at")
-    click.echo("rawko verify checks every seal")
-    ctx.exit(1 if wrong else 0)
 
 
 def _search(store: LocalStore) -> Iterator[tuple[str, str]]:
@@ -80,10 +90,21 @@ def _files(tasks: Path, strangers: list[str]) -> Iterator[tuple[str, str]]:
         yield f"not a task file, in the tasks folder: {name!r}", f"move it out of {tasks}"
 
 
+def _folders(state: Path) -> list[Path]:
+    return [state.parent, state, *(state / name for name in ("tasks", "live", "blobs", "search", "trash"))]
+
+
+def _open_to_all(state: Path) -> Iterator[tuple[str, str]]:
+    """Nothing else works with these."""
+    for path in _folders(state) if os.name != "nt" else ():
+        if path.exists() and path.stat().st_mode & stat.S_IWOTH:
+            yield f"everybody can write to {path}, and so change what was recorded", f"chmod o-w {path}"
+
+
 def _permissions(state: Path) -> Iterator[tuple[str, str]]:
     if os.name == "nt":
         return
-    for path in (state.parent, state, *(state / name for name in ("tasks", "live", "blobs", "search"))):
+    for path in _folders(state):
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o022:
             yield f"others can write to {path}", f"chmod go-w {path}"
     for path in (state / "tasks", state / "blobs", state / "index.db"):

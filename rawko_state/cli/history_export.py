@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli.project import complete_ids, store_of
-from rawko_state.errors import StorageError
+from rawko_state.errors import InvalidValue, StorageError
 
 if TYPE_CHECKING:
     from rawko_state.backends.local import LocalStore
@@ -23,8 +23,9 @@ _ENDINGS = {"json": "json", "jsonl": "jsonl", "md": "md", "html": "html", "task"
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_ids)
 @click.option("--format", "form", type=click.Choice(list(_ENDINGS)), default="json", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A file; a folder for one file a task.")
+@click.option("--as-is", is_flag=True, help="Also what looks like a secret.")
 @click.pass_context
-def command(ctx: click.Context, task_ids: tuple[str, ...], form: str, output: Path | None) -> None:
+def command(ctx: click.Context, task_ids: tuple[str, ...], form: str, output: Path | None, as_is: bool) -> None:
     """Export tasks to a file or standard output.
 
     \b
@@ -32,19 +33,25 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], form: str, output: Pa
     md           Markdown
     html         one page, nothing loaded from anywhere, to be sent to somebody
     task         the task file itself
+
+    Secrets that an older version recorded are left out of md and html; the other forms are exact, so they are refused with such.
     """
     store = store_of(ctx)
     ids = [store.find(task_id).id for task_id in task_ids]
+    if not as_is and form not in ("md", "html"):
+        _check(store, ids)
     if output is not None and output.is_dir():
         for task_id in ids:
-            target = output / f"{store.find(task_id).filename.removesuffix('.task')}.{_ENDINGS[form]}"
-            _to_file(target, _pieces(store, task_id, form))
+            target = output / f"{_plain_name(store, task_id).removesuffix('.task')}.{_ENDINGS[form]}"
+            _to_file(target, _pieces(store, task_id, form, as_is))
             click.echo(str(target))
         return
     if len(ids) > 1 and form in ("html", "md", "task"):
         raise click.UsageError(f"several tasks as {form} need a folder: -o DIR", ctx)
     pieces = (
-        _several(store, ids) if form == "json" and len(ids) > 1 else (p for i in ids for p in _pieces(store, i, form))
+        _several(store, ids)
+        if form == "json" and len(ids) > 1
+        else (p for i in ids for p in _pieces(store, i, form, as_is))
     )
     if output is None:
         for piece in pieces:
@@ -54,7 +61,21 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], form: str, output: Pa
         _to_file(output, pieces)
 
 
-def _pieces(store: LocalStore, task_id: str, form: str) -> Iterator[bytes]:
+def _check(store: LocalStore, ids: list[str]) -> None:
+    for task_id in ids:
+        found = store.redact(task_id, dry_run=True).rules
+        if found:
+            told = ", ".join(f"{rule} {count}" for rule, count in sorted(found.items()))
+            raise InvalidValue(
+                f"task {task_id} holds secrets ({told}): 'rawko redact {task_id}' takes them out; or --as-is"
+            )
+
+
+def _plain_name(store: LocalStore, task_id: str) -> str:
+    return store.find(task_id).filename.removesuffix(".gz")
+
+
+def _pieces(store: LocalStore, task_id: str, form: str, as_is: bool) -> Iterator[bytes]:
     if form == "task":
         with store.reader(task_id) as reader:
             offset = 0
@@ -66,7 +87,7 @@ def _pieces(store: LocalStore, task_id: str, form: str) -> Iterator[bytes]:
         yield json.dumps(_object(store, task_id), indent=1 if form == "json" else None).encode() + b"\n"
         return
     summary = store.summary(task_id)
-    entries = (entry for _, entry in store.entries(task_id))
+    entries = (entry if as_is else store.redactor.entry(entry) for _, entry in store.entries(task_id))
     if form == "md":
         from rawko_state.exchange.markdown import markdown as render
     else:
@@ -79,11 +100,12 @@ def _object(store: LocalStore, task_id: str) -> dict[str, object]:
     from rawko_state.exchange.plain import records_object, task_object
 
     summary = store.summary(task_id)
-    name = store.find(task_id)
     entries = (entry for _, entry in store.entries(task_id))
     task = task_object(task_id, summary.status, entries)
     with store.reader(task_id) as reader:
-        whole = records_object(task_id, name.filename, reader.records(), reader.fetch, store.blobs_of(task_id))
+        whole = records_object(
+            task_id, _plain_name(store, task_id), reader.records(), reader.fetch, store.blobs_of(task_id)
+        )
     return {**whole, "task": task}
 
 

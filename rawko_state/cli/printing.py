@@ -22,6 +22,14 @@ def _shown(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
+def size_text(size: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return ""
+
+
 def one_line(text: str, width: int) -> str:
     """The first words of a text, on one line of at most this many characters."""
     flat = " ".join(visible(text[: width * 4 + 100]).split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 _LABEL = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-def store_of(ctx: click.Context) -> LocalStore:
-    """The store of the project that -C, RAWKO_DIR or the current folder names."""
+def store_of(ctx: click.Context, *, tidy: bool = True) -> LocalStore:
+    """The store of the project that -C, RAWKO_DIR or the current folder names.
+
+    Unless told not to ``tidy``, what the settings say of retention is done when the command is done, at most once a day.
+    """
     from rawko_state.backends.local import LocalStore
     from rawko_state.config.project import find_project
 
@@ -29,7 +33,33 @@ def store_of(ctx: click.Context) -> LocalStore:
             _tell(
                 f"the process that ran task {task_id} has died; what it had said is kept, and 'rawko resume {task_id}' goes on"
             )
+        if tidy:
+            ctx.find_root().call_on_close(lambda: _daily(store))
     return store
+
+
+def _daily(store: LocalStore) -> None:
+    """Whatever happens here, the command has done its work."""
+    stamp = store.journal.layout.live / "cleanup.lock"
+    try:
+        from rawko_state.lifecycle.cleanup import described, in_passing, is_due
+
+        if not is_due(stamp):
+            return
+        from rawko_state.config.settings import load
+        from rawko_state.journal.locks import gate
+        from rawko_state.lifecycle.retention import policy_of
+
+        with gate(stamp, timeout=0):
+            os.utime(stamp)
+            policy = policy_of(load(store.root))
+            done = in_passing(store, policy) if policy.is_set else None
+        if done:
+            _tell(f"cleanup: {described(done)}")
+    except InvalidValue as error:
+        _tell(f"no cleanup today: {error}")
+    except Exception:  # a full disk, a lock, a folder that is gone: tomorrow is another day
+        return
 
 
 def me(root: Path | None = None) -> str:

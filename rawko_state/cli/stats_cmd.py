@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rawko_state.cli.printing import one_line
+from rawko_state.cli.printing import one_line, size_text
 from rawko_state.cli.project import store_of
 from rawko_state.cli.times import When, took
 from rawko_state.store import TaskFilter
@@ -53,7 +53,7 @@ def _show(stats: Stats) -> None:
         click.echo(f"{stats.tokens_in or 0:,} tokens in, {stats.tokens_out or 0:,} out")
     if stats.cost is not None:
         click.echo(f"{stats.cost} USD")
-    disk = ", ".join(f"{name} {_bytes(size)}" for name, size in stats.disk.items())
+    disk = ", ".join(f"{name} {size_text(size)}" for name, size in stats.disk.items())
     click.echo(f"disk: {disk}")
     _bars("Status", {name: (n, took(stats.time_by_status_ms.get(name))) for name, n in stats.by_status.items()})
     _bars("Agents, by turns", {name: (n, took(ms)) for name, (n, ms) in stats.by_agent.items()})
@@ -75,11 +75,3 @@ def _bars(title: str, values: Mapping[str, tuple[int, str]]) -> None:
     for name, (count, more) in values.items():
         bar = _BAR * max(1, count * 30 // most)
         click.echo(f"  {one_line(name, width).ljust(width)} {count:>7}  {bar} {more}".rstrip())
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return ""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rawko_state.cli.printing import visible
 from rawko_state.cli.project import complete_ids, labels_of, store_of, text_of
-from rawko_state.errors import InvalidValue
+from rawko_state.errors import InvalidValue, RawkoError
 
 if TYPE_CHECKING:
     from rawko_state.model.entries import FileTouch
@@ -199,6 +200,22 @@ def finish(
     """End the run."""
     task = store_of(ctx).attach(task_id)
     task.finish(status, text_of(summary), files=files, error=error)
+
+
+@command.command()
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_ids)
+@click.pass_context
+def delete(ctx: click.Context, task_ids: tuple[str, ...]) -> None:
+    """Move tasks to the trash, whatever their age. `rawko cleanup --restore ID` brings them back."""
+    store = store_of(ctx)
+    failed = False
+    for task_id in task_ids:
+        try:
+            click.echo(f"{store.delete(task_id, by=_me())} is in the trash", err=True)
+        except RawkoError as error:
+            failed = True
+            click.echo(f"rawko: {visible(str(error))}", err=True)
+    ctx.exit(1 if failed else 0)
 
 
 def _me() -> str | None:

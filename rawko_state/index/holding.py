@@ -11,12 +11,13 @@ from rawko_state.store import Kept
 _SOME = 500
 
 
-def kept(index: Index, alive: Collection[str], exempt: Collection[str]) -> list[Kept]:
-    """Every task. ``alive`` are those that a process runs, ``exempt`` those that were brought back from the trash."""
+def kept(index: Index, alive: Collection[str], exempt: Collection[str], only: str | None = None) -> list[Kept]:
+    """Every task, or one. ``alive`` are those that a process runs, ``exempt`` those that were brought back from the trash."""
     with mapped(index.name):
         rows = index.connection.execute(
             "SELECT id, created_at, completed_at, status, pinned, parent_id, file_path, file_size, file_mtime_ns, detached"
-            " FROM tasks"
+            " FROM tasks" + (" WHERE id = ?" if only is not None else ""),
+            (only,) if only is not None else (),
         ).fetchall()
     found = []
     for task_id, created, completed, status, pinned, parent, path, size, mtime, detached in rows:

@@ -200,6 +200,8 @@ def check_folder(path: Path, found: os.stat_result | None = None) -> None:
     if not stat.S_ISDIR(found.st_mode):
         what = "a link" if stat.S_ISLNK(found.st_mode) else "not a folder"
         raise UnsafePath(f"{path} is {what}; rawko keeps its files only in a folder of the project's own")
+    if os.name != "nt" and found.st_mode & stat.S_IWOTH:
+        raise UnsafePath(f"everybody can write to {path}, and so change what was recorded; run: chmod o-w {path}")
 
 
 def is_running(pid: int) -> bool:

@@ -176,12 +176,15 @@ class Journal:
         except OSError:
             return set()
 
-    def keeping_blobs(self, turn: Turn) -> contextlib.AbstractContextManager[None]:
-        """While this is held, no cleanup takes the blobs of a turn whose record does not name them yet."""
+    def keeping_blobs(self, turn: Turn | None = None) -> contextlib.AbstractContextManager[None]:
+        """While this is held, no cleanup takes blobs (if a turn has any) whose record does not name them yet."""
         from rawko_state.journal import blobs
         from rawko_state.model.entries import ToolCall
 
-        if not any(isinstance(call, ToolCall) and _is_long(call, blobs.OUTPUT_LIMIT) for call in turn.tools):
+        tools = turn.tools if turn is not None else ()
+        if turn is not None and not any(
+            isinstance(call, ToolCall) and _is_long(call, blobs.OUTPUT_LIMIT) for call in tools
+        ):
             return contextlib.nullcontext()
         self.layout.make()
         return gate(self.layout.live / "blobs.lock", shared=True)

@@ -139,18 +139,24 @@ def find(layout: Layout, prefix: str) -> Discarded:
     return found[0]
 
 
-def restore(layout: Layout, discarded: Discarded) -> TaskName:
-    """Brings a task back as it was, and exempts it from cleanups."""
-    for blob in discarded.blobs:
-        _bring_back(layout, blob)
-    _exempt(layout, discarded.name.id)
+def restore(layout: Layout, discarded: Sequence[Discarded]) -> list[str]:
+    """Brings tasks back as they were, and exempts them from cleanups. Returns their ids; one whose id is in use stays."""
+    layout.make()
+    for each in discarded:
+        for blob in each.blobs:
+            _bring_back(layout, blob)
+    _exempt(layout, [each.name.id for each in discarded])
+    back = []
     with gate(layout.live / "create.lock"):
-        if any(name.id == discarded.name.id for name in layout.names()):
-            raise RawkoError(f"there is another task {discarded.name.id} in the project already")
-        disk.rename(discarded.path, layout.path(discarded.name))
+        taken = {name.id for name in layout.names()}
+        for each in discarded:
+            if each.name.id not in taken:
+                disk.rename(each.path, layout.path(each.name))
+                taken.add(each.name.id)
+                back.append(each.name.id)
     disk.sync_folder(layout.tasks)
     disk.sync_folder(layout.trash)
-    return discarded.name
+    return back
 
 
 def exempt(layout: Layout) -> set[str]:
@@ -161,10 +167,11 @@ def exempt(layout: Layout) -> set[str]:
         return set()
 
 
-def _exempt(layout: Layout, task_id: str) -> None:
+def _exempt(layout: Layout, task_ids: Iterable[str]) -> None:
     folder = layout.trash / "kept"
     disk.make_folder(folder)
-    os.close(disk.open_or_create(folder / task_id))
+    for task_id in task_ids:
+        os.close(disk.open_or_create(folder / task_id))
     disk.sync_folder(folder)
 
 

@@ -121,6 +121,11 @@ class Redactor:
     def value(self, value: Any) -> Any:
         return _mapped(value, self.text)
 
+    @staticmethod
+    def mapped(value: Any, text: Callable[[str], str]) -> Any:
+        """The same walk with another function for each text."""
+        return _mapped(value, text)
+
 
 def _by_hint(rules: Iterable[Rule], where: str) -> dict[str, list[Rule]]:
     """The rules of each hint, longer hints first; one whose hint begins with a shorter one's tries that one's rules too."""
@@ -195,25 +200,23 @@ def _names(kind: type) -> tuple[str, ...]:
 
 
 def _collect(value: Any, words: list[str]) -> None:
-    kind = type(value)
-    if kind is str:
-        words.append(value)
-    elif kind is tuple or kind is list:
-        for item in value:
-            _collect(item, words)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            # As an assignment, so that a secret-looking name tells of its value.
-            if type(item) is str:
-                words.append(f"{key}={item}")
-                words.append(item)
-            else:
-                _collect(item, words)
-    elif hasattr(kind, "__dataclass_fields__"):
-        for name in _names(kind):
-            item = getattr(value, name)
-            if item is not None:
-                _collect(item, words)
+    """Every text in it. Not by recursion: what a model sends may be nested as deep as it likes."""
+    left = [value]
+    while left:
+        value = left.pop()
+        kind = type(value)
+        if kind is str:
+            words.append(value)
+        elif kind is tuple or kind is list:
+            left.extend(value)
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                if type(item) is str:
+                    # As an assignment, so that a secret-looking name tells of its value.
+                    words.append(f"{key}={item}")
+                left.append(item)
+        elif hasattr(kind, "__dataclass_fields__"):
+            left.extend(item for name in _names(kind) if (item := getattr(value, name)) is not None)
 
 
 def _mapped(value: Any, redact: Callable[[str], str]) -> Any:
@@ -221,11 +224,11 @@ def _mapped(value: Any, redact: Callable[[str], str]) -> Any:
     kind = type(value)
     if kind is str:
         return redact(value)
-    if kind is tuple or kind is list:
-        items = [_mapped(item, redact) for item in value]
-        return value if all(new is old for new, old in zip(items, value, strict=True)) else kind(items)
-    if isinstance(value, Mapping):
-        return {key: _named(str(key), item, redact) for key, item in value.items()}
+    if kind is tuple:
+        items = tuple(_mapped(item, redact) for item in value)
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    if kind is list or isinstance(value, Mapping):
+        return _json(value, redact)
     if hasattr(kind, "__dataclass_fields__"):
         import dataclasses
 
@@ -239,12 +242,34 @@ def _mapped(value: Any, redact: Callable[[str], str]) -> Any:
     return value
 
 
-def _named(name: str, value: Any, redact: Callable[[str], str]) -> Any:
-    """A value under a name: ``{"password": "…"}`` is an assignment."""
-    if type(value) is not str:
-        return _mapped(value, redact)
-    assigned = f'{name}="{value}"' if not set(value) & {'"', "\\", "\n"} else None
-    if assigned is not None:
+def _json(value: Any, redact: Callable[[str], str]) -> Any:
+    """Lists and mappings, however deep; the very same ones if there is nothing to redact."""
+    whole: Any = [] if isinstance(value, list) else {}
+    left: list[tuple[Any, Any]] = [(value, whole)]
+    changed = False
+    while left:
+        old, new = left.pop()
+        for key, item in enumerate(old) if isinstance(old, list) else old.items():
+            shown: Any = item
+            if isinstance(item, (list, Mapping)):
+                shown = [] if isinstance(item, list) else {}
+                left.append((item, shown))
+            elif isinstance(old, list):
+                shown = _mapped(item, redact)
+            elif type(item) is str:
+                shown = _named(str(key), item, redact)
+            changed = changed or (shown is not item and type(item) is str and shown != item)
+            if isinstance(new, list):
+                new.append(shown)
+            else:
+                new[key] = shown
+    return whole if changed else value
+
+
+def _named(name: str, value: str, redact: Callable[[str], str]) -> str:
+    """A text under a name: ``{"password": "…"}`` is an assignment."""
+    if not set(value) & {'"', "\\", "\n"}:
+        assigned = f'{name}="{value}"'
         whole = redact(assigned)
         if whole is not assigned and whole.startswith(f'{name}="') and whole.endswith('"'):
             return whole[len(name) + 2 : -1]

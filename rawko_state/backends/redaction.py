@@ -1,0 +1,99 @@
+"""Taking secrets out of tasks that were recorded before their format was known, or by a version that did not look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+
+from rawko_state.backends.catalogue import Catalogue
+from rawko_state.errors import RawkoError
+from rawko_state.index import holding
+from rawko_state.journal import blobs, trash
+from rawko_state.journal.layout import TaskName
+from rawko_state.journal.locks import gate
+from rawko_state.journal.rewrite import rewrite
+from rawko_state.model.entries import Blob, Entry, Note, ToolCall, Turn
+from rawko_state.redact.redactor import Redactor
+
+
+@dataclass(slots=True)
+class Found:
+    """The secrets of one task."""
+
+    task: str
+    rules: Counter[str] = field(default_factory=Counter)
+    changed: int = 0
+    """How many blocks of the file were written anew."""
+
+
+class _Counting:
+    """A redactor that counts what it finds, and reads the long outputs too."""
+
+    def __init__(self, catalogue: Catalogue, redactor: Redactor, found: Found, *, write: bool) -> None:
+        self._layout, self._redactor, self._found, self._write = catalogue.journal.layout, redactor, found, write
+        self.replaced: set[str] = set()
+        """Blobs that hold secrets."""
+
+    def text(self, text: str) -> str:
+        self._found.rules.update(span.rule for span in self._redactor.spans(text))
+        return self._redactor.text(text)
+
+    def entry(self, entry: Entry) -> Entry:
+        new = self._redactor.mapped(entry, self.text)
+        if isinstance(new, Turn):
+            tools = tuple(self._tool(call) if isinstance(call, ToolCall) else call for call in new.tools)
+            if any(one is not other for one, other in zip(tools, new.tools, strict=True)):
+                new = replace(new, tools=tools)
+        assert isinstance(new, Entry)
+        return new
+
+    def _tool(self, call: ToolCall) -> ToolCall:
+        if call.blob is None:
+            return call
+        try:
+            output = blobs.get(self._layout, call.blob)
+        except RawkoError:
+            return call  # it is missing, which verify says
+        new = self.text(output)
+        if new == output:
+            return call
+        self.replaced.add(call.blob.sha256)
+        kept = blobs.put(self._layout, new) if self._write else Blob("0" * 64, 0)
+        return replace(call, blob=kept)
+
+
+def look(catalogue: Catalogue, redactor: Redactor, name: TaskName) -> Found:
+    """What is in a task, and nothing changed."""
+    found = Found(name.id)
+    counting = _Counting(catalogue, redactor, found, write=False)
+    with catalogue.journal.reader(name) as reader:
+        for record in reader.records():
+            for block in record.blocks:
+                counting.entry(block.entry(reader.fetch))
+    return found
+
+
+def redact(catalogue: Catalogue, redactor: Redactor, name: TaskName, by: str | None) -> Found:
+    """Writes a task's file anew without its secrets, if it has any. The caller holds its lease."""
+    found = Found(name.id)
+    counting = _Counting(catalogue, redactor, found, write=True)
+
+    def note(changed: int) -> Note:
+        data = {"blocks": changed, "secrets": dict(sorted(found.rules.items()))}
+        return Note(at=datetime.now(timezone.utc).replace(microsecond=0), by=by, kind="redacted", data=data)
+
+    with catalogue.journal.keeping_blobs():
+        found.changed = rewrite(catalogue.journal.layout, name, counting.entry, counting.text, note)
+    if counting.replaced:
+        _drop(catalogue, name, counting.replaced)
+    return found
+
+
+def _drop(catalogue: Catalogue, name: TaskName, replaced: set[str]) -> None:
+    """The old long outputs, unless another task, or one in the trash, refers to them."""
+    layout = catalogue.journal.layout
+    with gate(layout.live / "blobs.lock"):
+        index = catalogue.fresh()
+        free = holding.unused(index, replaced) - {blob for each in trash.listed(layout) for blob in each.blobs}
+        trash.delete_blobs(layout, free)

@@ -1,0 +1,152 @@
+"""A task file with some of its blocks changed: written anew beside the old one, sealed anew, and put into its place at once.
+
+Blocks that do not change keep their bytes. What cannot be read as blocks (a torn span, a damaged record) is changed as text. At
+the end stands a note that says that this was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rawko_state.errors import RawkoError, StorageError
+from rawko_state.format.blocks import emit_block
+from rawko_state.format.codec import encode
+from rawko_state.format.records import emit_record, seal_record
+from rawko_state.format.scan import RawBlock, Record
+from rawko_state.format.seal import GENESIS, SEAL_LENGTH, read_seal
+from rawko_state.format.text import decode
+from rawko_state.journal import disk
+from rawko_state.journal.chain import Chain
+from rawko_state.journal.layout import Layout, TaskName
+from rawko_state.journal.locks import append_lock
+from rawko_state.journal.reader import TaskReader
+from rawko_state.journal.source import Source, open_source, packed
+from rawko_state.model.entries import Entry, Note, Torn
+
+Change = Callable[[Entry], Entry]
+"""Gives the very same entry back when there is nothing to change."""
+ChangeText = Callable[[str], str]
+
+
+@dataclass(slots=True)
+class Rewriting:
+    """The pieces of the new file, and how much of it is new."""
+
+    change: Change
+    text: ChangeText
+    changed: int = 0
+    """Blocks and spans."""
+    seal: str = GENESIS
+    sealed: bool = True
+
+    def pieces(self, reader: TaskReader) -> Iterator[bytes]:
+        for record in reader.records():
+            if record.kind == "sealed":
+                data, self.seal = seal_record(self._body(reader, record, record.length - SEAL_LENGTH), self.seal)
+                yield data
+            elif record.kind == "torn":
+                yield self._torn(reader, record)
+            elif record.kind == "unsealed":
+                self.sealed = False
+                yield self._body(reader, record, record.length)
+            else:
+                yield self._as_text(reader, record)
+
+    def _body(self, reader: TaskReader, record: Record, length: int) -> bytes:
+        """Its blocks, and whatever stands between them."""
+        pieces, at, end = [], record.offset, record.offset + length
+        for block in record.blocks:
+            pieces += [self._raw(reader.fetch(at, block.offset - at)), self._block(reader, block)]
+            at = block.offset + block.length
+        pieces.append(self._raw(reader.fetch(at, max(0, end - at))))
+        return b"".join(pieces)
+
+    def _block(self, reader: TaskReader, block: RawBlock) -> bytes:
+        entry = block.entry(reader.fetch)
+        new = self.change(entry)
+        if new is entry:
+            return reader.fetch(block.offset, block.length)
+        self.changed += 1
+        return emit_block(encode(new))
+
+    def _raw(self, data: bytes) -> bytes:
+        text = decode(data)
+        new = self.text(text)
+        if new is text or new == text:
+            return data
+        self.changed += 1
+        return new.encode("utf-8", "surrogateescape")
+
+    def _torn(self, reader: TaskReader, record: Record) -> bytes:
+        """The span is as long as its marker says, so the marker is made anew."""
+        span = self._raw(reader.fetch(record.offset, record.torn))
+        data, self.seal = seal_record(span + b"\n" + emit_block(encode(Torn(length=len(span)))), self.seal)
+        return data
+
+    def _as_text(self, reader: TaskReader, record: Record) -> bytes:
+        """A damaged record stays one: what follows it is chained to the digits that stand there."""
+        line = reader.fetch(record.end - SEAL_LENGTH, SEAL_LENGTH)
+        digits = read_seal(line.rstrip(b"\n"))
+        if digits is None:
+            return self._raw(reader.fetch(record.offset, record.length))
+        self.seal = digits
+        return self._raw(reader.fetch(record.offset, record.length - SEAL_LENGTH)) + line
+
+
+def rewrite(layout: Layout, name: TaskName, change: Change, text: ChangeText, note: Callable[[int], Note]) -> int:
+    """Returns how many blocks were changed; the file is left alone if none. Whoever calls this holds the task's lease."""
+    path = layout.path(name)
+    if not name.packed:
+        chain = Chain(path, name.id)
+        try:
+            chain.close_tail()  # what was torn off is marked, so that it stays apart from what follows
+        finally:
+            chain.close()
+    source = open_source(path, write=not name.packed)
+    try:
+        with append_lock(source.descriptor, path), TaskReader(path) as reader:
+            work = Rewriting(change, text)
+            beside = disk.write_temporary(layout.live, _with_note(work, reader, note))
+            try:
+                if not work.changed:
+                    return 0
+                _check(reader, beside, work)
+                if name.packed:
+                    beside = _packed(layout, beside)
+                disk.rename(beside, path)
+            finally:
+                disk.remove_quietly(beside)
+        disk.sync_folder(layout.tasks)
+        return work.changed
+    finally:
+        source.close()
+
+
+def _with_note(work: Rewriting, reader: TaskReader, note: Callable[[int], Note]) -> Iterator[bytes]:
+    yield from work.pieces(reader)
+    if work.changed and work.sealed:
+        yield emit_record([note(work.changed)], work.seal)[0]
+
+
+def _packed(layout: Layout, plain: Path) -> Path:
+    source = Source(plain, disk.open_regular(plain))
+    try:
+        return disk.write_temporary(layout.live, packed(source))
+    finally:
+        source.close()
+        disk.remove_quietly(plain)
+
+
+def _check(reader: TaskReader, beside: Path, work: Rewriting) -> None:
+    """The new file must read as the old one did: as many records, and the same things wrong with it."""
+    with TaskReader(beside) as again:
+        try:
+            before = [record.kind for record in reader.records()]
+            after = [record.kind for record in again.records()]
+        except RawkoError as error:
+            raise StorageError(f"{reader.path} could not be rewritten: {error}", str(reader.path)) from error
+        as_before = len(reader.problems) == len(again.problems)
+        if before + ["sealed"] * work.sealed != after or not as_before:
+            raise StorageError(f"{reader.path} could not be rewritten: it would read otherwise", str(reader.path))

@@ -1,0 +1,107 @@
+"""Carrying a plan of retention out: into the trash, packed, and out of the trash for good."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rawko_state.lifecycle.retention import Plan, Policy, plan
+from rawko_state.store import InTrash
+
+if TYPE_CHECKING:
+    from rawko_state.backends.local import LocalStore
+
+DAY: Final = 86_400
+_BUDGET: Final = 0.3
+
+
+@dataclass(slots=True)
+class Done:
+    """What a cleanup came to."""
+
+    removed: dict[str, str] = field(default_factory=dict)
+    """Task and rule."""
+    packed: list[str] = field(default_factory=list)
+    deleted: list[InTrash] = field(default_factory=list)
+    """From the trash, for good."""
+
+    def __bool__(self) -> bool:
+        return bool(self.removed or self.packed or self.deleted)
+
+
+def planned(store: LocalStore, policy: Policy, now: datetime | None = None) -> Plan:
+    return plan(store.kept(), policy, now or datetime.now(timezone.utc)) if policy.is_set else Plan()
+
+
+def old_trash(store: LocalStore, policy: Policy) -> list[InTrash]:
+    """What has been in the trash for its time."""
+    return [each for each in store.trash() if each.at < _trash_limit(policy)]
+
+
+def carry_out(
+    store: LocalStore,
+    policy: Policy,
+    chosen: Plan,
+    *,
+    by: str | None = None,
+    proceed: Callable[[], bool] = lambda: True,
+) -> Done:
+    """Never more than the plan says: a task that has changed since stays. Stops between two steps if not to ``proceed``."""
+    done = Done()
+    rules = {task.id: rule for task, rule in chosen.removals}
+    for task_id in store.discard(chosen.removals, by=by, proceed=proceed):
+        done.removed[task_id] = rules[task_id]
+    for task in chosen.packings:
+        if not proceed():
+            break
+        if store.pack(task):
+            done.packed.append(task.id)
+    if proceed():
+        done.deleted = store.empty_trash(_trash_limit(policy))
+    return done
+
+
+def _trash_limit(policy: Policy) -> datetime:
+    try:
+        return datetime.now(timezone.utc) - timedelta(seconds=policy.trash)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=timezone.utc)
+
+
+def is_due(stamp: Path, now: float | None = None) -> bool:
+    """Whether a day has passed since the last time."""
+    try:
+        age = (time.time() if now is None else now) - os.stat(stamp).st_mtime
+    except OSError:
+        return True
+    return age >= DAY or age < -DAY
+
+
+def in_passing(store: LocalStore, policy: Policy) -> Done:
+    """As much of it as fits in a moment."""
+    until = time.monotonic() + _BUDGET
+    return carry_out(store, policy, planned(store, policy), proceed=lambda: time.monotonic() < until)
+
+
+def described(done: Done) -> str:
+    """One line for people."""
+    parts = []
+    if done.removed:
+        rules = ", ".join(sorted(set(done.removed.values())))
+        parts.append(
+            f"{_tasks(len(done.removed))} moved to the trash by {rules} ('rawko cleanup --restore' brings them back)"
+        )
+    if done.packed:
+        parts.append(f"{_tasks(len(done.packed))} packed")
+    if done.deleted:
+        parts.append(f"{_tasks(len(done.deleted))} in the trash deleted for good")
+    return "; ".join(parts) or "nothing to do"
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task{'' if count == 1 else 's'}"
