@@ -163,6 +163,15 @@ def fold_anew(index: Index, journal: Journal, step: Step | None = None) -> None:
         _fold(index, journal, where, step, [], frozenset())
 
 
+def clear_away(index: Index, root: Path) -> None:
+    """What is left of search indexes that are no longer in use. The caller holds the lock."""
+    from rawko_state.search import shelf
+
+    where = place(index, root)
+    if where is not None:
+        shelf.tidy(where.folder, where.name)
+
+
 def _fold(
     index: Index, journal: Journal, where: Shelved, step: Step | None, again: Sequence[Again], dropped: frozenset[str]
 ) -> int:

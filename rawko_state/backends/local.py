@@ -281,7 +281,7 @@ class LocalStore(Reads):
     ) -> list[tuple[str, str]]:
         """Rebuilds the index and the search index from the files. Returns the tasks whose files could not be fully read, and
         why. ``step`` is told of files done and in all, ``folding`` of bytes."""
-        from rawko_state.backends.folding import fold_anew, locked
+        from rawko_state.backends.folding import clear_away, fold_anew, locked
 
         self.journal.layout.make()
         with contextlib.ExitStack() as stack:
@@ -298,7 +298,11 @@ class LocalStore(Reads):
                 except (RawkoError, OSError) as trouble:
                     self._tell(f"{trouble}; searches read the task files")
 
-            return self.catalogue.reindex(step, then)
+            problems = self.catalogue.reindex(step, then)
+            if mine:
+                with contextlib.suppress(RawkoError, OSError):
+                    clear_away(self.catalogue.index(), self.root)
+            return problems
 
     def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Verdict]:
         """Walks one chain, or all of them in order of their names."""

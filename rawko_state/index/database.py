@@ -295,6 +295,8 @@ class Index:
         """Puts the content of another index in place of this one's: at once for readers, all or nothing."""
         with mapped(self.name):
             other.connection.backup(self.connection)
+            # What stood in the old one is not to linger in its log: it may have been taken out for a reason.
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def dump(self) -> dict[str, list[tuple[Any, ...]]]:
         """All derived rows, sorted: what two indexes of the same files must agree on."""
