@@ -44,31 +44,27 @@ def discard(
     """Puts tasks into the trash, each with the rule that took it. Yields the ids of those that went, while ``proceed``."""
     layout = catalogue.journal.layout
     everything = list(tasks)
-    for start in range(0, len(everything), _SOME):
-        if not proceed():
-            return
-        some = everything[start : start + _SOME]
-        blobs = holding.blobs_of(catalogue.index(), [task.id for task, _ in some])
-        leaving = [
-            trash.Leaving(name, rule, (task.size, task.mtime_ns), tuple(blobs.get(task.id, ())))
-            for task, rule in some
-            if (name := parse_name(Path(task.file).name)) is not None
-        ]
-        moved = trash.throw(layout, leaving, by)
-        forget(catalogue, [each.name.id for each in moved])
-        put_away(catalogue, {blob for each in moved for blob in each.blobs})
-        yield from (each.name.id for each in moved)
-
-
-def forget(catalogue: Catalogue, task_ids: Sequence[str]) -> None:
-    """The next look at the folder would notice; this is quicker."""
-    if not task_ids:
-        return
-    with contextlib.suppress(RawkoError):
-        index = catalogue.index()
-        with index.transaction():
-            for task_id in task_ids:
-                index.forget(task_id)
+    gone: list[trash.Leaving] = []
+    try:
+        for start in range(0, len(everything), _SOME):
+            if not proceed():
+                return
+            some = everything[start : start + _SOME]
+            blobs = holding.blobs_of(catalogue.index(), [task.id for task, _ in some])
+            leaving = [
+                trash.Leaving(name, rule, (task.size, task.mtime_ns), tuple(blobs.get(task.id, ())))
+                for task, rule in some
+                if (name := parse_name(task.file.rpartition("/")[2])) is not None
+            ]
+            moved = trash.throw(layout, leaving, by)
+            gone += moved
+            yield from (each.name.id for each in moved)
+    finally:
+        if gone:
+            # The next look at the folder would notice; this is quicker.
+            with contextlib.suppress(RawkoError):
+                catalogue.index().forget_all(each.name.id for each in gone)
+            put_away(catalogue, {blob for each in gone for blob in each.blobs})
 
 
 def put_away(catalogue: Catalogue, blobs: set[str]) -> None:
@@ -84,6 +80,9 @@ def put_away(catalogue: Catalogue, blobs: set[str]) -> None:
 def empty(catalogue: Catalogue, before: datetime | None) -> list[InTrash]:
     """Deletes what came into the trash before a time (None: all of it), and the blobs that only that referred to."""
     layout = catalogue.journal.layout
+    first = trash.oldest(layout)
+    if before is not None and first is not None and first >= before:
+        return []
     everything = trash.listed(layout)
     going = [each for each in everything if before is None or each.at < before]
     if not going:

@@ -53,20 +53,31 @@ class Discarded:
 def throw(layout: Layout, leaving: Sequence[Leaving], by: str | None = None) -> list[Leaving]:
     """Moves tasks to the trash. Returns those that were moved; one that has changed since, or is being run, stays."""
     _make(layout)
+    with gate(layout.trash / "lock"):
+        return _throw(layout, leaving, by)
+
+
+def _throw(layout: Layout, leaving: Sequence[Leaving], by: str | None) -> list[Leaving]:
     now = write_time(datetime.now(timezone.utc).replace(microsecond=0))
     _log(layout, [_line(each, now, by) for each in leaving])
-    moved = [each for each in leaving if _move(layout, each)]
+    live = _busy(layout)
+    moved = [each for each in leaving if each.name.id not in live and _move(layout, each)]
     if moved:
         disk.sync_folder(layout.trash)
         disk.sync_folder(layout.tasks)
     return moved
 
 
+def _busy(layout: Layout) -> set[str]:
+    """The tasks that a process runs, or that have a turn which has not ended."""
+    names = os.listdir(layout.live)
+    held = {layout.live / name for name in names if name.endswith(".lease")}
+    running = {path.name.removesuffix(".lease") for path in held if holder_of(path) is not None}
+    return running | {name.removesuffix(".draft") for name in names if name.endswith(".draft")}
+
+
 def _move(layout: Layout, leaving: Leaving) -> bool:
     source = layout.path(leaving.name)
-    lease = layout.lease(leaving.name.id)
-    if (lease.exists() and holder_of(lease) is not None) or layout.draft(leaving.name.id).exists():
-        return False
     try:
         descriptor = disk.open_regular(source, write=True)
     except RawkoError:
@@ -74,8 +85,8 @@ def _move(layout: Layout, leaving: Leaving) -> bool:
     try:
         # Nobody appends while it moves; who comes later finds that it is gone.
         with append_lock(descriptor, source):
-            mine, there = os.fstat(descriptor), os.lstat(source)
-            if (mine.st_size, mine.st_mtime_ns) != leaving.stat or mine.st_ino != there.st_ino:
+            mine = os.fstat(descriptor)
+            if (mine.st_size, mine.st_mtime_ns) != leaving.stat or mine.st_ino != os.lstat(source).st_ino:
                 return False
             disk.rename(source, _free(layout.trash / leaving.name.filename))
     except FileNotFoundError:
@@ -87,8 +98,7 @@ def _move(layout: Layout, leaving: Leaving) -> bool:
 
 def _free(path: Path) -> Path:
     """A name that nothing in the trash has: a task may come there a second time."""
-    number = 1
-    target = path
+    number, target = 1, path
     while os.path.lexists(target):
         number += 1
         target = path.with_name(f"{path.name}.{number}")
@@ -106,25 +116,33 @@ def listed(layout: Layout) -> list[Discarded]:
                     told[str(entry.get("file"))] = entry
     found = []
     try:
-        names = os.listdir(layout.trash)
+        files = list(os.scandir(layout.trash))
     except FileNotFoundError:
         return []
-    for filename in names:
-        match = _NAME.fullmatch(filename)
+    for file in files:
+        match = _NAME.fullmatch(file.name)
         name = parse_name(match[1]) if match else None
         if match is None or name is None:
             continue
-        path = layout.trash / filename
         try:
-            stat = os.lstat(path)
+            stat = file.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue
         entry = told.get(match[1], {})
         # Without a line in the log (somebody put it there), the time of its last change, of whatever kind, counts.
         at = read_time(str(entry.get("at"))) or datetime.fromtimestamp(stat.st_ctime, timezone.utc)
         blobs = tuple(blob for blob in entry.get("blobs") or () if isinstance(blob, str) and _BLOB.fullmatch(blob))
-        found.append(Discarded(name, path, at, str(entry.get("rule") or "unknown"), stat.st_size, blobs))
+        found.append(Discarded(name, Path(file.path), at, str(entry.get("rule") or "unknown"), stat.st_size, blobs))
     return sorted(found, key=lambda each: (each.at, each.path.name), reverse=True)
+
+
+def oldest(layout: Layout) -> datetime | None:
+    """When the first line of the log was written: what is in the trash came there later, unless somebody put it there."""
+    try:
+        with open(layout.trash / LOG, "rb") as stream:
+            return read_time(str(json.loads(stream.readline()).get("at")))
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def find(layout: Layout, prefix: str) -> Discarded:

@@ -8,7 +8,8 @@ from collections import Counter
 from typing import Final
 
 _PLACEHOLDER = re.compile(
-    r"(?:x+|\*+|\.+|-+|_+|0+|(?:123456789?0?)|(?:your|my|some|the|a|an|any|insert|enter|put|add)[-_ ].*|<.*|\$.*|%.*|\{.*|@.*|#.*"
+    r"(?:x+|\*+|\.+|-+|_+|0+|(?:123456789?0?)|(?:your|my|some|the|a|an|any|insert|enter|put|add)[-_ ].*"
+    r"|[<$%{@#!].*"
     r"|.*(?:change[-_]?me|placeholder|example|dummy|redacted|not[-_]?set|replace[-_]?me|xxxx|\*\*\*|\.\.\.|…).*"
     r"|none|null|nil|true|false|undefined|unset|empty|secret|passw(?:or)?d|pass|token|string|str|bytes|text|test(?:ing)?|todo|tbd"
     r"|required|optional|hidden|masked|unknown|default|admin|root|user|foo|bar|foobar|value|abc|abc123|guest|invalid|valid)",
@@ -22,6 +23,8 @@ _DIGITS = re.compile(r"[0-9]")
 _LETTERS = re.compile(r"[A-Za-z]")
 _SYMBOLS = re.compile(r"[!@#$%^&*()+=\[\]{}|;:,?~-]")
 
+_NO_PATH: Final = 4.5
+
 PASSWORDS: Final = ("passw", "passphrase", "pwd")
 
 
@@ -33,6 +36,8 @@ def entropy(text: str) -> float:
 
 def is_no_secret(value: str) -> bool:
     """A placeholder, a reference to where the secret is kept, an identifier of something, or a place."""
+    if value[:1] == "/" and entropy(value) >= _NO_PATH:
+        return False  # base64 may begin with a slash
     return bool(
         _PLACEHOLDER.fullmatch(value) or _UUID.fullmatch(value) or _PATH.fullmatch(value) or _DATE.fullmatch(value)
     )
