@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rawko_state.backends.finder import Finder
     from rawko_state.journal.chain import Chain
     from rawko_state.journal.reader import TaskReader
-    from rawko_state.model.entries import Entry, ToolCall, Turn
+    from rawko_state.model.entries import Entry, Note, ToolCall, Turn
     from rawko_state.model.events import Event
     from rawko_state.model.state import TaskState
     from rawko_state.redact.redactor import Redactor
@@ -315,6 +315,24 @@ class Reads:
         from rawko_state.backends.finder import Finder
 
         return Finder(self.catalogue, self.alive, self._tell)
+
+    def by_source(self, prefix: str) -> dict[str, str]:
+        """The tasks whose header says that they came from there: what it says, and their ids."""
+        return cast("dict[str, str]", self.catalogue.guarded(lambda index: queries.by_source(index, prefix)))
+
+    def last_note(self, prefix: str, kind: str) -> Note | None:
+        """The last note of a kind."""
+        from rawko_state.model.entries import Note
+
+        name = self.find(prefix)
+        self.catalogue.fresh()
+        self.catalogue.catch_up(name, grown=True)
+        with self.journal.reader(name) as reader:
+            for offset in queries.note_places(self.catalogue.index(), name.id):
+                entry = reader.entry_at(offset, reader.size - offset)
+                if isinstance(entry, Note) and entry.kind == kind:
+                    return entry
+        return None
 
     def kept(self, task_id: str | None = None) -> list[Kept]:
         """Every task, or one, as retention sees it."""

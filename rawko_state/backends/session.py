@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
@@ -68,6 +70,11 @@ class Task:
         return self._chain.state
 
     @property
+    def root(self) -> Path:
+        """The project's folder."""
+        return self._journal.layout.root
+
+    @property
     def seal(self) -> str:
         """The last seal: what a conditional append compares with."""
         return self._chain.seal
@@ -122,6 +129,20 @@ class Task:
         if self._lease is not None and appended.state.status == status.PAUSED:
             self._stopped(before)
         return appended
+
+    def add(self, entries: Sequence[Entry]) -> Appended:
+        """Several entries as one record, for those who bring a conversation in from elsewhere. Turns get their numbers here."""
+        with self._journal.keeping_blobs():
+            kept = [
+                self._journal.with_blobs(entry, self.redactor.text) if isinstance(entry, Turn) else entry
+                for entry in entries
+            ]
+
+            def make(state: TaskState) -> list[Entry]:
+                numbers = itertools.count(state.turns + 1)
+                return [replace(each, number=next(numbers)) if isinstance(each, Turn) else each for each in kept]
+
+            return self._append(make)
 
     def _snapshot(self, wanted: Json) -> Section:
         """What the turn says of the work tree's state."""

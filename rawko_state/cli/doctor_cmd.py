@@ -17,6 +17,7 @@ from rawko_state.cli.printing import visible
 from rawko_state.cli.project import store_of
 from rawko_state.config.project import find_project
 from rawko_state.errors import RawkoError
+from rawko_state.integrations.hooks import trouble as hook_trouble
 
 if TYPE_CHECKING:
     from rawko_state.backends.local import LocalStore
@@ -57,6 +58,7 @@ def command(ctx: click.Context) -> None:
     click.echo(f"running   {len(alive)}" + (f" ({', '.join(sorted(alive))})" if alive else ""))
     wrong += _files(store.journal.layout.tasks, list(layout.strangers()))
     wrong += _permissions(layout.state)
+    wrong += [(f"a hook: {line}", f"rm {layout.live / 'hooks.log'}") for line in hook_trouble(layout.live)]
     wrong += [
         (f"a broken index was moved to {path.name}", f"rm {path}") for path in layout.state.glob("index.db.broken-*")
     ]

@@ -1,43 +1,169 @@
-"""rawko import: tasks that were exported come back, byte for byte."""
+"""rawko import: what other agents recorded, and what rawko exported."""
 
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from rawko_state.cli.printing import visible
 from rawko_state.cli.project import store_of
+from rawko_state.cli.times import When
 from rawko_state.errors import InvalidValue, RawkoError
+
+if TYPE_CHECKING:
+    from rawko_state.backends.local import LocalStore
+    from rawko_state.exchange.importing import Belonging, Report
+
+_SOURCES = ("claude-code", "codex", "aider", "cowork", "rawko", "jsonl")
+_WATCH_EVERY = 2.0
 
 
 @click.command(name="import")
-@click.argument("source", type=click.Choice(["rawko"]))
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("source", type=click.Choice(_SOURCES))
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--all-projects", is_flag=True, help="Sessions of every project, each into its own where that is there.")
+@click.option("--since", type=When(), help="Only sessions that were written to since: 2024-01-15, 7d.")
+@click.option("--dry-run", "-n", is_flag=True, help="Say what would come in, and write nothing.")
+@click.option("--watch", is_flag=True, help="Go on: bring in what is new as it comes, until stopped.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_context
-def command(ctx: click.Context, source: str, paths: tuple[Path, ...]) -> None:
-    """Bring in what `rawko history export` wrote as json or jsonl. Each task file is made again, byte for byte.
+def command(
+    ctx: click.Context,
+    source: str,
+    paths: tuple[Path, ...],
+    all_projects: bool,
+    since: datetime | None,
+    dry_run: bool,
+    watch: bool,
+    as_json: bool,
+) -> None:
+    """Bring in the sessions of this project, from the agent's own folder or from PATHs.
 
-    A task that is here already is passed over; one of the same id with other content is refused.
+    \b
+    claude-code   ~/.claude/projects            codex   ~/.codex/sessions
+    aider         .aider.chat.history.md here   cowork  ~/.cowork
+    jsonl PATH    messages with role and content, one a line
+    rawko PATH    what `rawko history export` wrote as json or jsonl, byte for byte
+
+    Each session becomes a task with its times, models, tokens, tool calls and files, and every record of the source as it was.
+    The source's files are only read. Called again, it brings in what is new.
     """
+    store = store_of(ctx)
+    if source == "rawko":
+        ctx.exit(_exported(store, paths))
+    from rawko_state.exchange.importing import import_sessions
+
+    belonging = _belonging(store, all_projects or (bool(paths) and source == "jsonl"))
+    while True:
+        report = import_sessions(
+            store,
+            source,
+            paths,
+            belonging=belonging,
+            since=since,
+            dry_run=dry_run,
+            step=None if as_json else _progress(),
+        )
+        if not watch or report.new or report.grown or report.wrong:
+            _told(report, dry_run, as_json)
+        if report.new and not dry_run:
+            _fold(store)
+        if not watch:
+            break
+        time.sleep(_WATCH_EVERY)
+    ctx.exit(1 if report.wrong else 0)
+
+
+def _belonging(store: LocalStore, everywhere: bool) -> Belonging:
+    """The folders that count as this project: its own, its other worktrees, and where it was before it was moved."""
+    from rawko_state.config.project import remotes, worktrees
+    from rawko_state.exchange.importing import Belonging, plain_remote
+    from rawko_state.index.userdb import UserState
+
+    mine = frozenset(plain_remote(url) for url in remotes(store.root))
+    roots = [str(store.root), *worktrees(store.root)]
+    with UserState() as user:
+        for project in user.projects():
+            moved = project.remote is not None and plain_remote(project.remote) in mine
+            if moved and not Path(project.root).is_dir():
+                roots.append(project.root)
+    return Belonging(tuple(dict.fromkeys(roots)), mine, everywhere)
+
+
+def _fold(store: LocalStore) -> None:
+    """So that the first search is quick; without it, it would be right all the same."""
+    try:
+        store.fold()
+    except RawkoError as error:
+        click.echo(f"rawko: {visible(str(error))}", err=True)
+
+
+def _progress() -> Any:
+    """A line that is written over and over, on a terminal."""
+    if not sys.stderr.isatty():
+        return None
+    last = 0.0
+
+    def step(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last > 0.1 or done == total:
+            last = now
+            bar = "█" * (30 * done // max(1, total))
+            click.echo(f"\r{bar:30} {done}/{total}" + ("\n" if done == total else ""), nl=False, err=True)
+
+    return step
+
+
+def _told(report: Report, dry_run: bool, as_json: bool) -> None:
+    for trouble in report.wrong:
+        click.echo(f"rawko: {visible(str(trouble.path))}: {visible(trouble.text)}", err=True)
+    if as_json:
+        shown = {"version": 1, "dry_run": dry_run, "new": report.new, "grown": report.grown, "same": report.same}
+        shown |= {"elsewhere": report.elsewhere, "empty": report.empty, "unknown": dict(report.unknown)}
+        shown["wrong"] = [{"path": str(each.path), "message": each.text} for each in report.wrong]
+        click.echo(json.dumps(shown, indent=1))
+        return
+    verb = "would be imported" if dry_run else "imported"
+    parts = [f"{len(report.new)} {verb}", f"{len(report.grown)} have grown", f"{report.same} here already"]
+    if report.elsewhere:
+        parts.append(f"{report.elsewhere} of other projects (--all-projects)")
+    if report.empty:
+        parts.append(f"{report.empty} empty")
+    click.echo(", ".join(parts))
+    if report.unknown:
+        kinds = ", ".join(f"{visible(kind)} {count}" for kind, count in report.unknown.most_common(8))
+        click.echo(f"kept without being understood: {kinds}", err=True)
+
+
+def _exported(store: LocalStore, paths: tuple[Path, ...]) -> int:
+    """Each task file is made again, byte for byte; one that is here is passed over, other content under its id refused."""
     from rawko_state.exchange.plain import blobs_bytes, records_bytes
 
-    store = store_of(ctx)
+    if not paths:
+        raise click.UsageError("name the files that 'rawko history export' wrote")
     new = same = bad = 0
     for path in paths:
         try:
+            if not path.is_file():
+                raise InvalidValue("does not exist, or is no file")
             for task in _tasks(path):
                 if store.place(str(task.get("file")), records_bytes(task), blobs_bytes(task)) is None:
                     same += 1
                 else:
                     new += 1
-        except RawkoError as error:
+        except (RawkoError, OSError) as error:
             bad += 1
-            click.echo(f"rawko: {path}: {error}", err=True)
+            click.echo(f"rawko: {visible(str(path))}: {visible(str(error))}", err=True)
     click.echo(f"{new} imported, {same} here already" + (f", {bad} files with errors" if bad else ""))
-    ctx.exit(1 if bad else 0)
+    return 1 if bad else 0
 
 
 def _tasks(path: Path) -> Iterator[dict[str, Any]]:

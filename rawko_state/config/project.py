@@ -38,6 +38,43 @@ def find_project(start: Path | None = None, *, override: str | None = None) -> P
     )
 
 
+def worktrees(root: Path) -> list[str]:
+    """The folders in which this repository is checked out, the project's own among them."""
+    found = [
+        line.removeprefix("worktree ")
+        for line in _git(root, "worktree", "list", "--porcelain")
+        if line.startswith("worktree ")
+    ]
+    # A project may be a folder inside its repository.
+    top = next(iter(_git(root, "rev-parse", "--show-toplevel")), "")
+    inside = os.path.relpath(root, top) if top else "."
+    return [os.path.normpath(os.path.join(folder, inside)) for folder in found]
+
+
+def remotes(root: Path) -> list[str]:
+    """Where the repository comes from and goes to; what is called origin first."""
+    lines = sorted(_git(root, "remote", "-v"), key=lambda line: not line.startswith("origin\t"))
+    return list(dict.fromkeys(line.split("\t")[1].rpartition(" ")[0] for line in lines if "\t" in line))
+
+
+def branch(root: Path) -> str | None:
+    return next(iter(_git(root, "branch", "--show-current")), None)
+
+
+def _git(root: Path, *words: str) -> list[str]:
+    import subprocess
+
+    if not (root / ".git").exists() and vcs_of(root) is not None:
+        return []
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
 def vcs_of(folder: Path) -> str | None:
     """The version control system whose root this folder is."""
     for mark, kind in VCS_MARKS.items():

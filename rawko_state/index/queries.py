@@ -233,6 +233,22 @@ def status_before(index: Index, task_id: str, offset: int) -> tuple[str, int | N
         return next(((row[0], row[1]) for row in query.order_by(events.seq.desc()).limit(1).tuples()), None)
 
 
+def by_source(index: Index, prefix: str) -> dict[str, str]:
+    """The tasks that came from somewhere else: what their headers say of that, and their ids."""
+    task = index.tables.tasks
+    with mapped(index.name):
+        query = task.select(task.source, task.id).where((task.source >= prefix) & (task.source < prefix + "\U0010ffff"))
+        return {row[0]: row[1] for row in query.tuples()}
+
+
+def note_places(index: Index, task_id: str) -> list[int]:
+    """Where the notes of a task stand, the last one first."""
+    events = index.tables.events
+    with mapped(index.name):
+        query = events.select(events.seq).where((events.task == task_id) & (events.kind == "note"))
+        return [row[0] for row in query.order_by(events.seq.desc()).tuples()]
+
+
 def children(index: Index, task_id: str) -> list[tuple[str, int | None, str]]:
     """The tasks that were forked from one or belong to it: id, turn, request."""
     task = index.tables.tasks

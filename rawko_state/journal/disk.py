@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, Literal
 
@@ -148,8 +148,13 @@ def sync_folder(path: Path, seal: str = "") -> None:
         os.close(descriptor)
 
 
-def write_temporary(folder: Path, data: bytes | Iterable[bytes], seal: str = "") -> Path:
-    """A whole, synced file under a name of its own, to be renamed to where it belongs."""
+def write_temporary(
+    folder: Path,
+    data: bytes | Iterable[bytes],
+    seal: str = "",
+    finish: Callable[[int, Path], None] | None = None,
+) -> Path:
+    """A whole, synced file under a name of its own, to be renamed to where it belongs. ``finish`` has it before the sync."""
     pieces = [data] if isinstance(data, bytes) else data
     temporary = folder / f"new-{os.getpid()}-{os.urandom(6).hex()}"
     descriptor = create_exclusive(temporary)
@@ -159,6 +164,8 @@ def write_temporary(folder: Path, data: bytes | Iterable[bytes], seal: str = "")
             for piece in pieces:
                 write_at(descriptor, piece, at, temporary)
                 at += len(piece)
+            if finish is not None:
+                finish(descriptor, temporary)
             sync(descriptor, temporary, seal)
         finally:
             os.close(descriptor)

@@ -110,7 +110,12 @@ class Journal:
         self, name: TaskName, data: bytes, seal: str, taken: Callable[[str], bool]
     ) -> tuple[str, str] | None:
         """Whole or not at all, and durable. Returns the folder's stamp before and after; None when the id is taken."""
-        temporary = disk.write_temporary(self.layout.live, data, seal)
+        return self.publish(disk.write_temporary(self.layout.live, data, seal), name, taken, seal)
+
+    def publish(
+        self, temporary: Path, name: TaskName, taken: Callable[[str], bool], seal: str = ""
+    ) -> tuple[str, str] | None:
+        """Puts a file that was written beside into its place."""
         gate = self.layout.live / "create.lock"
         descriptor = disk.open_or_create(gate)
         try:

@@ -1,0 +1,226 @@
+"""Codex: ``~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl``, older ones as ``.jsonl.zst``, and ``archived_sessions/``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from rawko_state.exchange.neutral import Call, Output, Session, Step, Trouble, lines, text_of, time_of, words
+
+_NAME = re.compile(r"rollout-.{19}-(.+)\.jsonl(?:\.zst)?")
+_PATCH = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
+_PASSED_ON: Final = frozenset(("task_started", "user_message", "agent_message", "agent_reasoning", "exec_command_begin",
+                               "exec_command_end", "patch_apply_begin", "web_search_begin", "web_search_end"))  # fmt: skip
+
+
+def home() -> Path:
+    return Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
+
+
+def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Session]:
+    for path in paths or [home() / "sessions", home() / "archived_sessions"]:
+        if path.is_dir():
+            for file in sorted(path.rglob("rollout-*")):
+                yield from _one(file, wrong)
+        elif path.is_file():
+            yield from _one(path, wrong)
+        elif paths:
+            wrong.append(Trouble(path, "no such file or folder"))
+
+
+def _one(path: Path, wrong: list[Trouble]) -> Iterator[Session]:
+    match = _NAME.fullmatch(path.name)
+    if path.is_file() and path.name.endswith((".jsonl", ".jsonl.zst")):
+        yield Session("codex", match[1] if match else path.name.partition(".")[0], path, _read, agent="codex")
+
+
+def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
+    reader = Reader()
+    packed = session.path.name.endswith(".zst")
+    for place, line in _unpacked(session.path, start, wrong) if packed else lines(session.path, start, wrong):
+        yield place, reader.step_of(line)
+
+
+def _unpacked(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, str]]:
+    """Python reads this format from 3.14 on; before, the zstd command does."""
+    command = shutil.which("zstd")
+    if command is None:
+        wrong.append(f"compressed: install the zstd command, or unpack it: zstd -d {path.name}")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / "unpacked.jsonl"
+        done = subprocess.run([command, "-q", "-d", "-o", plain, path], capture_output=True, text=True)
+        if done.returncode:
+            wrong.append(f"zstd: {done.stderr.strip()}")
+            return
+        yield from lines(plain, start, wrong)
+
+
+class Reader:
+    """Messages of Codex have no number of their own: what comes after a prompt or an output begins a turn."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._ended = True
+
+    def step_of(self, line: str) -> Step:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            return Step(line, unknown="not JSON")
+        if not isinstance(record, dict):
+            return Step(line, unknown="not an object")
+        kind, at = str(record.get("type")), time_of(record.get("timestamp"))
+        payload = record.get("payload")
+        payload = payload if isinstance(payload, dict) else {}
+        if kind == "session_meta":
+            return Step(line, at, facts=_facts(payload))
+        if kind == "turn_context":
+            return Step(line, at, model=payload.get("model") if isinstance(payload.get("model"), str) else None,
+                        facts=words(payload, "cwd"))  # fmt: skip
+        if kind == "response_item":
+            return self._item(line, at, payload)
+        if kind == "event_msg":
+            return self._event(line, at, payload)
+        if kind.startswith(("item.", "turn.", "thread.")):  # codex exec --json
+            return self._exec(line, at, kind, record)
+        return Step(line, at, unknown=None if kind == "compacted" else kind)
+
+    def _key(self) -> str:
+        if self._ended:
+            self._turn, self._ended = self._turn + 1, False
+        return str(self._turn)
+
+    def _item(self, line: str, at: Any, payload: Mapping[str, Any]) -> Step:
+        kind = str(payload.get("type"))
+        if kind == "message":
+            text = text_of(payload.get("content"))
+            if payload.get("role") == "assistant":
+                return Step(line, at, turn=self._key(), agent="codex", text=text)
+            if payload.get("role") == "user" and not text.startswith(
+                ("<environment_context>", "<user_instructions>", "# AGENTS.md")
+            ):
+                self._ended = True
+                return Step(line, at, prompt=text, aborted=False)
+            return Step(line, at)
+        if kind == "reasoning":
+            return Step(line, at, turn=self._key(), agent="codex", thinking=text_of(payload.get("summary")) or None)
+        if kind in ("function_call", "custom_tool_call", "local_shell_call"):
+            return Step(line, at, turn=self._key(), agent="codex", calls=(_call(payload, kind),))
+        if kind in ("function_call_output", "custom_tool_call_output"):
+            self._ended = True
+            return Step(line, at, outputs=(Output(str(payload.get("call_id")), text_of(payload.get("output"))),))
+        return Step(line, at, unknown=None if kind in ("web_search_call", "compaction") else f"response_item/{kind}")
+
+    def _event(self, line: str, at: Any, payload: Mapping[str, Any]) -> Step:
+        kind = str(payload.get("type"))
+        if kind == "token_count":
+            info = payload.get("info")
+            last = info.get("last_token_usage") if isinstance(info, dict) else None
+            return Step(line, at, tokens=_tokens(last) if isinstance(last, dict) else {})
+        if kind == "turn_aborted":
+            self._ended = True
+            return Step(line, at, aborted=True)
+        if kind == "task_complete":
+            self._ended = True
+            return Step(line, at, aborted=False)
+        if kind == "patch_apply_end" and isinstance(payload.get("changes"), dict):
+            changes = payload["changes"].items()
+            gone = {
+                path
+                for path, what in changes
+                if isinstance(what, dict) and ("delete" in what or what.get("type") == "delete")
+            }
+            return Step(line, at, touches=tuple(("delete" if path in gone else "write", path) for path, _ in changes))
+        if kind == "thread_rolled_back":
+            # The turns stay: what was done was done. The record says that they are no part of the conversation any more.
+            self._ended = True
+            return Step(
+                line,
+                at,
+                turn=self._key(),
+                agent="codex",
+                text=f"[the last {payload.get('num_turns')} turns were taken back]",
+            )
+        return Step(line, at, unknown=None if kind in _PASSED_ON else f"event_msg/{kind}")
+
+    def _exec(self, line: str, at: Any, kind: str, record: Mapping[str, Any]) -> Step:
+        item = record.get("item")
+        item = item if isinstance(item, dict) else {}
+        what = item.get("type") or item.get("item_type")
+        if kind == "thread.started":
+            return Step(line, at, facts=_only(session=record.get("thread_id")))
+        if kind == "turn.completed":
+            self._ended = True
+            usage = record.get("usage")
+            return Step(line, at, tokens=_tokens(usage) if isinstance(usage, dict) else {}, aborted=False)
+        if kind == "turn.failed":
+            return Step(line, at, aborted=True)
+        if kind == "item.completed" and what in ("agent_message", "assistant_message"):
+            return Step(line, at, turn=self._key(), agent="codex", text=text_of(item.get("text")))
+        if kind == "item.completed" and what == "reasoning":
+            return Step(line, at, turn=self._key(), agent="codex", thinking=text_of(item.get("text")))
+        if kind == "item.completed" and what == "command_execution":
+            call = Call(str(item.get("id")), "shell", text_of(item.get("command")))
+            failed = item.get("exit_code") not in (0, None)
+            output = Output(call.id, text_of(item.get("aggregated_output")), failed)
+            return Step(line, at, turn=self._key(), agent="codex", calls=(call,), outputs=(output,))
+        if kind == "item.completed" and what == "file_change":
+            changes = [change for change in item.get("changes") or () if isinstance(change, dict)]
+            touches = tuple(
+                ("delete" if change.get("kind") == "delete" else "write", str(change.get("path"))) for change in changes
+            )
+            return Step(line, at, turn=self._key(), agent="codex", touches=touches)
+        return Step(
+            line, at, unknown=None if kind in ("item.started", "item.updated", "turn.started") else f"{kind}/{what}"
+        )
+
+
+def _facts(payload: Mapping[str, Any]) -> dict[str, str]:
+    git = payload.get("git")
+    git = git if isinstance(git, dict) else {}
+    return _only(
+        session=payload.get("id"),
+        cwd=payload.get("cwd"),
+        version=payload.get("cli_version"),
+        provider=payload.get("model_provider"),
+        commit=git.get("commit_hash"),
+        branch=git.get("branch"),
+        repo=git.get("repository_url"),
+        parent=payload.get("parent_thread_id") or payload.get("forked_from_id"),
+    )
+
+
+def _only(**values: object) -> dict[str, str]:
+    return {name: value for name, value in values.items() if isinstance(value, str) and value}
+
+
+def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:
+    names = {"input_tokens": "in", "output_tokens": "out", "cached_input_tokens": "cache_read"}
+    return {ours: usage[theirs] for theirs, ours in names.items() if isinstance(usage.get(theirs), int)}
+
+
+def _call(payload: Mapping[str, Any], kind: str) -> Call:
+    name = str(payload.get("name") or "shell")
+    given: Any = (
+        payload.get("input") if kind == "custom_tool_call" else payload.get("arguments") or payload.get("action")
+    )
+    if isinstance(given, str):
+        with contextlib.suppress(ValueError, RecursionError):
+            given = json.loads(given)
+    text = given if isinstance(given, str) else json.dumps(given)
+    if isinstance(given, dict):
+        command = given.get("command") or given.get("cmd")
+        if isinstance(command, list):
+            command = " ".join(map(str, command))
+        text = command if isinstance(command, str) else given["input"] if isinstance(given.get("input"), str) else text
+    touches = tuple(("delete" if what == "Delete" else "write", path.strip()) for what, path in _PATCH.findall(text))
+    return Call(str(payload.get("call_id")), name, text[:4000], touches)

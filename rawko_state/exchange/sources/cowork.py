@@ -1,0 +1,155 @@
+"""Cowork: ``~/.cowork/sessions.db``, and the JSON snapshots of before in ``~/.cowork/sessions/*.json``. Both are only read."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from rawko_state.exchange.neutral import Session, Step, Trouble, time_of, words
+from rawko_state.exchange.sources.messages import Reader
+
+_MESSAGES: Final = 10**9
+"""A place is so many messages, in units of this, and the number of the last event."""
+_LARGEST: Final = 256 << 20
+
+
+def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Session]:
+    home = Path.home() / ".cowork"
+    for path in paths or [home / "sessions.db", home / "sessions"]:
+        if path.is_dir():
+            for file in sorted(path.glob("*.json")):
+                yield _snapshot(file)
+            if (path / "sessions.db").is_file():
+                yield from _database(path / "sessions.db", wrong)
+        elif path.suffix == ".json" and path.is_file():
+            yield _snapshot(path)
+        elif path.is_file():
+            yield from _database(path, wrong)
+        elif paths:
+            wrong.append(Trouble(path, "no such file or folder"))
+
+
+def _snapshot(path: Path) -> Session:
+    return Session("cowork", path.stem, path, _read_snapshot, agent="cowork")
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def _database(path: Path, wrong: list[Trouble]) -> Iterator[Session]:
+    try:
+        connection = _open(path)
+        try:
+            key = _key(connection, "sessions")
+            ids = [str(row[0]) for row in connection.execute(f'SELECT "{key}" FROM sessions ORDER BY 1')]
+        finally:
+            connection.close()
+    except (sqlite3.Error, LookupError) as error:
+        wrong.append(Trouble(path, f"cannot be read: {error}"))
+        return
+    for session in ids:
+        yield Session("cowork", session, path, _read_database, at=session, agent="cowork")
+
+
+def _key(connection: sqlite3.Connection, table: str) -> str:
+    names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+    for name in ("session_id", "id"):
+        if name in names:
+            return name
+    raise LookupError(f"no table {table} with sessions")
+
+
+def _row(row: sqlite3.Row) -> dict[str, Any]:
+    return {name: row[name] if not isinstance(row[name], bytes) else row[name].hex() for name in row.keys()}  # noqa: SIM118
+
+
+def _read_database(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
+    connection = _open(session.path)
+    try:
+        key = _key(connection, "sessions")
+        meta = connection.execute(f'SELECT * FROM sessions WHERE "{key}" = ?', (session.at,)).fetchone()
+        state_key = _key(connection, "session_state")
+        state = connection.execute(f'SELECT * FROM session_state WHERE "{state_key}" = ?', (session.at,)).fetchone()
+        events = list(connection.execute("SELECT * FROM session_events WHERE session_id = ? AND seq > ? ORDER BY seq",
+                                         (session.at, start % _MESSAGES)))  # fmt: skip
+    except (sqlite3.Error, LookupError) as error:
+        wrong.append(f"cannot be read: {error}")
+        return
+    finally:
+        connection.close()
+    whole = {"session": _row(meta) if meta else {}, "state": _row(state) if state else {}}
+    text = whole["state"].pop("messages_json", "[]")
+    last = events[-1]["seq"] if events else start % _MESSAGES
+    yield from _steps(session, start, whole, _parsed(text, wrong), last)
+    for event in events:
+        yield (
+            max(start, len(_parsed(text, [])) * _MESSAGES + last),
+            Step(json.dumps({"event": _row(event)}), time_of(_row(event).get("ts") or _row(event).get("created_at"))),
+        )
+
+
+def _read_snapshot(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
+    try:
+        if session.path.stat().st_size > _LARGEST:
+            raise ValueError("larger than a snapshot can be")
+        whole = json.loads(session.path.read_text(encoding="utf-8", errors="surrogateescape"))
+        if not isinstance(whole, dict):
+            raise ValueError("not an object")
+    except (ValueError, RecursionError) as error:
+        wrong.append(f"not a snapshot: {error}")
+        return
+    messages: Any = whole.pop("messages", None)
+    for name in ("context", "session", "state"):
+        inner = whole.get(name)
+        if messages is None and isinstance(inner, dict):
+            messages = inner.pop("messages", None)
+    yield from _steps(session, start, whole, messages if isinstance(messages, list) else [], 0)
+
+
+def _parsed(text: object, wrong: list[str]) -> list[Any]:
+    try:
+        found = json.loads(str(text or "[]"))
+        return found if isinstance(found, list) else []
+    except (ValueError, RecursionError) as error:
+        wrong.append(f"its messages are not JSON: {error}")
+        return []
+
+
+def _steps(
+    session: Session, start: int, whole: Mapping[str, Any], messages: list[Any], last: int
+) -> Iterator[tuple[int, Step]]:
+    reader = Reader(session.agent)
+    done = start // _MESSAGES
+    if not start:
+        yield last, Step(json.dumps(whole), title=_title(whole), facts=_facts(whole))
+    for number, message in enumerate(messages):
+        step = reader.step_of(json.dumps(message), message if isinstance(message, dict) else {})
+        if number >= done:
+            yield (number + 1) * _MESSAGES + last, step
+
+
+def _inner(whole: Mapping[str, Any]) -> Mapping[str, Any]:
+    inner = whole.get("session")
+    return inner if isinstance(inner, dict) else whole
+
+
+def _title(whole: Mapping[str, Any]) -> str | None:
+    title = _inner(whole).get("title")
+    return title if isinstance(title, str) else None
+
+
+def _facts(whole: Mapping[str, Any]) -> dict[str, str]:
+    names = {
+        "working_directory": "cwd",
+        "workingDirectory": "cwd",
+        "cwd": "cwd",
+        "model": "model",
+        "provider": "provider",
+    }
+    return {names[name]: value for name, value in words(_inner(whole), *names).items()}

@@ -1,0 +1,33 @@
+"""JSON lines of messages (``{"role": "user", "content": "…"}``), one session a file: what anybody can write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from rawko_state.exchange.neutral import Session, Step, Trouble, lines
+from rawko_state.exchange.sources.messages import Reader
+
+
+def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Session]:
+    if not paths:
+        wrong.append(Trouble(root, "name the files: JSON lines have no place of their own"))
+    for path in paths:
+        if path.is_dir():
+            for file in sorted(path.rglob("*.jsonl")):
+                yield Session("jsonl", str(file.resolve()), file, _read, folder=root, agent="assistant")
+        elif path.is_file():
+            yield Session("jsonl", str(path.resolve()), path, _read, folder=root, agent="assistant")
+        else:
+            wrong.append(Trouble(path, "no such file or folder"))
+
+
+def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
+    reader = Reader(session.agent)
+    for place, line in lines(session.path, start, wrong):
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        yield place, reader.step_of(line, message) if isinstance(message, dict) else Step(line, unknown="not an object")

@@ -1,0 +1,82 @@
+"""Messages with a role and content, as most programs keep them: OpenAI's, Anthropic's and the AI SDK's shapes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rawko_state.exchange.neutral import Call, Output, Step, text_of, time_of, words
+
+_PATHS: Final = ("file_path", "filePath", "path", "notebook_path")
+
+
+class Reader:
+    """An answer of the agent begins a turn, and what its tools gave belongs to it."""
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+        self._turn = 0
+
+    def step_of(self, raw: str, message: Mapping[str, Any]) -> Step:
+        role, content = message.get("role"), message.get("content")
+        at = next(
+            (time_of(message[name]) for name in ("timestamp", "ts", "created_at", "createdAt") if name in message), None
+        )
+        parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+        outputs = tuple(_output(part) for part in parts if part.get("type") in ("tool_result", "tool-result"))
+        facts = words(message, "cwd", "branch", "session")
+        if role == "tool" or outputs:
+            if not outputs:
+                outputs = (Output(str(message.get("tool_call_id") or message.get("name")), text_of(content)),)
+            return Step(raw, at, outputs=outputs, facts=facts)
+        if role == "user":
+            return Step(raw, at, prompt=text_of(content), facts=facts)
+        if role == "assistant":
+            self._turn += 1
+            calls = [_call(part) for part in parts if part.get("type") in ("tool_use", "tool-call")]
+            calls += [_call(each) for each in message.get("tool_calls") or () if isinstance(each, dict)]
+            said = [part for part in parts if part.get("type") in ("text", "output_text")] if parts else content
+            model = message.get("model")
+            return Step(raw, at, turn=str(self._turn), agent=str(message.get("name") or self._agent), text=text_of(said) or None,
+                        model=model if isinstance(model, str) else None, calls=tuple(calls), facts=facts)  # fmt: skip
+        title = message.get("title")
+        known = role in ("system", "developer") or isinstance(title, str)
+        return Step(
+            raw,
+            at,
+            title=title if isinstance(title, str) else None,
+            facts=facts,
+            unknown=None if known else str(role or "no role"),
+        )
+
+
+def _output(part: Mapping[str, Any]) -> Output:
+    value = part.get("content", part.get("output", part.get("result")))
+    text = text_of(value) or ("" if value is None else json.dumps(value))
+    return Output(
+        str(part.get("tool_use_id") or part.get("toolCallId")), text, bool(part.get("is_error") or part.get("isError"))
+    )
+
+
+def _call(part: Mapping[str, Any]) -> Call:
+    function = part.get("function")
+    inner = function if isinstance(function, dict) else part
+    name = str(inner.get("name") or inner.get("toolName"))
+    given: Any = inner.get("arguments", inner.get("input", inner.get("args")))
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError):
+            given = {"command": given}
+    given = given if isinstance(given, dict) else {}
+    path = next((given[key] for key in _PATHS if isinstance(given.get(key), str)), None)
+    small = name.lower()
+    touches: tuple[tuple[str, str], ...] = ()
+    if path is not None and any(word in small for word in ("write", "edit", "create", "patch")):
+        touches = (("write", path),)
+    elif path is not None and "read" in small:
+        touches = (("read", path),)
+    args = next((given[key] for key in ("command", *_PATHS, "query", "url") if isinstance(given.get(key), str)), None)
+    key = part.get("id") or part.get("toolCallId") or part.get("call_id")
+    return Call(str(key), name, args if args is not None else json.dumps(given)[:2000], touches)

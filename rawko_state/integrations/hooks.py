@@ -1,0 +1,215 @@
+"""Hooks: an agent tells of an event, and what its transcript says is recorded.
+
+``tell`` is what the agent waits for, so it only notes the event in ``live/hooks.spool`` and sees to it that a sweeper runs.
+``sweep`` is that one: it reads the transcripts that the events speak of from where they were last read. So a missed event costs
+nothing: the next one finds what it would have found. Nothing here may fail the agent: trouble goes to ``live/hooks.log``, which
+`rawko doctor` shows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+# What an agent waits for imports nothing else.
+if TYPE_CHECKING:
+    from rawko_state.backends.local import LocalStore
+    from rawko_state.exchange.neutral import Session
+
+SPOOL, LOG, LOCK = "hooks.spool", "hooks.log", "hooks.lock"
+ENDS: Final = frozenset(("Stop", "SessionEnd", "SubagentStop", "agent-turn-complete"))
+"""Events after which nothing more comes for now."""
+_IDLE: Final = 1.5
+_LARGEST_LOG: Final = 1 << 20
+_NAMES: Final = {
+    "session_id": ("session_id", "thread-id", "thread_id"),
+    "transcript": ("agent_transcript_path", "transcript_path"),
+    "cwd": ("cwd",),
+    "event": ("hook_event_name", "type"),
+}
+
+
+def tell(agent: str, event: Mapping[str, Any], *, sweeper: bool = True) -> None:
+    """Notes an event, durably, and starts a sweeper unless one is there."""
+    said = {
+        name: next((event[key] for key in keys if isinstance(event.get(key), str)), None)
+        for name, keys in _NAMES.items()
+    }
+    root = root_of(said["cwd"])
+    live = root / ".rawko" / "state" / "live"
+    if not live.is_dir():
+        from rawko_state.journal.layout import Layout
+
+        Layout(root).make()
+    line = json.dumps({**said, "agent": agent}).encode() + b"\n"
+    descriptor = os.open(live / SPOOL, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+    if sweeper and not _is_swept(live):
+        _start(root)
+
+
+def root_of(cwd: str | None) -> Path:
+    """The project that an event is of; without one, the folder itself becomes it."""
+    from rawko_state.config.project import find_project
+    from rawko_state.errors import NoProject
+
+    here = Path(cwd) if cwd else Path.cwd()
+    try:
+        return find_project(here)
+    except NoProject:
+        return here
+
+
+def _is_swept(live: Path) -> bool:
+    if os.name == "nt":
+        return False
+    import fcntl
+
+    try:
+        descriptor = os.open(live / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _start(root: Path) -> None:
+    """In the background, with nothing of ours: the agent must not wait for it, nor be written to by it."""
+    words = [sys.executable, "-m", "rawko_state", "-C", str(root), "hook", "sweep"]
+    if hasattr(os, "fork"):
+        if os.fork() == 0:
+            try:
+                os.setsid()
+                null = os.open(os.devnull, os.O_RDWR)
+                for standard in (0, 1, 2):
+                    os.dup2(null, standard)
+                os.execv(words[0], words)
+            finally:
+                os._exit(0)
+        return
+    import subprocess
+
+    subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def log(live: Path, text: str) -> None:
+    """One line about trouble. That too may fail, quietly."""
+    with contextlib.suppress(OSError):
+        path = live / LOG
+        if path.exists() and path.stat().st_size > _LARGEST_LOG:
+            path.unlink()
+        flat = " ".join(text.split())[:1000]
+        with open(path, "a", encoding="utf-8", errors="replace") as stream:
+            stream.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {flat}\n")
+
+
+def trouble(live: Path) -> list[str]:
+    """The last lines of the log."""
+    try:
+        return (live / LOG).read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
+    except OSError:
+        return []
+
+
+def sweep(store: LocalStore, idle: float = _IDLE) -> int:
+    """Records what has been told of, until nothing comes for a while. Returns how many events there were; 0 at once if another
+    process is at it."""
+    from rawko_state.errors import RawkoError
+    from rawko_state.journal.locks import gate
+
+    live = store.journal.layout.live
+    done = 0
+    try:
+        with gate(live / LOCK, timeout=0):
+            until = time.monotonic() + idle
+            while time.monotonic() < until:
+                events = _taken(live)
+                if events:
+                    done += len(events)
+                    _record(store, events)
+                    until = time.monotonic() + idle
+                else:
+                    time.sleep(0.05)
+    except RawkoError as error:
+        log(live, str(error))
+    return done
+
+
+def _taken(live: Path) -> list[dict[str, Any]]:
+    """The events that have come since, and those that a sweeper took which died."""
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(live / SPOOL, live / f"{SPOOL}.{time.time_ns()}")
+    events = []
+    for path in sorted(live.glob(f"{SPOOL}.*")):
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if isinstance(event, dict):
+                    events.append({**event, "spool": path})
+    if not events:
+        for path in live.glob(f"{SPOOL}.*"):
+            path.unlink(missing_ok=True)
+    return events
+
+
+def _record(store: LocalStore, events: list[dict[str, Any]]) -> None:
+    from rawko_state.exchange.importing import grow, start
+
+    sessions: dict[str, tuple[Session, bool]] = {}
+    for event in events:
+        for session, ended in _sessions(event):
+            sessions[f"{session.source}:{session.key}"] = (session, ended)
+    known: dict[str, str] = {}
+    for source in {session.source for session, _ in sessions.values()}:
+        known |= store.by_source(f"{source}:")
+    for key, (session, ended) in sessions.items():
+        wrong: list[str] = []
+        try:
+            if key in known:
+                grow(store, known[key], session, wrong, ended=ended)
+            else:
+                start(store, session, wrong, ended=ended)
+        except Exception as error:  # whatever it is, the next event finds the rest
+            log(store.journal.layout.live, f"{session.path}: {type(error).__name__}: {error}")
+        # A last line on its way is no trouble here.
+        for text in wrong:
+            if "has no end" not in text:
+                log(store.journal.layout.live, f"{session.path}: {text}")
+    for path in {event["spool"] for event in events}:
+        path.unlink(missing_ok=True)
+
+
+def _sessions(event: Mapping[str, Any]) -> list[tuple[Session, bool]]:
+    """The sessions that an event is of, and whether nothing more comes of it for now."""
+    from rawko_state.exchange.neutral import Trouble
+    from rawko_state.exchange.sources import claude_code, codex
+
+    ended = event.get("event") in ENDS
+    wrong: list[Trouble] = []
+    found: list[Session] = []
+    transcript = event.get("transcript")
+    if event.get("agent") == "codex":
+        thread = str(event.get("session_id") or "")
+        if thread and all(c.isalnum() or c in "-_" for c in thread):
+            for folder in (codex.home() / "sessions", codex.home() / "archived_sessions"):
+                found += codex.found(sorted(folder.rglob(f"rollout-*-{thread}.jsonl")) or [folder / "-"], folder, [])
+    elif isinstance(transcript, str):
+        found = list(claude_code.found([Path(transcript)], Path(transcript).parent, wrong))
+        folder = Path(transcript).with_suffix("") / "subagents"
+        if folder.is_dir():
+            found += claude_code.found([folder], folder, wrong)
+    return [(session, ended) for session in found]

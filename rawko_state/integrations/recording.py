@@ -1,0 +1,280 @@
+"""Running a command as it would run without us, and recording what it does: agents' streams as such, all else as text."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from rawko_state.errors import RawkoError, Stopped
+from rawko_state.exchange.neutral import Step
+from rawko_state.exchange.sources import claude_code, codex
+from rawko_state.model.status import FINISHED
+
+if TYPE_CHECKING:
+    from rawko_state.backends.live import LiveTurn
+    from rawko_state.backends.session import Task
+
+_LOOK_EVERY: Final = 0.3
+_PIECE: Final = 1 << 16
+_LONGEST: Final = 64 << 20
+_CLAUDE: Final = frozenset(("system", "assistant", "user", "result", "stream_event"))
+
+
+class Steps:
+    """The steps of a running agent, as live turns of a task."""
+
+    def __init__(self, task: Task, agent: str) -> None:
+        self._task, self._agent = task, agent
+        self._turn: LiveTurn | None = None
+        self._key: str | None = None
+        self._raw: list[str] = []
+        self._thoughts: list[str] = []
+        self._tokens: dict[str, int] = {}
+        self._open: dict[str, str] = {}
+        self.failed = False
+        self.session: str | None = None
+
+    def take(self, step: Step) -> None:
+        self.session = step.facts.get("session") or self.session
+        if step.prompt is not None:
+            self.end()
+            self._task.say(step.prompt)
+        if step.turn is not None and step.turn != self._key:
+            self.end()
+        self._raw.append(step.raw)
+        if step.turn is not None and self._turn is None:
+            self._turn, self._key = self._task.turn(step.agent or self._agent, model=step.model), step.turn
+        if step.aborted is not None:
+            self.failed = step.aborted
+        if self._turn is not None:
+            self._add(self._turn, step)
+
+    def _add(self, turn: LiveTurn, step: Step) -> None:
+        if step.text is not None:
+            turn.say(step.text)
+        if step.thinking is not None:
+            self._thoughts.append(step.thinking)
+        for name, count in step.tokens.items():
+            self._tokens[name] = max(self._tokens.get(name, 0), count)
+        for call in step.calls:
+            self._open[call.id] = turn.begin_tool(call.tool, call.args, more={"id": call.id})
+            for operation, path in call.touches:
+                turn.touch(operation, self._inside(path))
+        for output in step.outputs:
+            result = "error" if output.failed else f"{len(output.text.encode('utf-8', 'surrogatepass'))} bytes"
+            key = self._open.pop(output.id, None)
+            if key is None:
+                turn.tool("result", output.id, result, output=output.text)
+            else:
+                turn.end_tool(key, result, output=output.text)
+        for operation, path in step.touches:
+            turn.touch(operation, self._inside(path))
+
+    def _inside(self, path: str) -> str:
+        root = str(self._task.root)
+        return os.path.relpath(path, root) if path.startswith(root + os.sep) else path
+
+    def end(self) -> None:
+        """The turn that is going on, if one is; what it was made of stands in its payload."""
+        if self._turn is None:
+            return
+        turn, self._turn, self._key = self._turn, None, None
+        sections = {"Thinking": "\n\n".join(self._thoughts)} if self._thoughts else None
+        raw, self._raw, self._thoughts = self._raw, [], []
+        tokens, self._tokens, self._open = self._tokens, {}, {}
+        turn.end(payload="\n".join(raw), tokens=tokens, sections=sections)
+
+
+class Recording:
+    """Takes the output of a command, in whatever pieces, and records it as what its first line shows it to be."""
+
+    def __init__(self, task: Task, agent: str, *, terminal: bool) -> None:
+        self._task, self._agent, self._terminal = task, agent, terminal
+        self.steps = Steps(task, agent)
+        self._step_of: Callable[[str], Step] | None = None
+        self._known = False
+        self._line = b""
+        self._text: LiveTurn | None = None
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def take(self, piece: bytes) -> None:
+        if self._known and self._step_of is None:
+            self._say(piece)
+            return
+        self._line += piece
+        *lines, self._line = self._line.split(b"\n")
+        for number, line in enumerate(lines):
+            if not self._known and line.strip():
+                self._step_of, self._known = _reader(line, self._agent), True
+                if self._step_of is None:
+                    self._say(b"\n".join([*lines[number:], self._line]))
+                    self._line = b""
+                    return
+            if line.strip() and self._step_of is not None:
+                self.steps.take(self._step_of(line.rstrip(b"\r").decode("utf-8", "surrogateescape")))
+        # A stream of JSON begins with a brace; anything else is shown as it comes, also without a line break.
+        begun = self._line.lstrip()
+        if len(self._line) > _LONGEST or (not self._known and begun and not begun.startswith(b"{")):
+            self._plain()
+
+    def _plain(self) -> None:
+        """It is no stream of JSON lines."""
+        if self._line.strip():
+            self._known, self._step_of = True, None
+            line, self._line = self._line, b""
+            self._say(line)
+
+    def _say(self, piece: bytes) -> None:
+        text = self._decode.decode(piece)
+        text = text.replace("\r\n", "\n") if self._terminal else text
+        if self._text is None:
+            if not text.strip():
+                return
+            self._text = self._task.turn(self._agent)
+        self._text.say(text)
+
+    def end(self) -> None:
+        if self._line.strip():
+            if self._step_of is not None:
+                self.steps.take(self._step_of(self._line.decode("utf-8", "surrogateescape")))
+            else:
+                self._plain()
+        self.steps.end()
+        if self._text is not None:
+            self._text.end()
+            self._text = None
+
+
+def _reader(line: bytes, agent: str) -> Callable[[str], Step] | None:
+    """How a stream is read that begins with this line; None for plain text."""
+    try:
+        record: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    kind = record.get("type") if isinstance(record, dict) else None
+    if not isinstance(kind, str):
+        return None
+    if kind.startswith(("thread.", "turn.", "item.")):
+        return codex.Reader().step_of
+    if kind in _CLAUDE and ("session_id" in record or "message" in record):
+        return lambda text: claude_code.step_of(text, agent)
+    return None
+
+
+def run(words: list[str], task: Task, agent: str, env: dict[str, str]) -> int:
+    """Runs it to its end and returns its exit code, 128 and the number of the signal if one ended it."""
+    terminal = sys.stdout.isatty() and os.name != "nt"
+    recording = Recording(task, agent, terminal=terminal)
+    with _output(terminal) as (reading, writing):
+        try:
+            process = subprocess.Popen(words, stdout=writing, env=env)
+        except OSError as error:
+            raise RawkoError(f"{words[0]} cannot be run: {error.strerror}") from None
+        os.close(writing)
+        with _signals(process, reading if terminal else None):
+            try:
+                _pass_through(process, reading, recording, task)
+            except Stopped:
+                _stop(process)
+                raise
+            code = process.wait()
+    recording.end()
+    code = 128 - code if code < 0 else code
+    if task.refresh().status not in FINISHED:
+        if code in (130, 143):
+            task.finish("cancelled", error=f"{words[0]} was stopped")
+        elif code or recording.steps.failed:
+            task.finish("failure", error=f"{words[0]} ended with exit code {code}")
+        else:
+            task.finish("success")
+    return code
+
+
+def _pass_through(process: subprocess.Popen[bytes], reading: int, recording: Recording, task: Task) -> None:
+    out = sys.stdout.buffer
+    listening = True
+    while True:
+        ready, _, _ = select.select([reading], [], [], _LOOK_EVERY)
+        if not ready:
+            task.check()
+            if process.poll() is not None:
+                return  # something that it started holds its output open
+            continue
+        try:
+            piece = os.read(reading, _PIECE)
+        except OSError:  # a terminal whose other end is closed
+            piece = b""
+        if not piece:
+            return
+        if listening:
+            try:
+                out.write(piece)
+                out.flush()
+            except (BrokenPipeError, ValueError):
+                listening = False  # nobody reads it any more; it is recorded all the same
+        recording.take(piece)
+
+
+@contextlib.contextmanager
+def _output(terminal: bool) -> Iterator[tuple[int, int]]:
+    """Where the command's output goes: to a terminal of its own if ours is one, else into a pipe."""
+    if terminal:
+        import pty
+        import tty
+
+        reading, writing = pty.openpty()
+        _same_size(writing)
+        tty.setraw(writing)  # what it prints is passed on as it is
+    else:
+        reading, writing = os.pipe()
+    try:
+        yield reading, writing
+    finally:
+        os.close(reading)
+
+
+def _same_size(descriptor: int) -> None:
+    import fcntl
+    import termios
+
+    with contextlib.suppress(OSError):
+        size = fcntl.ioctl(sys.stdout.fileno(), termios.TIOCGWINSZ, b"\0" * 8)
+        fcntl.ioctl(descriptor, termios.TIOCSWINSZ, size)
+
+
+@contextlib.contextmanager
+def _signals(process: subprocess.Popen[bytes], terminal: int | None) -> Iterator[None]:
+    """Ctrl-C reaches the command by itself; what is sent to us alone is passed on. We go on until it has ended."""
+
+    def forward(number: int, frame: object) -> None:
+        with contextlib.suppress(OSError):
+            process.send_signal(number)
+
+    wanted: dict[int, Any] = {signal.SIGINT: lambda number, frame: None, signal.SIGTERM: forward}
+    if hasattr(signal, "SIGHUP"):
+        wanted[signal.SIGHUP] = forward
+    if terminal is not None:
+        wanted[signal.SIGWINCH] = lambda number, frame: _same_size(terminal)
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+        with contextlib.suppress(OSError):
+            process.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(3)
+            return
