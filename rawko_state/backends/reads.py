@@ -316,6 +316,13 @@ class Reads:
 
         return Finder(self.catalogue, self.alive, self._tell)
 
+    def source(self, prefix: str) -> str | None:
+        """Where a task came from, as its header says."""
+        name = self.find(prefix)
+        self.catalogue.fresh()
+        row = self.catalogue.index().row(name.id)
+        return None if row is None else row["source"]
+
     def by_source(self, prefix: str) -> dict[str, str]:
         """The tasks whose header says that they came from there: what it says, and their ids."""
         return cast("dict[str, str]", self.catalogue.guarded(lambda index: queries.by_source(index, prefix)))

@@ -28,6 +28,7 @@ COMMANDS = {
     "import": "Bring in what other agents, or rawko elsewhere, have recorded.",
     "init": "Make this folder a project.",
     "kv": "Small values of your own, kept per user.",
+    "projects": "The projects in which rawko was used.",
     "record": "Write a task from JSON lines on standard input, live.",
     "redact": "Take secrets out of tasks that were recorded with them.",
     "reindex": "Rebuild the index from the task files.",

@@ -70,6 +70,7 @@ class History(click.Group):
     help="Largest or newest first. The default is created; with --search it is relevance.",
 )
 @click.option("--reverse", is_flag=True, help="The other way round.")
+@click.option("--all-projects", is_flag=True, help="Of all projects in which rawko was used.")
 @click.option("--json", "form", flag_value="json", help="One JSON object.")
 @click.option("--jsonl", "form", flag_value="jsonl", help="One JSON object a line.")
 @click.option("--ids", "form", flag_value="ids", help="One id a line and nothing else.")
@@ -87,6 +88,7 @@ def command(
     turns: bool,
     sort: str | None,
     reverse: bool,
+    all_projects: bool,
     form: str | None,
 ) -> None:
     """List tasks, newest first. All options can be combined.
@@ -115,6 +117,11 @@ def command(
         reverse=reverse,
         limit=limit or None,
     )
+    if all_projects:
+        from rawko_state.cli import history_everywhere
+
+        history_everywhere.run(search, wanted, turns=turns, form=form)
+        return
     store = store_of(ctx)
     if search is not None:
         from rawko_state.cli import history_search

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -52,6 +53,10 @@ def _daily(store: LocalStore) -> None:
 
         with gate(stamp, timeout=0):
             os.utime(stamp)
+            with contextlib.suppress(Exception):  # the list of projects can be learned anew
+                from rawko_state.cli.projects_cmd import learn
+
+                learn(store.root)
             policy = policy_of(load(store.root))
             done = in_passing(store, policy) if policy.is_set else None
         if done:

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 )
 @click.option("--at-turn", type=click.IntRange(1, 10**18), help="Fork: a new task that goes on after this turn.")
 @click.option(
-    "--with", "command_line", metavar="COMMAND", help="Run this to go on, with the context on its standard input."
+    "--with",
+    "command_line",
+    metavar="COMMAND",
+    help="Run this to go on, with the context on its standard input; or hand over to claude, codex or aider.",
 )
 @click.option(
     "--format",
@@ -65,6 +68,7 @@ def command(
 
     \b
     rawko resume                                  # print the context to go on with, for a person or a program
+    rawko resume abc123 --with claude             # go on in Claude Code, Codex or aider
     rawko resume abc123 --with "my-agent --auto"  # run a command that goes on, and record what it does
     rawko resume abc123 -m "and now the tests"    # a second run of a finished task
     rawko resume abc123 --at-turn 4               # a new task that goes on from turn 4
@@ -91,6 +95,8 @@ def command(
     if dry_run:
         _print(store, _context(store, task_id, at_turn, budget), form, budget)
         return
+    if command_line in ("claude", "codex", "aider") and command_line not in settings["runners"]:
+        ctx.exit(_hand_over(store, task_id, at_turn, command_line, message, by, budget))
     if command_line is not None:
         from rawko_state.lifecycle.runner import checked
 
@@ -202,6 +208,37 @@ def _run(store: LocalStore, task: Task, context: Context, command_line: str, for
     except Stopped as stopped:
         click.echo(f"rawko: {visible(str(stopped))}", err=True)
         return 1
+
+
+def _hand_over(
+    store: LocalStore, task_id: str, at_turn: int | None, agent: str, message: str | None, by: str, budget: int | None
+) -> int:
+    """Go on in another agent, with this terminal; what it has done is brought in when it is done."""
+    import os
+    import time
+
+    from rawko_state.integrations import handover
+
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    source = store.source(task_id) if at_turn is None else None
+    context = _context(store, task_id, at_turn, budget or handover.BUDGET)
+    text = _rendered(store, context, "prompt", budget or handover.BUDGET)
+    with handover.context_file() as file:
+        chosen = handover.plan(agent, source, message, text, file, terminal=terminal)
+        if at_turn is not None:
+            with store.fork(task_id, at_turn, message=message, by=by, detached=True) as fork:
+                task_id = fork.id
+        how = "its own session" if chosen.native else "a context of what was done so far"
+        click.echo(f"{task_id} goes on in {agent}, with {how}", err=True)
+        since = time.time()
+        env = {**os.environ, "RAWKO_TASK": task_id, "RAWKO_PROJECT": str(store.root)}
+        code = handover.run(chosen, env)
+        task = handover.bring_in(store, task_id, agent, chosen, since)
+    if task is None:
+        click.echo(f"rawko: {agent} has left no session that could be brought in", err=True)
+    else:
+        click.echo(f"recorded as {task}", err=True)
+    return code
 
 
 def _restore(store: LocalStore, task_id: str, at_turn: int | None, target: Path) -> None:

@@ -310,15 +310,17 @@ def grow(
     return grew, grouping.facts.unknown
 
 
-def start(store: LocalStore, session: Session, wrong: list[str], *, ended: bool) -> str | None:
+def start(
+    store: LocalStore, session: Session, wrong: list[str], *, ended: bool, parent: str | None = None
+) -> str | None:
     """The task of a session that is not here yet; None while there is nothing to say of it."""
     grouping = Grouping(session, 0, store.root, wrong, ended=ended)
     if grouping.is_empty or (grouping.prompt is None and not ended):
         return None
     task = task_id(session.source, session.key)
     created = grouping.facts.first or datetime.now(timezone.utc)
-    parent = session.parent or grouping.facts.values.get("parent")
-    header = grouping.header(task, task_id(session.source, parent) if parent else None, created)
+    above = session.parent or grouping.facts.values.get("parent")
+    header = grouping.header(task, parent or (task_id(session.source, above) if above else None), created)
     name = name_for(created, task)
     store.journal.layout.make()
     path = store.journal.layout.path(name)

@@ -1,0 +1,147 @@
+"""Handing a task to another agent: natively where it came from there, else with a context made for that agent's command line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rawko_state.errors import RawkoError
+from rawko_state.exchange.importing import grow, start
+from rawko_state.exchange.sources import aider, claude_code, codex
+
+if TYPE_CHECKING:
+    from rawko_state.backends.local import LocalStore
+    from rawko_state.exchange.neutral import Session
+
+AGENTS: Final = ("claude", "codex", "aider")
+BUDGET: Final = 25_000
+"""Tokens of context on a command line, unless told otherwise."""
+_LONGEST: Final = 100_000
+_GO_ON: Final = "Go on."
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """How an agent is to be started, and what it will have written when it is done."""
+
+    words: list[str]
+    native: bool
+    session: str | None = None
+    """The key of the session that it goes on with, or begins."""
+
+
+def native_session(agent: str, source: str | None) -> Session | None:
+    """The agent's own session that a task came from, if it is still there."""
+    kind, _, key = (source or "").partition(":")
+    if not key or "/" in key:
+        return None
+    if agent == "claude" and kind == "claude-code":
+        return _claude(key)
+    if agent == "codex" and kind == "codex":
+        return _codex(key)
+    return None
+
+
+def _claude(key: str) -> Session | None:
+    paths = sorted((claude_code.home() / "projects").glob(f"*/{_plain(key)}.jsonl"))
+    return next(iter(claude_code.found(paths[:1], Path(), [])), None) if paths else None
+
+
+def _codex(key: str) -> Session | None:
+    for folder in (codex.home() / "sessions", codex.home() / "archived_sessions"):
+        paths = sorted(folder.rglob(f"rollout-*-{_plain(key)}.jsonl"))
+        if paths:
+            return next(iter(codex.found(paths[:1], Path(), [])), None)
+    return None
+
+
+def _plain(key: str) -> str:
+    """Of a session's key, what can stand in the name of a file and means nothing to glob."""
+    return "".join(c for c in key if c.isalnum() or c in "-_.")
+
+
+def plan(agent: str, source: str | None, message: str | None, context: str, file: Path, *, terminal: bool) -> HandOver:
+    """``file`` is where a context can be put that is too long for a command line."""
+    if shutil.which(agent) is None:
+        raise RawkoError(f"{agent} cannot be run: there is no such command")
+    session = native_session(agent, source)
+    if session is not None:
+        more = [message] if message else []
+        if agent == "claude":
+            words = (
+                ["claude", "--resume", session.key, *more]
+                if terminal
+                else ["claude", "-p", "--resume", session.key, message or _GO_ON]
+            )
+        else:
+            words = (
+                ["codex", "resume", session.key, *more]
+                if terminal
+                else ["codex", "exec", "resume", session.key, message or _GO_ON]
+            )
+        return HandOver(words, True, session.key)
+    prompt = context if not message else f"{context}\n\n{message}"
+    if agent == "aider" or len(prompt.encode("utf-8", "replace")) > _LONGEST:
+        file.write_text(prompt, encoding="utf-8", errors="replace")
+        prompt = f"Read {file} first: it is what has been done so far. Then go on with the task."
+    if agent == "claude":
+        key = str(uuid.uuid4())
+        return HandOver(["claude", *([] if terminal else ["-p"]), "--session-id", key, prompt], False, key)
+    if agent == "codex":
+        return HandOver(["codex", *([] if terminal else ["exec"]), prompt], False)
+    return HandOver(["aider", "--message-file", str(file)], False)
+
+
+def run(hand_over: HandOver, env: dict[str, str]) -> int:
+    """With our own terminal: the agent has it to itself. Ctrl-C is the agent's."""
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        code = subprocess.run(hand_over.words, env=env).returncode
+    except OSError as error:
+        raise RawkoError(f"{hand_over.words[0]} cannot be run: {error.strerror}") from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return 128 - code if code < 0 else code
+
+
+@contextlib.contextmanager
+def context_file() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="rawko-") as folder:
+        yield Path(folder) / "context.md"
+
+
+def bring_in(store: LocalStore, task_id: str, agent: str, hand_over: HandOver, since: float) -> str | None:
+    """What the agent has written: to the task that it went on with, or as a child of it. Returns that task's id, if any."""
+    session = _written(store, agent, hand_over, since)
+    if session is None:
+        return None
+    wrong: list[str] = []
+    known = store.by_source(f"{session.source}:").get(f"{session.source}:{session.key}")
+    if known is not None:
+        grow(store, known, session, wrong)
+        return known
+    return start(store, session, wrong, ended=True, parent=task_id)
+
+
+def _written(store: LocalStore, agent: str, hand_over: HandOver, since: float) -> Session | None:
+    if agent == "claude":
+        return _claude(hand_over.session or "")
+    if agent == "codex":
+        if hand_over.session is not None:
+            return _codex(hand_over.session)
+        day = time.localtime(since)
+        folder = codex.home() / "sessions" / time.strftime("%Y/%m/%d", day)
+        fresh = [path for path in folder.glob("rollout-*.jsonl") if path.stat().st_mtime >= since]
+        return next(iter(codex.found([max(fresh, key=os.path.getmtime)], Path(), [])), None) if fresh else None
+    found = list(aider.found([], store.root, []))
+    return found[-1] if found and found[-1].path.stat().st_mtime >= since else None
