@@ -356,6 +356,10 @@ class Catalogue:
                 unread += [task_id for task_id, _ in problems if index.position(task_id) is None]
         return unread
 
+    def knows_all(self) -> bool:
+        """Whether every task file was read, as of the last look. If not, what they refer to is not known."""
+        return self.index().meta("tasks_stamp") == self.journal.layout.stamp()
+
     def names(self) -> dict[str, TaskName]:
         """Every task by its id; of two files with one id, the first by name counts."""
         found: dict[str, TaskName] = {}

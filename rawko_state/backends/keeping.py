@@ -20,6 +20,8 @@ from rawko_state.journal.layout import TaskName, parse_name
 from rawko_state.journal.locks import gate
 from rawko_state.store import InTrash, Kept
 
+PATIENCE: Final = 60.0
+"""Seconds that are waited for others who are at the trash."""
 _SOME: Final = 500
 """So many tasks are moved before the index hears of them."""
 
@@ -39,7 +41,11 @@ def freed(catalogue: Catalogue, task_ids: Sequence[str]) -> dict[str, int]:
 
 
 def discard(
-    catalogue: Catalogue, tasks: Iterable[tuple[Kept, str]], by: str | None, proceed: Callable[[], bool]
+    catalogue: Catalogue,
+    tasks: Iterable[tuple[Kept, str]],
+    by: str | None,
+    proceed: Callable[[], bool],
+    patience: float = PATIENCE,
 ) -> Iterator[str]:
     """Puts tasks into the trash, each with the rule that took it. Yields the ids of those that went, while ``proceed``."""
     layout = catalogue.journal.layout
@@ -56,7 +62,8 @@ def discard(
                 for task, rule in some
                 if (name := parse_name(task.file.rpartition("/")[2])) is not None
             ]
-            moved = trash.throw(layout, leaving, by)
+            with trash.locked(layout, patience):
+                moved = trash.throw(layout, leaving, by)
             gone += moved
             yield from (each.name.id for each in moved)
     finally:
@@ -64,37 +71,54 @@ def discard(
             # The next look at the folder would notice; this is quicker.
             with contextlib.suppress(RawkoError):
                 catalogue.index().forget_all(each.name.id for each in gone)
-            put_away(catalogue, {blob for each in gone for blob in each.blobs})
+            put_away(catalogue, {blob for each in gone for blob in each.blobs}, patience)
 
 
-def put_away(catalogue: Catalogue, blobs: set[str]) -> None:
-    """Of these blobs, those that no task refers to any more. Nobody may be writing a record that names one meanwhile."""
+def put_away(catalogue: Catalogue, blobs: set[str], patience: float = PATIENCE) -> None:
+    """Of these blobs, those that no task refers to any more. Nobody may be writing a record that names one, or bringing a task
+    back, meanwhile; and if a task file cannot be read, nobody knows what it refers to. They stay where they are then."""
     if not blobs:
         return
     layout = catalogue.journal.layout
-    with gate(layout.live / "blobs.lock"):
+    with (
+        contextlib.suppress(StorageError),
+        trash.locked(layout, patience),
+        gate(layout.live / "blobs.lock", timeout=patience),
+    ):
         index = catalogue.fresh()
-        trash.put_away(layout, holding.unused(index, blobs))
+        if catalogue.knows_all():
+            trash.put_away(layout, holding.unused(index, blobs))
 
 
-def empty(catalogue: Catalogue, before: datetime | None) -> list[InTrash]:
+def restore(catalogue: Catalogue, prefix: str | None) -> list[str]:
+    """Brings tasks back, with their blobs; all of them without an id."""
+    layout = catalogue.journal.layout
+    with trash.locked(layout), gate(layout.live / "blobs.lock"):
+        chosen = trash.listed(layout) if prefix is None else [trash.find(layout, prefix)]
+        back = trash.restore(layout, chosen) if chosen else []
+    if prefix is not None and not back:
+        raise RawkoError(f"there is another task {chosen[0].name.id} in the project already")
+    return back
+
+
+def empty(catalogue: Catalogue, before: datetime | None, patience: float = PATIENCE) -> list[InTrash]:
     """Deletes what came into the trash before a time (None: all of it), and the blobs that only that referred to."""
     layout = catalogue.journal.layout
     first = trash.oldest(layout)
     if before is not None and first is not None and first >= before:
         return []
-    everything = trash.listed(layout)
-    going = [each for each in everything if before is None or each.at < before]
-    if not going:
+    if not layout.trash.exists():
         return []
-    for each in going:
-        trash.delete(layout, each)
-    left = {blob for each in trash.listed(layout) for blob in each.blobs}
-    blobs = {blob for each in going for blob in each.blobs} - left
-    if blobs:
-        with gate(layout.live / "blobs.lock"):
-            trash.delete_blobs(layout, holding.unused(catalogue.fresh(), blobs))
-    trash.trim_log(layout)
+    with trash.locked(layout, patience), gate(layout.live / "blobs.lock", timeout=patience):
+        going = [each for each in trash.listed(layout) if before is None or each.at < before]
+        for each in going:
+            trash.delete(layout, each)
+        index = catalogue.fresh()
+        left = {blob for each in trash.listed(layout) for blob in each.blobs}
+        blobs = {blob for each in going for blob in each.blobs} - left
+        if blobs and catalogue.knows_all():
+            trash.delete_blobs(layout, holding.unused(index, blobs))
+        trash.trim_log(layout)
     return [in_trash(each) for each in going]
 
 

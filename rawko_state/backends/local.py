@@ -210,37 +210,35 @@ class LocalStore(Reads):
         *,
         by: str | None = None,
         proceed: Callable[[], bool] = lambda: True,
+        patience: float = 60.0,
     ) -> Iterator[str]:
         """Puts tasks into the trash, as they were when kept() told of them, each with the rule that takes it. Yields the ids of
         those that went: one that has changed since, or is being run, stays."""
         from rawko_state.backends import keeping
 
-        return keeping.discard(self.catalogue, tasks, by, proceed)
+        return keeping.discard(self.catalogue, tasks, by, proceed, patience)
 
     def delete(self, prefix: str, *, by: str | None = None) -> str:
         """Puts one task into the trash, whatever its age."""
+        from rawko_state.journal.trash import BY_HAND
+
         name = self.find(prefix)
         task = next(iter(self.kept(name.id)), None)
-        if task is None or not list(self.discard([(task, "deleted")], by=by)):
+        if task is None or not list(self.discard([(task, BY_HAND)], by=by)):
             raise TaskBusy(name.id, "a process that runs it, or has changed it just now")
         return name.id
 
     def restore(self, prefix: str | None = None) -> list[str]:
         """Brings tasks back from the trash, byte for byte; all of them without an id. Cleanups leave them alone from now on."""
-        from rawko_state.journal import trash
+        from rawko_state.backends import keeping
 
-        layout = self.journal.layout
-        chosen = trash.listed(layout) if prefix is None else [trash.find(layout, prefix)]
-        back = trash.restore(layout, chosen) if chosen else []
-        if prefix is not None and not back:
-            raise RawkoError(f"there is another task {chosen[0].name.id} in the project already")
-        return back
+        return keeping.restore(self.catalogue, prefix) if self.journal.layout.trash.exists() or prefix else []
 
-    def empty_trash(self, before: datetime | None = None) -> list[InTrash]:
+    def empty_trash(self, before: datetime | None = None, *, patience: float = 60.0) -> list[InTrash]:
         """Deletes for good what came into the trash before a time; all of it without one."""
         from rawko_state.backends import keeping
 
-        return keeping.empty(self.catalogue, before)
+        return keeping.empty(self.catalogue, before, patience)
 
     def pack(self, task: Kept) -> bool:
         """Makes a finished task a ``.task.gz``, which all else can read. False if it has changed since, or is being run."""

@@ -12,9 +12,9 @@ from rawko_state.index import holding
 from rawko_state.journal import blobs, trash
 from rawko_state.journal.layout import TaskName
 from rawko_state.journal.locks import gate
-from rawko_state.journal.rewrite import rewrite
+from rawko_state.journal.rewrite import Rewriting, rewrite
 from rawko_state.model.entries import Blob, Entry, Note, ToolCall, Turn
-from rawko_state.redact.redactor import Redactor
+from rawko_state.redact.redactor import Redactor, walked
 
 
 @dataclass(slots=True)
@@ -39,8 +39,12 @@ class _Counting:
         self._found.rules.update(span.rule for span in self._redactor.spans(text))
         return self._redactor.text(text)
 
+    def whole(self, secret: str, rule: str) -> str:
+        self._found.rules[rule] += 1
+        return self._redactor.whole(secret, rule)
+
     def entry(self, entry: Entry) -> Entry:
-        new = self._redactor.mapped(entry, self.text)
+        new = walked(entry, self)
         if isinstance(new, Turn):
             tools = tuple(self._tool(call) if isinstance(call, ToolCall) else call for call in new.tools)
             if any(one is not other for one, other in zip(tools, new.tools, strict=True)):
@@ -52,14 +56,15 @@ class _Counting:
         if call.blob is None:
             return call
         try:
-            output = blobs.get(self._layout, call.blob)
+            output = blobs.get_bytes(self._layout, call.blob).decode("utf-8", "surrogateescape")
         except RawkoError:
             return call  # it is missing, which verify says
         new = self.text(output)
         if new == output:
             return call
         self.replaced.add(call.blob.sha256)
-        kept = blobs.put(self._layout, new) if self._write else Blob("0" * 64, 0)
+        data = new.encode("utf-8", "surrogateescape")
+        kept = blobs.put_bytes(self._layout, data) if self._write else Blob("0" * 64, 0)
         return replace(call, blob=kept)
 
 
@@ -68,9 +73,8 @@ def look(catalogue: Catalogue, redactor: Redactor, name: TaskName) -> Found:
     found = Found(name.id)
     counting = _Counting(catalogue, redactor, found, write=False)
     with catalogue.journal.reader(name) as reader:
-        for record in reader.records():
-            for block in record.blocks:
-                counting.entry(block.entry(reader.fetch))
+        for _ in Rewriting(counting.entry, counting.text).pieces(reader):
+            pass
     return found
 
 
@@ -93,7 +97,8 @@ def redact(catalogue: Catalogue, redactor: Redactor, name: TaskName, by: str | N
 def _drop(catalogue: Catalogue, name: TaskName, replaced: set[str]) -> None:
     """The old long outputs, unless another task, or one in the trash, refers to them."""
     layout = catalogue.journal.layout
-    with gate(layout.live / "blobs.lock"):
+    with trash.locked(layout), gate(layout.live / "blobs.lock"):
         index = catalogue.fresh()
-        free = holding.unused(index, replaced) - {blob for each in trash.listed(layout) for blob in each.blobs}
-        trash.delete_blobs(layout, free)
+        if catalogue.knows_all():
+            free = holding.unused(index, replaced) - {blob for each in trash.listed(layout) for blob in each.blobs}
+            trash.delete_blobs(layout, free)

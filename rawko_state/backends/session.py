@@ -422,6 +422,7 @@ class Task:
     def _draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
         self._journal.layout.make()
         point = self._chain.checkpoint()
+        fields = self.redactor.value(fields)
         return Draft(self._journal.layout.draft(self.id), agent, point.end, point.seal, fields, durable)
 
     def _ended(self) -> None:

@@ -50,7 +50,11 @@ def command(
 
     Without such settings nothing is ever removed. What goes can be brought back, byte for byte, until its time is up.
     """
-    store = store_of(ctx, tidy=False)
+    if sum((restore is not None, list_trash, empty_trash)) > 1:
+        raise click.UsageError("--restore, --trash and --empty-trash are three things: one at a time", ctx)
+    if restore is not None and dry_run:
+        raise click.UsageError("--restore has no dry run: --trash shows what could be brought back", ctx)
+    store = store_of(ctx, tidy=False, only_look=dry_run)
     if restore is not None:
         _restore(store, None if restore == _ALL else restore, as_json)
     elif list_trash:

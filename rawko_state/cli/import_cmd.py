@@ -16,6 +16,7 @@ from rawko_state.cli.printing import visible
 from rawko_state.cli.project import store_of
 from rawko_state.cli.times import When
 from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.journal.layout import parse_name
 
 if TYPE_CHECKING:
     from rawko_state.backends.local import LocalStore
@@ -55,7 +56,7 @@ def command(
     Each session becomes a task with its times, models, tokens, tool calls and files, and every record of the source as it was.
     The source's files are only read. Called again, it brings in what is new.
     """
-    store = store_of(ctx)
+    store = store_of(ctx, only_look=dry_run)
     if source == "rawko":
         ctx.exit(_exported(store, paths))
     from rawko_state.exchange.importing import import_sessions
@@ -159,11 +160,21 @@ def _exported(store: LocalStore, paths: tuple[Path, ...]) -> int:
                     same += 1
                 else:
                     new += 1
+                    _warn(store, str(task.get("file")))
         except (RawkoError, OSError) as error:
             bad += 1
             click.echo(f"rawko: {visible(str(path))}: {visible(str(error))}", err=True)
     click.echo(f"{new} imported, {same} here already" + (f", {bad} files with errors" if bad else ""))
     return 1 if bad else 0
+
+
+def _warn(store: LocalStore, filename: str) -> None:
+    """It is here byte for byte, and so are its secrets."""
+    name = parse_name(filename)
+    found = store.redact(name.id, dry_run=True).rules if name is not None else None
+    if name is not None and found:
+        told = ", ".join(f"{rule} {count}" for rule, count in sorted(found.items()))
+        click.echo(f"rawko: task {name.id} holds secrets ({told}): 'rawko redact {name.id}' takes them out", err=True)
 
 
 def _tasks(path: Path) -> Iterator[dict[str, Any]]:

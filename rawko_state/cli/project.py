@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 _LABEL = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-def store_of(ctx: click.Context, *, tidy: bool = True) -> LocalStore:
+def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> LocalStore:
     """The store of the project that -C, RAWKO_DIR or the current folder names.
 
-    Unless told not to ``tidy``, what the settings say of retention is done when the command is done, at most once a day.
+    Unless told not to ``tidy``, what the settings say of retention is done when the command is done, at most once a day. With
+    ``only_look`` nothing at all is done that was not asked for: a dry run.
     """
     from rawko_state.backends.local import LocalStore
     from rawko_state.config.project import find_project
 
     store = LocalStore(find_project(override=ctx.find_root().obj), warn=_tell)
-    if (store.journal.layout.state / "live").exists():
+    if (store.journal.layout.state / "live").exists() and not only_look:
         for task_id in store.reconcile():
             _tell(
                 f"the process that ran task {task_id} has died; what it had said is kept, and 'rawko resume {task_id}' goes on"

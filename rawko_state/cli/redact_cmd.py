@@ -26,13 +26,18 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
     index are rebuilt. Copies elsewhere (a backup, a commit, a trash) are not reached: a secret that was written down should be
     changed.
     """
-    store = store_of(ctx)
+    store = store_of(ctx, only_look=dry_run)
+    due = store.journal.layout.live / "reindex.due"
+    was_due = due.exists()
     chosen = [store.find(task_id).id for task_id in task_ids] or sorted(store.catalogue.names())
     told: list[dict[str, Any]] = []
     total: Counter[str] = Counter()
     changed = failed = 0
     for task_id in chosen:
         try:
+            if not dry_run and not due.exists():
+                store.journal.layout.make()
+                due.touch(mode=0o600)
             found = store.redact(task_id, dry_run=dry_run, by=me(store.root))
         except RawkoError as error:
             failed += 1
@@ -44,9 +49,11 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
             told.append({"id": task_id, "secrets": dict(found.rules)})
             if not as_json:
                 click.echo(f"{task_id}  " + ", ".join(f"{rule} {count}" for rule, count in sorted(found.rules.items())))
-    if changed and not dry_run:
-        # Their words are in the old ones.
+    if not dry_run and (changed or was_due):
+        # Their words are in the old ones; also in those of a time that was stopped before it came to this.
         store.reindex()
+    if not dry_run:
+        due.unlink(missing_ok=True)
     if as_json:
         click.echo(json.dumps({"version": 1, "dry_run": dry_run, "tasks": told, "failed": failed}, indent=1))
     else:

@@ -22,7 +22,7 @@ def pack(layout: Layout, name: TaskName, stat: tuple[int, int]) -> TaskName | No
     try:
         with append_lock(plain.descriptor, plain.path):
             found = os.fstat(plain.descriptor)
-            if (found.st_size, found.st_mtime_ns) != stat or not _is_in_place(plain):
+            if (found.st_size, found.st_mtime_ns) != stat or not is_in_place(plain):
                 return None
             target = dataclasses.replace(name, packed=True)
             _replace(layout, plain, packed(plain), target, found.st_mtime_ns)
@@ -46,7 +46,17 @@ def unpack(layout: Layout, name: TaskName) -> TaskName:
     return target
 
 
-def _is_in_place(source: Source) -> bool:
+def drop_leftover(layout: Layout, name: TaskName) -> None:
+    """Somebody was killed between making one form and removing the other: the plain one counts, so the packed one goes, before
+    it could be taken for the task. The caller holds the append lock of the plain one."""
+    leftover = layout.path(dataclasses.replace(name, packed=True))
+    if not name.packed and os.path.lexists(leftover):
+        with disk.told("remove", leftover):
+            os.unlink(leftover)
+        disk.sync_folder(layout.tasks)
+
+
+def is_in_place(source: Source) -> bool:
     try:
         there = os.lstat(source.path)
     except OSError:

@@ -127,6 +127,12 @@ class Chain:
             self._catch_up()
         return self._state
 
+    def alone(self, work: Callable[[], None]) -> None:
+        """Does something while nobody can append."""
+        with append_lock(self._descriptor, self.path):
+            self._catch_up()
+            work()
+
     def holds(self, seal: str) -> bool:
         """Whether a record with this seal stands in the file: what to ask after OutcomeUnknown."""
         with append_lock(self._descriptor, self.path):

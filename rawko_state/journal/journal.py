@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
 from rawko_state.journal import disk
+from rawko_state.journal.archive import drop_leftover
 from rawko_state.journal.layout import Layout, TaskName, name_for, new_id
 from rawko_state.journal.locks import Holder, Lease, append_lock, gate, holder_of, is_abandoned
 
@@ -150,7 +151,10 @@ class Journal:
         from rawko_state.journal.chain import Chain
 
         self.layout.check()
-        return Chain(self.layout.path(name), name.id, checkpoint, read_only=read_only)
+        chain = Chain(self.layout.path(name), name.id, checkpoint, read_only=read_only)
+        if not read_only and self.layout.path(dataclasses.replace(name, packed=True)).exists():
+            chain.alone(lambda: drop_leftover(self.layout, name))
+        return chain
 
     def reader(self, name: TaskName) -> TaskReader:
         from rawko_state.journal.reader import TaskReader

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rawko_state.errors import RawkoError, StorageError
+from rawko_state.errors import ChainMoved, RawkoError, StorageError
 from rawko_state.format.blocks import emit_block
 from rawko_state.format.codec import encode
 from rawko_state.format.records import emit_record, seal_record
@@ -18,6 +18,7 @@ from rawko_state.format.scan import RawBlock, Record
 from rawko_state.format.seal import GENESIS, SEAL_LENGTH, read_seal
 from rawko_state.format.text import decode
 from rawko_state.journal import disk
+from rawko_state.journal.archive import drop_leftover, is_in_place
 from rawko_state.journal.chain import Chain
 from rawko_state.journal.layout import Layout, TaskName
 from rawko_state.journal.locks import append_lock
@@ -107,6 +108,9 @@ def rewrite(layout: Layout, name: TaskName, change: Change, text: ChangeText, no
     source = open_source(path, write=not name.packed)
     try:
         with append_lock(source.descriptor, path), TaskReader(path) as reader:
+            if source.path != path or not is_in_place(source):
+                raise ChainMoved(f"{path} was packed, unpacked or replaced meanwhile; try again")
+            drop_leftover(layout, name)
             work = Rewriting(change, text)
             beside = disk.write_temporary(layout.live, _with_note(work, reader, note))
             try:

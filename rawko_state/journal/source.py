@@ -75,8 +75,8 @@ class PackedSource(Source):
             if len(head) < _HEAD.size:
                 raise self._damaged(at)
             magic, _, _, _, extra, name, length, packed, plain = _HEAD.unpack(head)
-            if (magic, extra, name, length) != (_MAGIC, 12, _LENGTHS, 8):
-                return None
+            if (magic, extra, name, length) != (_MAGIC, 12, _LENGTHS, 8) or plain > MEMBER:
+                return None  # not of our making
             if packed < _HEAD.size + _TAIL.size or at + packed > end:
                 raise self._damaged(at)
             self._starts.append(text)
@@ -117,7 +117,8 @@ class PackedSource(Source):
             text = unpacker.decompress(data[_HEAD.size : -_TAIL.size], max(1, size))
         except zlib.error:
             raise self._damaged(at) from None
-        if len(text) != size or zlib.crc32(text) != crc:
+        ends = [*self._starts[1:], self.size()]
+        if len(text) != size or size != ends[number] - self._starts[number] or zlib.crc32(text) != crc:
             raise self._damaged(at)
         self._last = (number, text)
         return text
@@ -140,16 +141,19 @@ class _Foreign:
 
     def _unpacked(self) -> Iterator[bytes]:
         at, unpacker = 0, zlib.decompressobj(16 + zlib.MAX_WBITS)
-        rest = b""
+        rest, whole = b"", False
         while data := rest or disk.read_at(self._source.descriptor, _PIECE, at):
-            at += 0 if rest else len(data)
+            at, whole = at + (0 if rest else len(data)), False
             try:
                 yield unpacker.decompress(data, MEMBER)
             except zlib.error:
                 raise self._source._damaged(at) from None
             rest = unpacker.unconsumed_tail
             if unpacker.eof:
+                whole = True
                 rest, unpacker = unpacker.unused_data, zlib.decompressobj(16 + zlib.MAX_WBITS)
+        if not whole:
+            raise self._source._damaged(at)  # cut off, or empty
 
     def size(self) -> int:
         if self._total is None:

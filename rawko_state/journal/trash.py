@@ -10,19 +10,23 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from rawko_state.errors import RawkoError, TaskNotFound
+from rawko_state.errors import RawkoError, StorageError, TaskNotFound
 from rawko_state.format.values import read_time, write_time
 from rawko_state.journal import disk
+from rawko_state.journal.archive import drop_leftover
 from rawko_state.journal.layout import Layout, TaskName, parse_name
 from rawko_state.journal.locks import append_lock, gate, holder_of
 
 LOG: Final = "log.jsonl"
+BY_HAND: Final = "deleted"
+"""The rule of what a person has thrown away."""
+_PATIENCE: Final = 0.2
 _NAME = re.compile(r"(.+\.task(?:\.gz)?)(?:\.([0-9]{1,6}))?")
 _BLOB = re.compile(r"[0-9a-f]{64}")
 
@@ -50,18 +54,26 @@ class Discarded:
     blobs: tuple[str, ...]
 
 
+@contextlib.contextmanager
+def locked(layout: Layout, timeout: float = 60.0) -> Iterator[None]:
+    """One process at a time may change the trash."""
+    layout.make()
+    disk.make_folder(layout.trash)
+    with gate(layout.trash / "lock", timeout=timeout):
+        yield
+
+
 def throw(layout: Layout, leaving: Sequence[Leaving], by: str | None = None) -> list[Leaving]:
-    """Moves tasks to the trash. Returns those that were moved; one that has changed since, or is being run, stays."""
-    _make(layout)
-    with gate(layout.trash / "lock"):
-        return _throw(layout, leaving, by)
-
-
-def _throw(layout: Layout, leaving: Sequence[Leaving], by: str | None) -> list[Leaving]:
+    """Moves tasks to the trash. Returns those that were moved; one that has changed since, or is being run, or was brought back
+    since by somebody, stays. The caller holds the trash's lock, as for all that changes it."""
     now = write_time(datetime.now(timezone.utc).replace(microsecond=0))
     _log(layout, [_line(each, now, by) for each in leaving])
-    live = _busy(layout)
-    moved = [each for each in leaving if each.name.id not in live and _move(layout, each)]
+    live, back = _busy(layout), exempt(layout)
+    moved = [
+        each
+        for each in leaving
+        if each.name.id not in live and (each.rule == BY_HAND or each.name.id not in back) and _move(layout, each)
+    ]
     if moved:
         disk.sync_folder(layout.trash)
         disk.sync_folder(layout.tasks)
@@ -84,12 +96,13 @@ def _move(layout: Layout, leaving: Leaving) -> bool:
         return False
     try:
         # Nobody appends while it moves; who comes later finds that it is gone.
-        with append_lock(descriptor, source):
+        with append_lock(descriptor, source, _PATIENCE):
             mine = os.fstat(descriptor)
             if (mine.st_size, mine.st_mtime_ns) != leaving.stat or mine.st_ino != os.lstat(source).st_ino:
                 return False
+            drop_leftover(layout, leaving.name)
             disk.rename(source, _free(layout.trash / leaving.name.filename))
-    except FileNotFoundError:
+    except (FileNotFoundError, StorageError):
         return False
     finally:
         os.close(descriptor)
@@ -131,7 +144,9 @@ def listed(layout: Layout) -> list[Discarded]:
         entry = told.get(match[1], {})
         # Without a line in the log (somebody put it there), the time of its last change, of whatever kind, counts.
         at = read_time(str(entry.get("at"))) or datetime.fromtimestamp(stat.st_ctime, timezone.utc)
-        blobs = tuple(blob for blob in entry.get("blobs") or () if isinstance(blob, str) and _BLOB.fullmatch(blob))
+        named = entry.get("blobs")
+        named = named if isinstance(named, list) else []
+        blobs = tuple(blob for blob in named if isinstance(blob, str) and _BLOB.fullmatch(blob))
         found.append(Discarded(name, Path(file.path), at, str(entry.get("rule") or "unknown"), stat.st_size, blobs))
     return sorted(found, key=lambda each: (each.at, each.path.name), reverse=True)
 
@@ -220,11 +235,6 @@ def _bring_back(layout: Layout, blob: str) -> None:
     if source.exists():
         disk.rename(source, layout.blobs / blob)
         disk.sync_folder(layout.blobs)
-
-
-def _make(layout: Layout) -> None:
-    layout.make()
-    disk.make_folder(layout.trash)
 
 
 def _line(leaving: Leaving, now: str, by: str | None) -> dict[str, Any]:

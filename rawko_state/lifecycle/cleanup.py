@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DAY: Final = 86_400
 _BUDGET: Final = 0.3
+_LARGE: Final = 4 << 20
+"""To be packed by `rawko cleanup` only, as it takes longer than a moment."""
 
 
 @dataclass(slots=True)
@@ -50,11 +52,12 @@ def carry_out(
     *,
     by: str | None = None,
     proceed: Callable[[], bool] = lambda: True,
+    patience: float = 60.0,
 ) -> Done:
     """Never more than the plan says: a task that has changed since stays. Stops between two steps if not to ``proceed``."""
     done = Done()
     rules = {task.id: rule for task, rule in chosen.removals}
-    for task_id in store.discard(chosen.removals, by=by, proceed=proceed):
+    for task_id in store.discard(chosen.removals, by=by, proceed=proceed, patience=patience):
         done.removed[task_id] = rules[task_id]
     for task in chosen.packings:
         if not proceed():
@@ -62,7 +65,7 @@ def carry_out(
         if store.pack(task):
             done.packed.append(task.id)
     if proceed():
-        done.deleted = store.empty_trash(_trash_limit(policy))
+        done.deleted = store.empty_trash(_trash_limit(policy), patience=patience)
     return done
 
 
@@ -85,7 +88,10 @@ def is_due(stamp: Path, now: float | None = None) -> bool:
 def in_passing(store: LocalStore, policy: Policy) -> Done:
     """As much of it as fits in a moment."""
     until = time.monotonic() + _BUDGET
-    return carry_out(store, policy, planned(store, policy), proceed=lambda: time.monotonic() < until)
+    chosen = planned(store, policy)
+    small = tuple(task for task in chosen.packings if task.size < _LARGE)
+    chosen = replace(chosen, packings=small)
+    return carry_out(store, policy, chosen, proceed=lambda: time.monotonic() < until, patience=0.1)
 
 
 def described(done: Done) -> str:

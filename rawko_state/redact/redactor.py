@@ -8,16 +8,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
-from rawko_state.redact.rules import FOLD, RULES, RUN, TEXT, Rule
+from rawko_state.redact.rules import ASSIGNED, FOLD, RULES, RUN, TEXT, Rule, is_named_secret
 
 _RUN = re.compile(r"\b[A-Za-z0-9_.\-]{20,}", re.ASCII)
 _SHORTEST: Final = 6
 """Literal values that are shorter would be found everywhere."""
 _TAG = re.compile(r"\[redacted:[a-z0-9-]{1,40}:[0-9a-f]{4}\]")
 _WINDOW: Final = 4096
-"""A pattern of the user's own sees the text in lines of at most so many characters."""
+"""A pattern of the user's own sees the text in lines of at most so many characters,"""
+_OVERLAP: Final = 512
+"""and longer lines in windows that share so many."""
+_ROUNDS: Final = 8
+_MACHINE: Final = frozenset(
+    ("id", "status", "decision", "operation", "time", "writer", "format", "context", "kind", "currency")
+)
+"""Fields of entries that programs read, not people."""
+
+
+class Redacting(Protocol):
+    """What a walk over data needs."""
+
+    def text(self, text: str) -> str: ...
+
+    def whole(self, secret: str, rule: str) -> str: ...
+
 
 Tag = Callable[[str], str]
 """Four digits for a secret."""
@@ -53,9 +69,16 @@ class Redactor:
     def text(self, text: str) -> str:
         """The text without its secrets; the very same object if it has none."""
         # What stood before a token and hid it may be gone with the first round.
-        while spans := self.spans(text):
+        for _ in range(_ROUNDS):
+            spans = self.spans(text)
+            if not spans:
+                break
             text = self.replaced(text, spans)
         return text
+
+    def whole(self, secret: str, rule: str) -> str:
+        """What stands in place of a secret."""
+        return f"[redacted:{rule}:{self._tag(secret)}]"
 
     def replaced(self, text: str, spans: Sequence[Span], start: int = 0, end: int | None = None) -> str:
         """A part of the text with the spans in it replaced; one that has begun before it is replaced as far as it is in it."""
@@ -65,7 +88,7 @@ class Redactor:
             if span.end <= at or span.start >= end:
                 continue
             pieces.append(text[at : max(at, span.start)])
-            pieces.append(f"[redacted:{span.rule}:{self._tag(text[span.start : span.end])}]")
+            pieces.append(self.whole(text[span.start : span.end], span.rule))
             at = span.end
         pieces.append(text[at:end])
         return "".join(pieces)
@@ -98,33 +121,35 @@ class Redactor:
 
     def _in_run(self, text: str, start: int, end: int) -> Iterator[Span]:
         assert self._hint is not None
+        ended = -1
         while (hit := self._hint.search(text, start, end)) is not None:
             start = hit.start() + 1
             # A hint may begin with another one: sk-ant- with sk-.
             for rule in self.in_runs[hit[0]]:
-                match = rule.pattern.match(text, hit.start())
+                at = hit.start()
+                match = rule.pattern.match(text, at)
+                if match is None and at == ended:
+                    # Right behind another token, which is no reason to let it through.
+                    glued = rule.pattern.match(text[at : at + _WINDOW])
+                    if glued is not None:
+                        ended = at + glued.end()
+                        yield Span(at, ended, rule.name)
+                        start = max(start, ended)
+                        break
                 if match is not None:
                     yield _span(rule, match)
-                    start = max(start, match.end())
+                    ended = match.end()
+                    start = max(start, ended)
                     break
 
     def entry(self, value: Any) -> Any:
         """The same entry, or any value of dataclasses, mappings and sequences, without its secrets; itself if it has none."""
         words: list[str] = []
         _collect(value, words)
-        return _mapped(value, self.text) if self.spans("\n".join(words)) or self._split_lines(words) else value
-
-    def _split_lines(self, words: list[str]) -> bool:
-        """Joined, a text may look harmless for what precedes it; the few that begin with a token are looked at alone."""
-        return self._hint is not None and any(self._hint.match(word) and self.spans(word) for word in words)
+        return _mapped(value, self) if self.spans("\n".join(words)) or _has_named(value) else value
 
     def value(self, value: Any) -> Any:
-        return _mapped(value, self.text)
-
-    @staticmethod
-    def mapped(value: Any, text: Callable[[str], str]) -> Any:
-        """The same walk with another function for each text."""
-        return _mapped(value, text)
+        return _mapped(value, self)
 
 
 def _by_hint(rules: Iterable[Rule], where: str) -> dict[str, list[Rule]]:
@@ -160,12 +185,12 @@ def _by_pattern(name: str, pattern: re.Pattern[str], text: str) -> Iterator[Span
     """A pattern that somebody wrote may take its time; it is given a window at a time, so that it does so for short ones only."""
     start = 0
     while start < len(text):
-        end = text.find("\n", start) + 1 or len(text)
-        end = min(end, start + _WINDOW)
+        line = text.find("\n", start) + 1 or len(text)
+        end = min(line, start + _WINDOW)
         for match in pattern.finditer(text, start, end):
             if match.end() > match.start():
                 yield Span(match.start(), match.end(), name)
-        start = end
+        start = end if end == line else end - _OVERLAP
 
 
 def _merged(found: list[Span], text: str) -> list[Span]:
@@ -185,6 +210,11 @@ def _merged(found: list[Span], text: str) -> list[Span]:
     return kept
 
 
+def walked(value: Any, redact: Redacting) -> Any:
+    """An entry, or any data, with every text given to ``redact``."""
+    return _mapped(value, redact)
+
+
 _TEXTS: dict[type, tuple[str, ...]] = {}
 
 
@@ -194,40 +224,65 @@ def _names(kind: type) -> tuple[str, ...]:
     if found is None:
         import dataclasses
 
-        found = tuple(field.name for field in dataclasses.fields(kind))
+        found = tuple(field.name for field in dataclasses.fields(kind) if field.name not in _MACHINE)
+        if kind.__name__ == "Blob":
+            found = ()  # a digest, which names a file
         _TEXTS[kind] = found
     return found
 
 
 def _collect(value: Any, words: list[str]) -> None:
-    """Every text in it. Not by recursion: what a model sends may be nested as deep as it likes."""
-    left = [value]
+    """Every text in it. Not by recursion: what a model sends may be nested as deep as it likes, and hold itself."""
+    left, seen = [value], set[int]()
     while left:
         value = left.pop()
         kind = type(value)
-        if kind is str:
+        if isinstance(value, str):
             words.append(value)
-        elif kind is tuple or kind is list:
-            left.extend(value)
-        elif isinstance(value, Mapping):
-            for key, item in value.items():
-                if type(item) is str:
-                    # As an assignment, so that a secret-looking name tells of its value.
-                    words.append(f"{key}={item}")
-                left.append(item)
+        elif isinstance(value, (tuple, list, Mapping)):
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, Mapping):
+                left.extend(value.keys())
+                left.extend(value.values())
+            else:
+                left.extend(value)
         elif hasattr(kind, "__dataclass_fields__"):
             left.extend(item for name in _names(kind) if (item := getattr(value, name)) is not None)
 
 
-def _mapped(value: Any, redact: Callable[[str], str]) -> Any:
+def _has_named(value: Any) -> bool:
+    """Whether a text in it is a secret for the name that it stands under."""
+    left, seen = [value], set[int]()
+    while left:
+        value = left.pop()
+        kind = type(value)
+        if isinstance(value, (tuple, list, Mapping)):
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, Mapping):
+                for key, item in value.items():
+                    if isinstance(item, str) and is_named_secret(str(key), item):
+                        return True
+                left.extend(value.values())
+            else:
+                left.extend(value)
+        elif hasattr(kind, "__dataclass_fields__"):
+            left.extend(item for name in _names(kind) if (item := getattr(value, name)) is not None)
+    return False
+
+
+def _mapped(value: Any, redact: Redacting) -> Any:
     """The same structure with every text redacted; parts without a change are kept as they are."""
     kind = type(value)
-    if kind is str:
-        return redact(value)
+    if isinstance(value, str):
+        return redact.text(value)
     if kind is tuple:
         items = tuple(_mapped(item, redact) for item in value)
         return value if all(new is old for new, old in zip(items, value, strict=True)) else items
-    if kind is list or isinstance(value, Mapping):
+    if isinstance(value, (list, Mapping)):
         return _json(value, redact)
     if hasattr(kind, "__dataclass_fields__"):
         import dataclasses
@@ -242,35 +297,30 @@ def _mapped(value: Any, redact: Callable[[str], str]) -> Any:
     return value
 
 
-def _json(value: Any, redact: Callable[[str], str]) -> Any:
+def _json(value: Any, redact: Redacting) -> Any:
     """Lists and mappings, however deep; the very same ones if there is nothing to redact."""
-    whole: Any = [] if isinstance(value, list) else {}
+    whole: Any = {} if isinstance(value, Mapping) else []
     left: list[tuple[Any, Any]] = [(value, whole)]
+    made: dict[int, Any] = {id(value): whole}
     changed = False
     while left:
         old, new = left.pop()
-        for key, item in enumerate(old) if isinstance(old, list) else old.items():
-            shown: Any = item
-            if isinstance(item, (list, Mapping)):
-                shown = [] if isinstance(item, list) else {}
-                left.append((item, shown))
-            elif isinstance(old, list):
-                shown = _mapped(item, redact)
-            elif type(item) is str:
-                shown = _named(str(key), item, redact)
-            changed = changed or (shown is not item and type(item) is str and shown != item)
+        for key, item in old.items() if isinstance(old, Mapping) else enumerate(old):
+            shown, name = item, key
+            if isinstance(item, (list, tuple, Mapping)):
+                shown = made.get(id(item))
+                if shown is None:
+                    shown = made[id(item)] = {} if isinstance(item, Mapping) else []
+                    left.append((item, shown))
+            elif isinstance(item, str):
+                named = isinstance(old, Mapping) and is_named_secret(str(key), item)
+                shown = redact.whole(item, ASSIGNED) if named else redact.text(item)
+                changed = changed or shown != item
             if isinstance(new, list):
                 new.append(shown)
-            else:
-                new[key] = shown
+                continue
+            if isinstance(key, str):
+                name = redact.text(key)
+                changed = changed or name != key
+            new[name] = shown
     return whole if changed else value
-
-
-def _named(name: str, value: str, redact: Callable[[str], str]) -> str:
-    """A text under a name: ``{"password": "…"}`` is an assignment."""
-    if not set(value) & {'"', "\\", "\n"}:
-        assigned = f'{name}="{value}"'
-        whole = redact(assigned)
-        if whole is not assigned and whole.startswith(f'{name}="') and whole.endswith('"'):
-            return whole[len(name) + 2 : -1]
-    return redact(value)

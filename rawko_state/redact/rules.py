@@ -38,8 +38,11 @@ class Rule:
     """Matches the end of a text in which the secret may be about to come: what a stream holds back from its group ``secret`` on."""
 
 
-BOUNDARY: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
-"""Before a token: nothing that it could be the rest of. In JSON, the n of an escaped line break is none."""
+BOUNDARY: Final = (
+    r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4})|(?<=\\x[0-9a-fA-F]{2})|(?<=%[0-9A-Fa-f]{2})"
+    r"|(?<=\[m)|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m)|(?<=;[0-9]m)|(?<=;[0-9]{2}m)|(?<=;[0-9]{3}m))"
+)
+"""Before a token: nothing that it could be the rest of. The end of an escape in JSON or a URL, or of a terminal's colour, is none."""
 
 
 def _rule(
@@ -140,7 +143,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _rule("vault-token", "hvs. hvb. hvr.", r"hv[sbr]\.[A-Za-z0-9_-]{24,}", ("«hvs." "CAESIJ2k9QxVtLmNpRs4WyXc1Zb8Hd»",), ("hvs.Client",)),
     Rule("terraform-token", (".atlasv1.",), re.compile(r"(?<=[A-Za-z0-9]{14})\.atlasv1\.(?P<secret>[A-Za-z0-9_-]{60,})"),
          ("k2JdQ8sLZxYv7W.atlasv1.«bNm2PtRf5GhTyUiOp" "AsDfGhJkLzXcVbNm1qAz2wSx3eDc4rFv5tGb6yHn7uJm8»",), ("x.atlasv1.y",)),
-    _rule("flyio-token", "fo1_ fm2_", r"fo1_[\w-]{43}|fm2_[A-Za-z0-9+/=_-]{60,}", ("«fo1_" "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpAsDfGhJkLzXc»",)),
+    _rule("flyio-token", "fo1_ fm2_", r"fo1_[\w-]{43}|fm2_[A-Za-z0-9+/=_-]{60,}", ("«fo1_" "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpAsDfGhJkLzXc»",), where=TEXT),
     _rule("netlify-token", "nfp_", r"nfp_[A-Za-z0-9]{36}", ("«nfp_" "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpAsDfG»",)),
     _rule("planetscale-token", "pscale_tkn_ pscale_pw_", r"pscale_(?:tkn|pw)_[\w.-]{32,}", ("«pscale_tkn_" "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpAsDf»",)),
     _rule("supabase-token", "sbp_ sb_secret_", r"sbp_[0-9a-f]{40}|sb_secret_[A-Za-z0-9_-]{20,}", ("«sbp_" "8e2b7c1d9f3a4056b8c7d2e1f0a93b548e2b7c1d»",)),
@@ -181,7 +184,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _rule("perplexity-key", "pplx-", r"pplx-[A-Za-z0-9]{40,}", ("«pplx-" "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpAsDfGhJkLzXcVbNm1»",)),
     # Payment, and what else a company has
     _rule("stripe-key", "sk_live_ sk_test_ rk_live_ rk_test_ whsec_", r"(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9+/=]{16,}",
-          ("«sk_live_" "k2JdQ8sLZxYv7WbNm2PtRf5G»", "«whsec_" "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpA»"), ("pk_live_k2JdQ8sLZxYv7WbNm2PtRf5G", "sk_test_x")),
+          ("«sk_live_" "k2JdQ8sLZxYv7WbNm2PtRf5G»", "«whsec_" "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpA»"), ("pk_live_k2JdQ8sLZxYv7WbNm2PtRf5G", "sk_test_x"), TEXT),
     _rule("shopify-token", "shpat_ shpss_ shpca_ shppa_", r"shp(?:at|ss|ca|pa)_[0-9a-fA-F]{32}", ("«shpat_" "8e2b7c1d9f3a4056b8c7d2e1f0a93b54»",)),
     _rule("square-token", "sq0atp- sq0csp-", r"sq0(?:atp|csp)-[A-Za-z0-9_-]{22,}", ("«sq0atp-" "k2JdQ8sLZxYv7WbNm2PtRf»",)),
     _rule("linear-key", "lin_api_ lin_oauth_", r"lin_(?:api|oauth)_[A-Za-z0-9]{32,}", ("«lin_api_" "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpAsDfGhJkL»",)),
@@ -194,7 +197,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _rule("doppler-token", "dp.pt. dp.st. dp.ct. dp.sa.", r"dp\.(?:pt|st|ct|sa)\.[A-Za-z0-9_.-]{40,}", ("«dp.pt." "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpAsDfGhJkLzXc»",)),
     _rule("age-key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[0-9A-Z]{58}", ("«AGE-SECRET-KEY-1" "QK2JDQ8SLZXYV7WBNM2PTRF5GHTYUIPASDFGHJKLZXCVNM3QAZ2WSX4EDC»",)),
     # Shapes
-    Rule("jwt", ("eyJ",), re.compile(r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
+    Rule("jwt", ("eyJ",), re.compile(BOUNDARY + r"(?<![_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
          ("«eyJ" "hbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U»",),
          ("eyJhbGciOiJIUzI1NiJ9", "keyJson.keyJson.keyJson")),
     Rule("url-password", ("://",), re.compile(r"://[^\s:/@\"'`<>\\\[\]]{0,128}:(?P<secret>[^\s/@\"'`<>\\\[\]{}]{1,256})@(?=[A-Za-z0-9\[_.-])"),
@@ -233,3 +236,15 @@ RULES: Final[tuple[Rule, ...]] = (
          _is_assigned,
          re.compile(_NAME + _SEPARATOR + rf"(?P<secret>(?:[bfru]{{0,2}}\\{{0,3}}\"[^\"\\\n]{{0,400}}|[bfru]{{0,2}}\\{{0,3}}'[^'\\\n]{{0,400}}|`[^`\\\n]{{0,400}}|{_BARE}{{0,400}}={{0,2}}))\Z", re.IGNORECASE)),
 )  # fmt: skip
+
+SECRET_NAME: Final = re.compile(r".{0,200}?" + _NAME, re.IGNORECASE | re.DOTALL)
+"""The whole of a name behind which a secret may stand; its group ``name`` says of which kind."""
+ASSIGNED: Final = "assigned-secret"
+
+
+def is_named_secret(name: str, value: str) -> bool:
+    """Whether a value under a name, in data, is a secret."""
+    match = SECRET_NAME.fullmatch(name[-200:])
+    if match is None or (match["name"][:3].lower() == "key" and match["kind"] is None):
+        return False
+    return values.assigned(match["name"], value, quoted=True, environment=False)

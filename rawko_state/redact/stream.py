@@ -6,12 +6,14 @@ import re
 from typing import Final
 
 from rawko_state.redact.redactor import Redactor
-from rawko_state.redact.rules import BOUNDARY
+from rawko_state.redact.rules import BOUNDARY, RUN
 
 _CONTEXT: Final = 256
 """How much of what was let through is remembered: the name and the '=' before a value tell what it is."""
-_LONGEST: Final = 1 << 16
+_LONGEST: Final = 2048
+"""More than this is held back of a private key alone."""
 _KEPT: Final = 4096
+_TOKEN = re.compile(r"[A-Za-z0-9_.\-+/=~]*")
 _BOUNDARY = re.compile(BOUNDARY)
 
 
@@ -22,8 +24,15 @@ class Stream:
         self._redactor = redactor
         self._before = ""
         self._held = ""
+        self._swallowing = False
+        """A token that is longer than anything is held for: its end is still to come."""
 
     def feed(self, text: str) -> str:
+        if self._swallowing:
+            match = _TOKEN.match(text)
+            rest = text[match.end() :] if match else text
+            self._swallowing = not rest
+            text = rest
         self._held += text
         whole = self._before + self._held
         start, end = len(self._before), len(whole)
@@ -33,8 +42,9 @@ class Stream:
             # One that reaches the end may go on.
             if span.start < cut and (span.end > cut or span.end == end):
                 cut = max(start, span.start)
-        if end - cut > _LONGEST:
-            cut = end - _KEPT
+        if end - cut > _LONGEST and "-----BEGIN " not in whole[cut : cut + 16]:
+            self._swallowing = bool(spans) and spans[-1].end == end
+            cut = end
         return self._release(whole, cut)
 
     def flush(self) -> str:
@@ -58,7 +68,9 @@ class Stream:
         run = max(text.rfind(space, tail) for space in " \t\n") + 1 or tail
         for hint, rules in (*redactor.in_runs.items(), *redactor.anywhere.items()):
             at = text.find(hint, run)
-            if at >= 0 and any(rule.opening is None for rule in rules) and _BOUNDARY.match(text, at):
+            if at >= 0 and any(
+                rule.opening is None and (rule.where != RUN or _BOUNDARY.match(text, at)) for rule in rules
+            ):
                 found = min(found, at)
         key = text.rfind("-----BEGIN ")
         if key >= 0 and "-----END " not in text[key:] and len(text) - key < 20_000:
