@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rawko_state.backends.local import LocalStore
+from rawko_state.errors import InvalidValue
 from rawko_state.model.entries import Question, ToolCall, Turn
 from rawko_state.redact.redactor import Redactor
 from rawko_state.redact.rules import RULES, Rule
@@ -235,3 +236,73 @@ class TestNothingReachesTheDisk:
                 for secret in secrets:
                     assert secret.encode() not in data, (path, secret)
                     assert secret.encode() not in unescaped, (path, secret)
+
+
+class TestOddText:
+    GITHUB = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+
+    @pytest.mark.parametrize(
+        "before",
+        ["\x1b[32m", "\x1b[0m", "\x1b[1;32m", "\\u003c", "\\u0022", "%3D", "\\x00", "\x00", "\\n", "\\t", "é", "_"],
+    )
+    def test_what_stands_before_a_token_does_not_hide_it(self, before: str) -> None:
+        assert self.GITHUB not in ALL.text(f"x{before}{self.GITHUB} y")
+
+    def test_tokens_side_by_side_take_no_longer_each(self) -> None:
+        token = "nfp_k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpAsDfG"
+        shown = ALL.text(token * 2000)
+        assert "nfp_" not in shown
+
+    @given(st.sampled_from(SAMPLES), st.lists(st.integers(1, 9), min_size=60, max_size=60))
+    def test_streams_in_any_pieces(self, chosen: tuple[Rule, str], sizes: list[int]) -> None:
+        plain, secret = plain_and_secret(chosen[1])
+        text, at, stream, shown = f"it said {plain} and\nwent on", 0, Stream(ALL), ""
+        for size in sizes * 20:
+            shown += stream.feed(text[at : at + size])
+            at += size
+        shown += stream.flush()
+        core = secret.strip()
+        for start in range(16, len(core) - 12):
+            assert core[start : start + 12] not in shown, shown
+
+    def test_a_token_without_end_is_not_held_without_end(self) -> None:
+        stream = Stream(ALL)
+        shown = (
+            "".join(stream.feed("sk-ant-" if not n else "abcd1234") for n in range(2000))
+            + stream.feed(" after")
+            + stream.flush()
+        )
+        assert shown.count("abcd1234") == 0
+        assert shown.endswith(" after")
+
+    def test_data_that_holds_itself_or_others(self, tmp_path: Path) -> None:
+        with LocalStore(tmp_path).start("x") as task:
+            cyclic: dict[str, object] = {}
+            cyclic["a"] = cyclic
+            with pytest.raises(InvalidValue):
+                task.note(data=cyclic)
+            text = type("Text", (str,), {})(self.GITHUB)
+            task.note(
+                data={self.GITHUB: 1, "t": (self.GITHUB,), "s": text, "password": 'hunter"2Zebra\n99x'}, title=text
+            )
+            with pytest.raises(InvalidValue):
+                task.note(labels={self.GITHUB: "x"})
+            task.turn("dev", model=self.GITHUB).leave()
+        TestNothingReachesTheDisk.nowhere(tmp_path, [self.GITHUB, 'hunter\\"2Zebra', "2Zebra"])
+
+    def test_own_patterns_leave_what_programs_read_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MINE", "success")
+        home = Path(os.environ["XDG_CONFIG_HOME"]) / "rawko"
+        home.mkdir(parents=True)
+        (home / "config.yaml").write_text(
+            "redact:\n  env: [MINE]\n  patterns:\n    hex: '[0-9a-f]{40,}'\n    acme: 'ACME-[0-9]{20}'\n"
+        )
+        store = LocalStore(tmp_path)
+        with store.start("x") as task:
+            task.add_turn(Turn(number=1, agent="dev", tools=(ToolCall("x", output="long " * 5000),)))
+            task.finish("success", "a success")
+        assert [verdict.faults for verdict in store.verify()] == [[]]
+        assert store.turn_output(store.turn(task.id, 1).tools[0]) == "long " * 5000  # type: ignore[union-attr,arg-type]
+        assert store.summary(task.id).status == "completed"
+        long = "x" * 4090 + "ACME-" + "1" * 20 + "y" * 3000
+        assert "ACME-1" not in store.redactor.text(long)

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from rawko_state.redact.redactor import Redactor
-from rawko_state.redact.rules import BOUNDARY, RUN
+from rawko_state.redact.rules import BOUNDARY, Rule
 
 _CONTEXT: Final = 256
 """How much of what was let through is remembered: the name and the '=' before a value tell what it is."""
@@ -68,9 +68,7 @@ class Stream:
         run = max(text.rfind(space, tail) for space in " \t\n") + 1 or tail
         for hint, rules in (*redactor.in_runs.items(), *redactor.anywhere.items()):
             at = text.find(hint, run)
-            if at >= 0 and any(
-                rule.opening is None and (rule.where != RUN or _BOUNDARY.match(text, at)) for rule in rules
-            ):
+            if at >= 0 and any(rule.opening is None and _may_begin(rule, text, at) for rule in rules):
                 found = min(found, at)
         key = text.rfind("-----BEGIN ")
         if key >= 0 and "-----END " not in text[key:] and len(text) - key < 20_000:
@@ -81,6 +79,11 @@ class Stream:
                     found = min(found, len(text) - length)
                     break
         return min(found, line) if redactor.patterns else found
+
+
+def _may_begin(rule: Rule, text: str, at: int) -> bool:
+    """Whether the rule allows what stands before its hint."""
+    return not rule.pattern.pattern.startswith(BOUNDARY) or _BOUNDARY.match(text, at) is not None
 
 
 def _last(opening: re.Pattern[str], hints: tuple[str, ...], text: str, line: int) -> int | None:
