@@ -35,14 +35,16 @@ def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) 
             _tell(
                 f"the process that ran task {task_id} has died; what it had said is kept, and 'rawko resume {task_id}' goes on"
             )
-        if tidy:
-            ctx.find_root().call_on_close(lambda: _daily(store))
+    if tidy and not only_look:
+        ctx.find_root().call_on_close(lambda: _daily(store))
     return store
 
 
 def _daily(store: LocalStore) -> None:
     """Whatever happens here, the command has done its work."""
     stamp = store.journal.layout.live / "cleanup.lock"
+    if not stamp.parent.exists():
+        return  # nothing has been recorded here
     try:
         from rawko_state.lifecycle.cleanup import described, in_passing, is_due
 

@@ -7,6 +7,7 @@ came in (those before the first turn in that of a note), in order and as it was.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from rawko_state.model.entries import (
 IMPORTED: Final = "imported"
 """The kind of the note that says how far a session has been brought in."""
 _PREFACE: Final = 5_000
+_FEW: Final = 20
 _NO_PROMPT: Final = "(a session without a prompt)"
 
 
@@ -89,6 +91,15 @@ class Grouping:
                 self.prompt = step.prompt
             if step.prompt is not None or step.turn is not None or len(self._ahead) > _PREFACE:
                 break
+        self._peeked = list(self._peek()) if self.facts.model is None else []
+
+    def _peek(self) -> Iterator[tuple[int, Step]]:
+        """A few steps more: the header is to say which model answered."""
+        for place, step in itertools.islice(self._steps, _FEW):
+            self.facts.model = step.model
+            yield place, step
+            if step.model is not None:
+                return
 
     @property
     def is_empty(self) -> bool:
@@ -145,30 +156,40 @@ class Grouping:
         if not ahead:
             return [], rest
         self.facts.place = ahead[-1][0]
-        lines = "\n".join(step.raw for _, step in ahead)
-        return [Note(kind=f"{IMPORTED}-before", context="out", sections=(Section("Payload", lines),))], rest
+        return [_passed_on([step for _, step in ahead])], rest
 
     def _turns(self, rest: list[tuple[int, Step]]) -> Iterator[Sequence[Entry]]:
         current: _Open | None = None
+        loose: list[Step] = []
+        """What belongs to no turn comes with the next one."""
         before = self.facts.place
         for place, step in self._following(rest):
             begins = step.prompt is not None or (
                 step.turn is not None and (current is None or step.turn != current.key)
             )
-            if begins or current is None:
+            if begins:
                 if current is not None:
                     self.facts.place = before
                     yield [current.turn()]
                 current = _Open(step, self.session.agent, self._relative)
-            current.add(step)
+                for each in loose:
+                    current.add(each)
+                loose = []
+            if current is None:
+                loose.append(step)
+            else:
+                current.add(step)
             before = place
         if current is not None and (self._ended or current.is_whole):
             self.facts.place = before
             yield [current.turn()]
+        elif loose and self._ended:
+            self.facts.place = before
+            yield [_passed_on(loose)]
 
     def _following(self, rest: list[tuple[int, Step]]) -> Iterator[tuple[int, Step]]:
         yield from rest
-        for place, step in self._steps:
+        for place, step in itertools.chain(self._peeked, self._steps):
             self.facts.take(step)
             yield place, step
 
@@ -203,6 +224,12 @@ class Grouping:
             if base is not None and whole.is_relative_to(base):
                 return str(whole.relative_to(base))
         return path
+
+
+def _passed_on(steps: list[Step]) -> Note:
+    """A note with steps that are of no turn."""
+    payload = Section("Payload", "\n".join(step.raw for step in steps))
+    return Note(kind=f"{IMPORTED}-before", context="out", sections=(payload,))
 
 
 class _Open:
