@@ -119,12 +119,12 @@ def _tend(store: LocalStore) -> None:
                 f"rawko: taking {megabytes} into the search index in the background; until then searches read the files",
                 err=True,
             )
-            _in_background(["-C", str(store.root), "reindex", "--search", "--quiet"])
+            in_background(["-C", str(store.root), "reindex", "--search", "--quiet"])
     except (RawkoError, OSError):
         pass  # the answer has been given; the next search tries again
 
 
-def _in_background(arguments: list[str]) -> None:
+def in_background(arguments: list[str]) -> None:
     import subprocess
 
     code = "import os; os.nice(10) if hasattr(os, 'nice') else None; from rawko_state.cli import main; main()"

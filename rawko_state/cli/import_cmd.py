@@ -99,9 +99,15 @@ def _belonging(store: LocalStore, everywhere: bool) -> Belonging:
 
 
 def _fold(store: LocalStore) -> None:
-    """So that the first search is quick; without it, it would be right all the same."""
+    """So that searches are quick; until it is done they are right all the same."""
+    from rawko_state.backends.folding import CHEAP, is_off
+    from rawko_state.cli.history_search import in_background
+
     try:
-        store.fold()
+        if store.unfolded() <= CHEAP:
+            store.fold()
+        elif not is_off(store.root):
+            in_background(["-C", str(store.root), "reindex", "--search", "--quiet"])
     except RawkoError as error:
         click.echo(f"rawko: {visible(str(error))}", err=True)
 

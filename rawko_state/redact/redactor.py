@@ -145,8 +145,8 @@ class Redactor:
     def entry(self, value: Any) -> Any:
         """The same entry, or any value of dataclasses, mappings and sequences, without its secrets; itself if it has none."""
         words: list[str] = []
-        _collect(value, words)
-        return _mapped(value, self) if self.spans("\n".join(words)) or _has_named(value) else value
+        named = _collect(value, words)
+        return _mapped(value, self) if named or self.spans("\n".join(words)) else value
 
     def value(self, value: Any) -> Any:
         return _mapped(value, self)
@@ -231,47 +231,31 @@ def _names(kind: type) -> tuple[str, ...]:
     return found
 
 
-def _collect(value: Any, words: list[str]) -> None:
-    """Every text in it. Not by recursion: what a model sends may be nested as deep as it likes, and hold itself."""
-    left, seen = [value], set[int]()
+def _collect(value: Any, words: list[str]) -> bool:
+    """Every text in it; and whether one of them is a secret for the name that it stands under. Not by recursion: what a model
+    sends may be nested as deep as it likes, and hold itself."""
+    left, seen, named = [value], set[int](), False
     while left:
         value = left.pop()
         kind = type(value)
-        if isinstance(value, str):
+        if kind is str or isinstance(value, str):
             words.append(value)
-        elif isinstance(value, (tuple, list, Mapping)):
-            if id(value) in seen:
-                continue
-            seen.add(id(value))
-            if isinstance(value, Mapping):
-                left.extend(value.keys())
-                left.extend(value.values())
-            else:
-                left.extend(value)
+        elif kind is tuple:
+            left.extend(value)
         elif hasattr(kind, "__dataclass_fields__"):
-            left.extend(item for name in _names(kind) if (item := getattr(value, name)) is not None)
-
-
-def _has_named(value: Any) -> bool:
-    """Whether a text in it is a secret for the name that it stands under."""
-    left, seen = [value], set[int]()
-    while left:
-        value = left.pop()
-        kind = type(value)
-        if isinstance(value, (tuple, list, Mapping)):
-            if id(value) in seen:
-                continue
+            left.extend([item for name in _names(kind) if (item := getattr(value, name)) is not None])
+        elif kind is int or kind is bool or not isinstance(value, (list, tuple, Mapping)) or id(value) in seen:
+            continue
+        else:
             seen.add(id(value))
             if isinstance(value, Mapping):
                 for key, item in value.items():
-                    if isinstance(item, str) and is_named_secret(str(key), item):
-                        return True
-                left.extend(value.values())
+                    left.append(key)
+                    left.append(item)
+                    named = named or (isinstance(item, str) and is_named_secret(str(key), item))
             else:
                 left.extend(value)
-        elif hasattr(kind, "__dataclass_fields__"):
-            left.extend(item for name in _names(kind) if (item := getattr(value, name)) is not None)
-    return False
+    return named
 
 
 def _mapped(value: Any, redact: Redacting) -> Any:
