@@ -115,6 +115,21 @@ def main() -> None:
             project / ".rawko",
             word,
         )
+        other = work / "packed"
+        shutil.copytree(project, other, ignore=shutil.ignore_patterns("state"))
+        words = [*rawko, "-C", str(other), "import", "claude-code", "--all-projects", "--pack"]
+        elsewhere = {**env, "XDG_STATE_HOME": str(work / "state")}
+        shutil.move(project, work / "away")  # so that the sessions go to the project that is asked
+        measured(
+            "rawko --pack",
+            words,
+            [*rawko, "-C", str(other), "history", "--search", word],
+            elsewhere,
+            other,
+            other / ".rawko",
+            word,
+        )
+        shutil.move(work / "away", project)
         path = os.pathsep.join([str(given.peers), os.environ["PATH"]]) if given.peers else os.environ["PATH"]
         peers: dict[str, tuple[list[str], list[str], Path]] = {}
         if agentsview := shutil.which("agentsview", path=path):

@@ -277,11 +277,11 @@ class TestAgain:
     def test_nothing_new_nothing_done(self, store: LocalStore, sessions: Path, project: Path) -> None:
         bring(store, "claude-code", sessions / "claude-code")
         before = {path.name: path.read_bytes() for path in (project / ".rawko/state/tasks").iterdir()}
-        source = {path: (path.stat(), path.read_bytes()) for path in sessions.rglob("*") if path.is_file()}
+        source = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in sessions.rglob("*") if path.is_file()}
         report = bring(store, "claude-code", sessions / "claude-code")
         assert (report.new, report.grown, report.same) == ([], [], 3)
         assert {path.name: path.read_bytes() for path in (project / ".rawko/state/tasks").iterdir()} == before
-        assert {path: (path.stat(), path.read_bytes()) for path in source} == source
+        assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in source} == source
 
     def test_without_its_memory_too(self, store: LocalStore, sessions: Path) -> None:
         bring(store, "claude-code", sessions / "claude-code")

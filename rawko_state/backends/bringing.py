@@ -17,6 +17,7 @@ from rawko_state.index.projection import Bulk, Laid, Placed, Projector, Rows, me
 from rawko_state.journal import disk
 from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName
+from rawko_state.journal.rewrite import packed_copy
 from rawko_state.model.entries import Entry, Turn
 from rawko_state.model.state import TaskState
 from rawko_state.redact.redactor import Redactor
@@ -28,11 +29,17 @@ def bring(
     name: TaskName,
     records: Iterable[Sequence[Entry]],
     taken: Callable[[str], bool],
+    *,
+    pack: bool = False,
 ) -> Bulk | None:
-    """Writes a new task. Durable when this returns its rows; None when there is one of its id."""
+    """Writes a new task. Durable when this returns its rows; None when there is one of its id. With ``pack``, as a .task.gz."""
     work = _Writing(journal, redactor, name)
     with journal.keeping_blobs():
         beside = disk.write_temporary(journal.layout.live, work.pieces(records), finish=work.finish)
+        if pack:
+            name = replace(name, packed=True)
+            beside = packed_copy(journal.layout, beside)
+            work.projector.row["file_path"] = file_path(name)
         if not journal.publish(beside, name, taken):
             return None
     stat = os.stat(journal.layout.path(name))

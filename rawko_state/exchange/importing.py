@@ -7,7 +7,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ from rawko_state.exchange.sources import sessions
 from rawko_state.index.projection import Bulk
 from rawko_state.index.userdb import Imported, UserState
 from rawko_state.journal.journal import Journal
-from rawko_state.journal.layout import name_for
+from rawko_state.journal.layout import TaskName, name_for
 from rawko_state.model.status import FINISHED
 from rawko_state.redact.redactor import Redactor
 
@@ -103,6 +103,7 @@ class _Job:
     session: Session
     belonging: Belonging
     dry_run: bool
+    pack: bool
 
 
 @dataclass(slots=True)
@@ -149,8 +150,7 @@ def _brought(job: _Job) -> _Done:
         parent = session.parent or grouping.facts.values.get("parent")
         header = grouping.header(done.task, task_id(session.source, parent) if parent else None, created)
         name = name_for(created, done.task)
-        path = journal.layout.path(name)
-        done.rows = bring(journal, redactor, name, grouping.new(header), lambda task: path.exists())
+        done.rows = bring(journal, redactor, name, grouping.new(header), _taken(journal, name), pack=job.pack)
         done.unknown = grouping.facts.unknown
         if done.rows is None:
             done.wrong.append(f"there is a task {done.task} already, from somewhere else")
@@ -158,6 +158,12 @@ def _brought(job: _Job) -> _Done:
         done.wrong.append(str(error) or type(error).__name__)
         done.rows = None
     return done
+
+
+def _taken(journal: Journal, name: TaskName) -> Callable[[str], bool]:
+    """Whether the file of a session is there, in either form."""
+    paths = [journal.layout.path(replace(name, packed=packed)) for packed in (False, True)]
+    return lambda task: any(path.exists() for path in paths)
 
 
 def import_sessions(
@@ -168,12 +174,13 @@ def import_sessions(
     belonging: Belonging,
     since: datetime | None = None,
     dry_run: bool = False,
+    pack: bool = False,
     step: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Everything of a source that is new. Can be stopped and called again at any time."""
     report = Report()
     with UserState() as user:
-        work = _Import(store, source, belonging, dry_run, user, report)
+        work = _Import(store, source, belonging, dry_run, pack, user, report)
         found = [each for each in sessions(source, paths, store.root, report.wrong) if _is_since(each, since)]
         fresh = [each for each in found if not work.is_known(each)]
         done = len(found) - len(fresh)
@@ -195,9 +202,17 @@ def _is_since(session: Session, since: datetime | None) -> bool:
 
 class _Import:
     def __init__(
-        self, store: LocalStore, source: str, belonging: Belonging, dry_run: bool, user: UserState, report: Report
+        self,
+        store: LocalStore,
+        source: str,
+        belonging: Belonging,
+        dry_run: bool,
+        pack: bool,
+        user: UserState,
+        report: Report,
     ) -> None:
         self._store, self._source, self._belonging, self._dry_run = store, source, belonging, dry_run
+        self._pack = pack
         self._user, self._report = user, report
         # What belongs where depends on how it is asked.
         self._scope = f"{store.root}{' *' if belonging.everywhere else ''}"
@@ -225,7 +240,7 @@ class _Import:
             self._user.saw_imported(self._scope, self._source, self._seen.items())
 
     def bring_all(self, new: Sequence[Session], told: Callable[[int], None]) -> None:
-        jobs = [_Job(each, self._belonging, self._dry_run) for each in new]
+        jobs = [_Job(each, self._belonging, self._dry_run, self._pack) for each in new]
         waiting: list[_Done] = []
         versions: set[str] = set()
         try:
@@ -323,8 +338,7 @@ def start(
     header = grouping.header(task, parent or (task_id(session.source, above) if above else None), created)
     name = name_for(created, task)
     store.journal.layout.make()
-    path = store.journal.layout.path(name)
-    rows = bring(store.journal, store.redactor, name, grouping.new(header), lambda taken: path.exists())
+    rows = bring(store.journal, store.redactor, name, grouping.new(header), _taken(store.journal, name))
     if rows is None:
         raise RawkoError(f"there is a task {task} already, from somewhere else")
     try:

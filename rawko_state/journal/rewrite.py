@@ -118,7 +118,7 @@ def rewrite(layout: Layout, name: TaskName, change: Change, text: ChangeText, no
                     return 0
                 _check(reader, beside, work)
                 if name.packed:
-                    beside = _packed(layout, beside)
+                    beside = packed_copy(layout, beside)
                 disk.rename(beside, path)
             finally:
                 disk.remove_quietly(beside)
@@ -134,7 +134,8 @@ def _with_note(work: Rewriting, reader: TaskReader, note: Callable[[int], Note])
         yield emit_record([note(work.changed)], work.seal)[0]
 
 
-def _packed(layout: Layout, plain: Path) -> Path:
+def packed_copy(layout: Layout, plain: Path) -> Path:
+    """A file that was written beside, packed; the plain one goes."""
     source = Source(plain, disk.open_regular(plain))
     try:
         return disk.write_temporary(layout.live, packed(source))
