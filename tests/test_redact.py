@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rawko_state.backends.local import LocalStore
@@ -253,6 +253,7 @@ class TestOddText:
         shown = ALL.text(token * 2000)
         assert "nfp_" not in shown
 
+    @settings(max_examples=100)
     @given(st.sampled_from(SAMPLES), st.lists(st.integers(1, 9), min_size=60, max_size=60))
     def test_streams_in_any_pieces(self, chosen: tuple[Rule, str], sizes: list[int]) -> None:
         plain, secret = plain_and_secret(chosen[1])

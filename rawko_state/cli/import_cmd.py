@@ -161,11 +161,12 @@ def _exported(store: LocalStore, paths: tuple[Path, ...]) -> int:
 
     if not paths:
         raise click.UsageError("name the files that 'rawko history export' wrote")
+    for path in paths:
+        if not path.is_file():
+            raise click.UsageError(f"{path} does not exist, or is no file")
     new = same = bad = 0
     for path in paths:
         try:
-            if not path.is_file():
-                raise InvalidValue("does not exist, or is no file")
             for task in _tasks(path):
                 if store.place(str(task.get("file")), records_bytes(task), blobs_bytes(task)) is None:
                     same += 1
