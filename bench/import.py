@@ -9,8 +9,10 @@ names the folder with them), on the same files in the same run, each with a home
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -83,6 +85,23 @@ def measured(
     return first + look, again, size
 
 
+def hooks(project: Path, env: dict[str, str]) -> None:
+    """What an agent waits for at every event."""
+    event = json.dumps({"session_id": "x", "cwd": str(project), "hook_event_name": "PostToolUse"}).encode()
+    floor = [sys.executable, "-c", "import click, sys; open('x', 'wb').write(sys.stdin.buffer.read())"]
+    found = []
+    for words in (floor, [sys.executable, "-m", "rawko_state", "hook", "run", "claude-code"]):
+        spent = []
+        for _ in range(21):
+            start = time.perf_counter()
+            subprocess.run(words, input=event, env=env, cwd=project, capture_output=True, check=True)
+            spent.append(time.perf_counter() - start)
+        found.append(statistics.median(spent))
+    print(
+        f"hook run {found[1] * 1000:.0f} ms, import click and write a file {found[0] * 1000:.0f} ms: {found[1] / found[0]:.2f} times (asked: 1.5)"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sessions", type=int, default=5_000)
@@ -105,6 +124,7 @@ def main() -> None:
         env["AGENTSVIEW_NO_DAEMON"] = "1"
         env = {key: value for key, value in env.items() if not key.startswith(("XDG_", "CLAUDE_"))}
         word = f"session{given.sessions * 4 // 5}"
+        hooks(project, env)
         rawko = [sys.executable, "-m", "rawko_state"]
         ours = measured(
             "rawko",

@@ -223,6 +223,8 @@ def _entry(entry: Entry) -> Iterator[str]:
 
 
 def _note(note: Note) -> Iterator[str]:
+    if note.kind in ("imported", "imported-before") and note.title is None:
+        return  # how far a session was brought in, and what came before its first turn: for programs
     said = [f"title: {note.title}" if note.title is not None else "", f"status: {note.status}" if note.status else ""]
     said += [f"{name}={value}" for name, value in note.labels.items()] + [f"-{name}" for name in note.unlabel]
     said += [] if note.pinned is None else ["pinned" if note.pinned else "unpinned"]
@@ -230,7 +232,7 @@ def _note(note: Note) -> Iterator[str]:
     yield "\n" + click.style(visible(f"Note{by}: {', '.join(part for part in said if part)}".rstrip(": ")), dim=True)
     if note.content is not None:
         yield visible(note.content)
-    if note.data is not None:
+    if note.data is not None and note.kind != "imported":
         yield visible(json.dumps(note.data, ensure_ascii=False))
 
 
