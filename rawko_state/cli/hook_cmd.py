@@ -61,7 +61,7 @@ def _change(ctx: click.Context, agent: str, project: bool, dry_run: bool, *, ins
     root = find_project(override=ctx.find_root().obj) if project else None
     path = settings_file(agent, root)
     try:
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        before = path.read_bytes().decode("utf-8") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"cannot read {path}: {error}", str(path)) from error
     after = changed(agent, before, path, install=install)

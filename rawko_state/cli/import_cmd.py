@@ -62,10 +62,12 @@ def command(
     """
     store = store_of(ctx, only_look=dry_run)
     if source == "rawko":
+        if all_projects or since or dry_run or pack or watch or as_json:
+            raise click.UsageError("'rawko import rawko' takes files and no options", ctx)
         ctx.exit(_exported(store, paths))
     from rawko_state.exchange.importing import import_sessions
 
-    belonging = _belonging(store, all_projects or (bool(paths) and source == "jsonl"))
+    belonging = _belonging(store, all_projects)
     while True:
         report = import_sessions(
             store,

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Final
 
 from rawko_state.exchange.neutral import Call, Output, Session, Step
@@ -21,6 +21,7 @@ from rawko_state.model.entries import (
     Execution,
     Field,
     FileTouch,
+    Json,
     Note,
     Parent,
     Request,
@@ -76,10 +77,13 @@ class Facts:
 class Grouping:
     """The records of one session, from a place on. ``facts`` is complete when all have been taken."""
 
-    def __init__(self, session: Session, start: int, root: Path, wrong: list[str], *, ended: bool = True) -> None:
+    def __init__(
+        self, session: Session, start: int, roots: Sequence[str], wrong: list[str], *, ended: bool = True
+    ) -> None:
         """``ended``: nothing more is to come for now. Else the last turn is left for the next time, and the run goes on."""
         self.session, self.facts = session, Facts(place=start)
-        self._root, self._ended = root, ended
+        self.roots, self._ended = tuple(roots), ended
+        """The folders that count as the project, also those where it was before."""
         self._steps = session.steps(start, wrong)
         self._ahead: list[tuple[int, Step]] = []
         """Read to learn what the session is, before anything of it was written."""
@@ -139,13 +143,19 @@ class Grouping:
         again = Resumed(at=at.replace(microsecond=0), writer="detached", reason="its session has grown")
         if running:
             if preface:
-                yield preface
+                yield [*preface, Note(kind=IMPORTED, context="out", data=self._place())]
         elif self.prompt is not None:
-            yield [Request(text=self.prompt, at=self.facts.first), Execution(), again, *preface]
-        else:
-            yield [again, *preface]
-        yield from self._turns(rest)
+            far = Note(kind=IMPORTED, context="out", data=self._place())
+            yield [Request(text=self.prompt, at=self.facts.first), Execution(), again, *preface, far]
+        elif not self.is_empty:
+            yield [again, *preface, Note(kind=IMPORTED, context="out", data=self._place())]
+        for record in self._turns(rest):
+            # How far this is, in the same record: whoever is stopped after it goes on from here.
+            yield [*record, Note(kind=IMPORTED, context="out", data=self._place())]
         yield self._end(self.facts.first)
+
+    def _place(self) -> dict[str, Json]:
+        return {"place": self.facts.place, **self.session.marked(self.facts.place)}
 
     def _preface(self, *, asked: bool = False) -> tuple[list[Entry], list[tuple[int, Step]]]:
         """A note with what came before the first turn, the first prompt included unless it is a turn (``asked``); and the steps
@@ -196,14 +206,12 @@ class Grouping:
     def _end(self, since: datetime | None) -> Sequence[Entry]:
         facts = self.facts
         if not self._ended:
-            return [Note(kind=IMPORTED, title=_one_line(facts.title), context="out", data={"place": facts.place})]
+            return [Note(kind=IMPORTED, title=_one_line(facts.title), context="out", data=self._place())]
         since = since or facts.first
         spent = int((facts.last - since).total_seconds() * 1000) if since and facts.last else None
-        data = {
-            "place": facts.place,
-            "steps": facts.steps,
-            **({"unknown": dict(facts.unknown)} if facts.unknown else {}),
-        }
+        data: dict[str, Json] = {**self._place(), "steps": facts.steps}
+        if facts.unknown:
+            data["unknown"] = dict(facts.unknown)
         said = (facts.said or "").strip().split("\n")[0][:200] or None
         return [
             Result(
@@ -220,9 +228,9 @@ class Grouping:
         cwd = self.facts.values.get("cwd")
         given = PurePosixPath(path.replace("\\", "/") if "\\" in path else path)
         whole = given if given.is_absolute() or cwd is None else PurePosixPath(cwd) / given
-        for base in (self._root.as_posix(), cwd):
-            if base is not None and whole.is_relative_to(base):
-                return str(whole.relative_to(base))
+        for root in sorted(self.roots, key=len, reverse=True):
+            if whole.is_relative_to(root):
+                return str(whole.relative_to(root))
         return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -15,8 +16,9 @@ from typing import Final
 from rawko_state.backends.bringing import bring
 from rawko_state.backends.local import LocalStore
 from rawko_state.backends.secrets import redactor_for
+from rawko_state.backends.session import Task
 from rawko_state.config.project import find_project
-from rawko_state.errors import IllegalMove, NoProject, RawkoError
+from rawko_state.errors import InvalidValue, NoProject, RawkoError
 from rawko_state.exchange.grouping import IMPORTED, Grouping
 from rawko_state.exchange.neutral import Session, Trouble
 from rawko_state.exchange.sources import sessions
@@ -24,6 +26,8 @@ from rawko_state.index.projection import Bulk
 from rawko_state.index.userdb import Imported, UserState
 from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName, name_for
+from rawko_state.journal.locks import gate
+from rawko_state.model.entries import Entry, Turn
 from rawko_state.model.status import FINISHED
 from rawko_state.redact.redactor import Redactor
 
@@ -32,7 +36,7 @@ _ID: Final = 8
 _SOME: Final = 64
 """So many sessions are brought in before the index hears of them."""
 _WORTH_A_POOL: Final = 8
-_TROUBLE: Final = (RawkoError, OSError, ValueError, RecursionError, LookupError, MemoryError)
+_AT_ONCE: Final = 4
 
 
 @dataclass(slots=True)
@@ -73,10 +77,24 @@ class Belonging:
         cwd = values.get("cwd") or (str(session.folder) if session.folder is not None else None)
         if self.everywhere:
             return _project_of(cwd) or self.roots[0]
-        if cwd is not None and any(cwd == root or cwd.startswith(root.rstrip("/") + "/") for root in self.roots):
-            return self.roots[0]
+        if session.source == "jsonl":
+            return self.roots[0]  # its files are named one by one
+        if cwd is not None and any(_is_below(place, root) for place in _ways(cwd) for root in self.roots):
+            # A project inside the project has its own.
+            nested = _project_of(cwd)
+            inside = nested is not None and nested not in self.roots and _is_below(nested, self.roots[0])
+            return None if inside else self.roots[0]
         repo = values.get("repo")
         return self.roots[0] if repo is not None and plain_remote(repo) in self.remotes else None
+
+
+def _ways(cwd: str) -> tuple[str, ...]:
+    """A folder as it was written down, and as it is."""
+    return (os.path.normpath(cwd), os.path.realpath(cwd)) if os.path.isabs(cwd) else ()
+
+
+def _is_below(place: str, root: str) -> bool:
+    return place == root or place.startswith(root.rstrip("/") + "/")
 
 
 def _project_of(cwd: str | None) -> str | None:
@@ -117,6 +135,8 @@ class _Done:
     wrong: list[str] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
     is_empty: bool = False
+    is_here: bool = False
+    """There is a task of it, which may have to grow."""
     version: str | None = None
 
 
@@ -134,13 +154,14 @@ def _brought(job: _Job) -> _Done:
     """One new session, in whichever process. Never raises: a file that cannot be read is told of, not the end."""
     session, done = job.session, _Done(job.session)
     try:
-        grouping = Grouping(session, 0, Path(job.belonging.roots[0]), done.wrong)
+        grouping = Grouping(session, 0, job.belonging.roots, done.wrong)
         if grouping.is_empty:
             done.is_empty = True
             return done
         done.root = job.belonging.target(session, grouping.facts.values)
         if done.root is None:
             return done
+        grouping.roots = (*grouping.roots, done.root)
         done.task = task_id(session.source, session.key)
         done.version = grouping.facts.values.get("version")
         if job.dry_run:
@@ -152,9 +173,8 @@ def _brought(job: _Job) -> _Done:
         name = name_for(created, done.task)
         done.rows = bring(journal, redactor, name, grouping.new(header), _taken(journal, name), pack=job.pack)
         done.unknown = grouping.facts.unknown
-        if done.rows is None:
-            done.wrong.append(f"there is a task {done.task} already, from somewhere else")
-    except _TROUBLE as error:
+        done.is_here = done.rows is None
+    except Exception as error:  # whatever it is: the other sessions go on
         done.wrong.append(str(error) or type(error).__name__)
         done.rows = None
     return done
@@ -181,7 +201,9 @@ def import_sessions(
     report = Report()
     with UserState() as user:
         work = _Import(store, source, belonging, dry_run, pack, user, report)
-        found = [each for each in sessions(source, paths, store.root, report.wrong) if _is_since(each, since)]
+        found = [
+            each for each in work.looked_at(sessions(source, paths, store.root, report.wrong)) if _is_since(each, since)
+        ]
         fresh = [each for each in found if not work.is_known(each)]
         done = len(found) - len(fresh)
         new = [each for each in fresh if f"{source}:{each.key}" not in work.tasks]
@@ -215,17 +237,32 @@ class _Import:
         self._pack = pack
         self._user, self._report = user, report
         # What belongs where depends on how it is asked.
-        self._scope = f"{store.root}{' *' if belonging.everywhere else ''}"
+        asked = repr((sorted(belonging.roots), sorted(belonging.remotes), belonging.everywhere))
+        self._scope = f"{store.root} {hashlib.sha256(asked.encode('utf-8', 'replace')).hexdigest()[:12]}"
         self._known = user.imported(self._scope, source)
         self._seen: dict[str, Imported] = {}
+        self._stats: dict[str, tuple[int, int]] = {}
+        """Of each file before it was read: what comes while it is read is seen the next time."""
         self.tasks = store.by_source(f"{source}:")
+        self._there = set(self.tasks.values()) | {each.id for each in store.trash()}
         self._stores: dict[str, LocalStore] = {str(store.root): store}
+
+    def looked_at(self, found: Iterable[Session]) -> Iterator[Session]:
+        for session in found:
+            try:
+                self._stats[session.key] = _stat(session)
+            except OSError as error:
+                self._report.wrong.append(Trouble(session.path, str(error.strerror)))
+                continue
+            yield session
 
     def is_known(self, session: Session) -> bool:
         """Whether its file is as it was when it was last looked at."""
-        known = self._known.get(session.key)
-        if known is None or (known.size, known.mtime_ns) != _stat(session):
+        known = self._known.get(_key(session))
+        if known is None or (known.size, known.mtime_ns) != self._stats[session.key]:
             return False
+        if known.task is not None and known.task not in self._there and not self._belonging.everywhere:
+            return False  # it was brought in, and is gone
         if known.task is None:
             self._report.elsewhere += 1
         else:
@@ -233,11 +270,12 @@ class _Import:
         return True
 
     def _see(self, session: Session, task: str | None) -> None:
-        self._seen[session.key] = Imported(*_stat(session), task)
+        self._seen[_key(session)] = Imported(*self._stats[session.key], task)
 
     def remember(self) -> None:
         if self._seen and not self._dry_run:
-            self._user.saw_imported(self._scope, self._source, self._seen.items())
+            with contextlib.suppress(RawkoError):  # then they are looked at again the next time
+                self._user.saw_imported(self._scope, self._source, self._seen.items())
 
     def bring_all(self, new: Sequence[Session], told: Callable[[int], None]) -> None:
         jobs = [_Job(each, self._belonging, self._dry_run, self._pack) for each in new]
@@ -254,8 +292,9 @@ class _Import:
                 told(count)
         finally:
             self._index(waiting)
-            for version in versions:
-                self._user.saw_agent(self._source, version)
+            with contextlib.suppress(RawkoError):
+                for version in versions:
+                    self._user.saw_agent(self._source, version)
 
     def _take(self, done: _Done) -> None:
         report, session = self._report, done.session
@@ -263,6 +302,9 @@ class _Import:
         report.unknown.update(done.unknown)
         if done.is_empty:
             report.empty += 1
+        elif done.is_here and done.root is not None and done.task is not None:
+            self._stores.setdefault(done.root, LocalStore(done.root, warn=lambda message: None))
+            self.grow(session, self._stores[done.root], done.task)
         elif done.root is None and not done.wrong:
             report.elsewhere += 1
             self._see(session, None)
@@ -283,53 +325,80 @@ class _Import:
             except RawkoError:
                 continue
 
-    def grow(self, session: Session) -> None:
-        """What has come to a session that is here."""
+    def grow(self, session: Session, store: LocalStore | None = None, task: str | None = None) -> None:
+        """What has come to a session that is here, or in another project."""
         report, wrong = self._report, list[str]()
-        task = self.tasks[f"{self._source}:{session.key}"]
+        store, task = store or self._store, task or self.tasks[f"{self._source}:{session.key}"]
         try:
-            grew, facts = grow(self._store, task, session, wrong, dry_run=self._dry_run)
+            roots = (*self._belonging.roots, str(store.root))
+            grew, facts = grow(store, task, session, wrong, roots=roots, dry_run=self._dry_run)
             report.unknown.update(facts)
             if grew:
                 report.grown.append(task)
             else:
                 report.same += 1
             self._see(session, task)
-        except _TROUBLE as error:
+        except Exception as error:  # whatever it is: the other sessions go on
             wrong.append(str(error) or type(error).__name__)
         report.wrong += [Trouble(session.path, text) for text in wrong]
 
 
 def grow(
-    store: LocalStore, task: str, session: Session, wrong: list[str], *, ended: bool = True, dry_run: bool = False
+    store: LocalStore,
+    task: str,
+    session: Session,
+    wrong: list[str],
+    *,
+    roots: Sequence[str] = (),
+    ended: bool = True,
+    dry_run: bool = False,
 ) -> tuple[bool, Counter[str]]:
     """Appends what has come to a session since it was last brought in. Whether there was anything, and the kinds not known."""
-    note = store.last_note(task, IMPORTED)
-    place = note.data.get("place") if note is not None and isinstance(note.data, dict) else 0
-    start = place if isinstance(place, int) else 0
-    if session.path.suffix == ".jsonl" and session.path.stat().st_size < start:
-        raise IllegalMove(task, "longer than its session's file", "that: the file was replaced by a shorter one")
-    grouping = Grouping(session, start, store.root, wrong, ended=ended)
-    if grouping.is_empty or dry_run:
-        return not grouping.is_empty, Counter()
-    with store.attach(task) as opened:
-        at = grouping.facts.first or datetime.now(timezone.utc)
-        running = opened.state.status not in FINISHED
-        before = opened.state.turns
-        records = grouping.more(at, running=running)
-        for record in records:
-            if not ended and running and len(record) == 1 and grouping.facts.place == start:
-                continue  # nothing but the note that says how far, and that is where it was
-            opened.add(record)
-        grew = opened.state.turns > before or not running
-    return grew, grouping.facts.unknown
+    store.journal.layout.make()
+    # Two that read the same place would write the same turns.
+    with gate(store.journal.layout.live / "import.lock"):
+        note = store.last_note(task, IMPORTED)
+        data = note.data if note is not None and isinstance(note.data, dict) else {}
+        place = data.get("place")
+        start = place if isinstance(place, int) else 0
+        if data.get("mark") not in (None, session.marked(start).get("mark")):
+            raise RawkoError(
+                f"not the file that task {task} came from: it is another one, or was changed before byte {start}"
+            )
+        grouping = Grouping(session, start, roots or (str(store.root),), wrong, ended=ended)
+        if dry_run:
+            return not grouping.is_empty, Counter()
+        with store.attach(task) as opened:
+            running = opened.state.status not in FINISHED
+            if grouping.is_empty and not (running and ended):
+                return False, Counter()
+            at = grouping.facts.first or datetime.now(timezone.utc)
+            before = opened.state.turns
+            for record in grouping.more(at, running=running):
+                if not ended and running and len(record) == 1 and grouping.facts.place == start:
+                    continue  # nothing but the note that says how far, and that is where it was
+                _added(opened, record)
+            grew = opened.state.turns > before or not running
+        return grew, grouping.facts.unknown
+
+
+def _added(task: Task, record: Sequence[Entry]) -> None:
+    """A turn that cannot be written as one is passed on as it came."""
+    try:
+        task.add(record)
+    except InvalidValue:
+        bare = [
+            Turn(number=1, agent="agent", payload=entry.payload) if isinstance(entry, Turn) else entry
+            for entry in record
+        ]
+        task.add(bare)
 
 
 def start(
     store: LocalStore, session: Session, wrong: list[str], *, ended: bool, parent: str | None = None
 ) -> str | None:
     """The task of a session that is not here yet; None while there is nothing to say of it."""
-    grouping = Grouping(session, 0, store.root, wrong, ended=ended)
+    grouping = Grouping(session, 0, (str(store.root),), wrong, ended=ended)
     if grouping.is_empty or (grouping.prompt is None and not ended):
         return None
     task = task_id(session.source, session.key)
@@ -350,6 +419,11 @@ def start(
     return task
 
 
+def _key(session: Session) -> str:
+    """As a database can hold it."""
+    return session.key.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\0")
+
+
 def _stat(session: Session) -> tuple[int, int]:
     found = os.stat(session.path)
     log = session.path.with_name(session.path.name + "-wal")
@@ -367,8 +441,29 @@ def _all_brought(jobs: Sequence[_Job]) -> Iterable[_Done]:
 
 
 def _by_many(jobs: Sequence[_Job], cores: int) -> Iterator[_Done]:
+    """A worker that is killed (the system may be short of memory) takes the others with it: then the rest is done here."""
     import multiprocessing
+    from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+    from concurrent.futures.process import BrokenProcessPool
 
-    method = "fork" if sys.platform == "linux" else "spawn"
-    with multiprocessing.get_context(method).Pool(cores) as pool:
-        yield from pool.imap_unordered(_brought, jobs, chunksize=4)
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    left = list(reversed(jobs))
+    running: dict[Future[list[_Done]], list[_Job]] = {}
+    with ProcessPoolExecutor(cores, mp_context=context) as pool:
+        try:
+            while left or running:
+                while left and len(running) < 2 * cores:
+                    some = [left.pop() for _ in range(min(_AT_ONCE, len(left)))]
+                    running[pool.submit(_some_brought, some)] = some
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    found = done.result()
+                    del running[done]
+                    yield from found
+        except BrokenProcessPool:
+            left += [job for some in running.values() for job in some]
+            running.clear()
+    yield from map(_brought, left)
+
+
+def _some_brought(jobs: Sequence[_Job]) -> list[_Done]:
+    return [_brought(job) for job in jobs]

@@ -6,12 +6,14 @@ it stands, with the name of its kind, so that nothing is lost.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
+_MARKED: Final = 1024
 LONGEST_LINE: Final = 64 << 20
 """A record that is longer is left out, and said to be."""
 
@@ -90,6 +92,14 @@ class Session:
     """The folder that it was run in, where that is known before it is read."""
     agent: str = ""
 
+    def marked(self, place: int) -> dict[str, str]:
+        """A mark of what stands before a place, to know the file again by; nothing for what is no plain file of lines."""
+        if self.path.suffix != ".jsonl":
+            return {}
+        with open(self.path, "rb") as stream:
+            stream.seek(max(0, place - _MARKED))
+            return {"mark": hashlib.sha256(stream.read(min(place, _MARKED))).hexdigest()[:16]}
+
     def steps(self, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
         return self.read(self, start, wrong)
 
@@ -124,19 +134,31 @@ def lines(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, str]]
 
 def time_of(value: object) -> datetime | None:
     """A time as these files write it: ISO 8601, or milliseconds or seconds since 1970."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        seconds = value / 1000 if value > 1e11 else value
-        try:
-            return datetime.fromtimestamp(seconds, timezone.utc)
-        except (OverflowError, OSError, ValueError):
-            return None
-    if not isinstance(value, str) or len(value) > 40:
-        return None
     try:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value / 1000 if value > 1e11 else value, timezone.utc)
+        if not isinstance(value, str) or len(value) > 40:
+            return None
         found = datetime.fromisoformat(value.replace("Z", "+00:00"))
-    except ValueError:
+        return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+    except (OverflowError, OSError, ValueError):
         return None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+def counts(usage: object, names: Mapping[str, str]) -> dict[str, int]:
+    """Numbers of tokens, by our names for them."""
+    if not isinstance(usage, dict):
+        return {}
+    found = {ours: usage.get(theirs) for theirs, ours in names.items()}
+    return {name: count for name, count in found.items() if type(count) is int and 0 <= count < 1 << 53}
+
+
+def safely(step_of: Callable[[str], Step], line: str) -> Step:
+    """Whatever a record holds, it is a step; if nothing else, one that is passed on."""
+    try:
+        return step_of(line)
+    except Exception as error:  # a number for a text, a list for a number: there is no end to it
+        return Step(line, unknown=f"odd ({type(error).__name__})")
 
 
 def text_of(value: object) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rawko_state.errors import RawkoError
+from rawko_state.exchange.grouping import Grouping
 from rawko_state.exchange.importing import grow, start
 from rawko_state.exchange.sources import aider, claude_code, codex
 
@@ -141,7 +142,13 @@ def _written(store: LocalStore, agent: str, hand_over: HandOver, since: float) -
             return _codex(hand_over.session)
         day = time.localtime(since)
         folder = codex.home() / "sessions" / time.strftime("%Y/%m/%d", day)
-        fresh = [path for path in folder.glob("rollout-*.jsonl") if path.stat().st_mtime >= since]
-        return next(iter(codex.found([max(fresh, key=os.path.getmtime)], Path(), [])), None) if fresh else None
+        fresh = sorted(
+            (path for path in folder.glob("rollout-*.jsonl") if path.stat().st_mtime >= since), key=os.path.getmtime
+        )
+        for session in codex.found(fresh[::-1], Path(), []) if fresh else ():
+            cwd = Grouping(session, 0, (str(store.root),), []).facts.values.get("cwd")
+            if cwd is not None and os.path.realpath(cwd) in (os.path.realpath(store.root), os.getcwd()):
+                return session
+        return None
     found = list(aider.found([], store.root, []))
     return found[-1] if found and found[-1].path.stat().st_mtime >= since else None

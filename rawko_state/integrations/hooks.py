@@ -62,7 +62,7 @@ def root_of(cwd: str | None) -> Path:
     from rawko_state.config.project import find_project
     from rawko_state.errors import NoProject
 
-    here = Path(cwd) if cwd else Path.cwd()
+    here = Path(cwd) if cwd and os.path.isdir(cwd) else Path.cwd()
     try:
         return find_project(here)
     except NoProject:
@@ -171,8 +171,11 @@ def _record(store: LocalStore, events: list[dict[str, Any]]) -> None:
 
     sessions: dict[str, tuple[Session, bool]] = {}
     for event in events:
-        for session, ended in _sessions(event):
-            sessions[f"{session.source}:{session.key}"] = (session, ended)
+        try:
+            for session, ended in _sessions(event):
+                sessions[f"{session.source}:{session.key}"] = (session, ended)
+        except Exception as error:  # one event must not keep the others from being recorded
+            log(store.journal.layout.live, f"{event.get('agent')}: {type(error).__name__}: {error}")
     known: dict[str, str] = {}
     for source in {session.source for session, _ in sessions.values()}:
         known |= store.by_source(f"{source}:")
@@ -207,7 +210,7 @@ def _sessions(event: Mapping[str, Any]) -> list[tuple[Session, bool]]:
         if thread and all(c.isalnum() or c in "-_" for c in thread):
             for folder in (codex.home() / "sessions", codex.home() / "archived_sessions"):
                 found += codex.found(sorted(folder.rglob(f"rollout-*-{thread}.jsonl")) or [folder / "-"], folder, [])
-    elif isinstance(transcript, str):
+    elif isinstance(transcript, str) and Path(transcript).is_file():
         found = list(claude_code.found([Path(transcript)], Path(transcript).parent, wrong))
         folder = Path(transcript).with_suffix("") / "subagents"
         if folder.is_dir():

@@ -16,9 +16,7 @@ from typing import Any, Final
 from rawko_state.errors import InvalidValue, StorageError
 
 EVENTS: Final = ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SubagentStop", "SessionEnd")
-_OURS: Final = "hook run "
-_NOTIFY = re.compile(r"^\s*notify\s*=.*$", re.MULTILINE)
-_TABLE = re.compile(r"^\s*\[", re.MULTILINE)
+_NOTIFY = re.compile(r"^notify = \[.*\]\n", re.MULTILINE)
 
 
 def settings_file(agent: str, root: Path | None) -> Path:
@@ -43,25 +41,49 @@ def changed(agent: str, text: str, path: Path, *, install: bool) -> str:
 
 def _claude(text: str, path: Path, install: bool) -> str:
     try:
-        settings = json.loads(text) if text.strip() else {}
+        settings = json.loads(text, object_pairs_hook=_once) if text.strip() else {}
     except (ValueError, RecursionError) as error:
         raise InvalidValue(f"{path} is not JSON, and is left as it is: {error}") from None
     hooks = settings.get("hooks", {}) if isinstance(settings, dict) else None
     if not isinstance(hooks, dict) or any(not isinstance(groups, list) for groups in hooks.values()):
         raise InvalidValue(f"{path} is not made as Claude Code makes it, and is left as it is")
-    hooks = {event: left for event, groups in hooks.items() if (left := _without_ours(groups))}
+    kept = {event: _without_ours(groups) for event, groups in hooks.items()}
+    # Only what has become empty by taking ours out goes.
+    kept = {event: groups for event, groups in kept.items() if groups or not hooks[event]}
     if install:
         for event in EVENTS:
             ours: dict[str, Any] = {
                 "hooks": [{"type": "command", "command": shlex.join(command("claude-code")), "timeout": 10}]
             }
-            if event == "PostToolUse":
-                ours = {"matcher": "*", **ours}
-            hooks[event] = [*hooks.get(event, []), ours]
-    settings = {**settings, "hooks": hooks}
-    if not hooks:
+            kept[event] = [*kept.get(event, []), {"matcher": "*", **ours} if event == "PostToolUse" else ours]
+    if kept == hooks:
+        return text
+    settings = {**settings, "hooks": kept}
+    if not kept:
         del settings["hooks"]
-    return json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+    try:
+        made = (
+            json.dumps(settings, indent=_indent(text), ensure_ascii=not _can_be_written(text), allow_nan=False) + "\n"
+        )
+    except ValueError as error:
+        raise InvalidValue(f"{path} holds a number that JSON cannot, and is left as it is: {error}") from None
+    return made.replace("\n", "\r\n") if "\r\n" in text else made
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("a key stands there twice")
+    return dict(pairs)
+
+
+def _indent(text: str) -> int | str:
+    match = re.search(r"\n([ \t]+)\"", text)
+    return match[1] if match else 2
+
+
+def _can_be_written(text: str) -> bool:
+    """Escapes of half characters in the file must stay escapes."""
+    return "\\ud" not in text.lower()
 
 
 def _without_ours(groups: list[Any]) -> list[Any]:
@@ -78,24 +100,59 @@ def _without_ours(groups: list[Any]) -> list[Any]:
 
 
 def _is_ours(line: str) -> bool:
-    return _OURS in line and "rawko" in line
+    """A command that we have put there, of this installation or another one."""
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        return False
+    return _are_ours(words, "claude-code")
+
+
+def _are_ours(words: list[str], agent: str) -> bool:
+    if words[-3:] != ["hook", "run", agent]:
+        return False
+    return (len(words) == 4 and Path(words[0]).name == "rawko") or words[1:-3] == ["-m", "rawko_state"]
 
 
 def _codex(text: str, path: Path, install: bool) -> str:
-    """One line, ``notify = […]``, before the first table."""
-    table = _TABLE.search(text)
-    top, rest = (text[: table.start()], text[table.start() :]) if table else (text, "")
-    there = _NOTIFY.search(top)
-    ours = there is not None and "rawko" in there[0] and '"hook"' in there[0]
-    if there is not None and not ours:
+    """One line, ``notify = […]``, before everything else. What results must be the same settings but for that."""
+    before = _toml(text, path)
+    notify = before.get("notify")
+    if isinstance(notify, str):
+        notify = _listed(notify)
+    ours = isinstance(notify, list) and _are_ours([str(word) for word in notify], "codex")
+    if notify is not None and not ours:
         if install:
-            raise InvalidValue(f"{path} has a notify of its own already, and is left as it is: {there[0].strip()}")
+            raise InvalidValue(f"{path} has a notify of its own already, and is left as it is: {json.dumps(notify)}")
         return text
-    if there is not None:
-        top = (top[: there.start()] + top[there.end() :].removeprefix("\n")) if ours else top
+    after = _NOTIFY.sub("", text, count=1) if ours else text
     if install:
-        top = f"notify = {json.dumps(command('codex'))}\n" + top
-    return top + rest
+        after = f"notify = {json.dumps(command('codex'))}\n" + after
+    wanted = {**before, "notify": command("codex")} if install else {k: v for k, v in before.items() if k != "notify"}
+    if sys.version_info >= (3, 11) and _toml(after, path) != wanted:
+        raise InvalidValue(
+            f"{path} is written in a way that cannot be changed from here; add: notify = {json.dumps(command('codex'))}"
+        )
+    return after
+
+
+def _listed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _toml(text: str, path: Path) -> dict[str, Any]:
+    if sys.version_info < (3, 11):  # no parser before that: the one line is all that is looked at
+        match = _NOTIFY.search(text)
+        return {"notify": match[0].partition("=")[2].strip()} if match else {}
+    import tomllib  # type: ignore[import-not-found,unused-ignore]
+
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidValue(f"{path} is not TOML, and is left as it is: {error}") from None
 
 
 def difference(before: str, after: str, path: Path) -> str:
@@ -104,16 +161,21 @@ def difference(before: str, after: str, path: Path) -> str:
 
 def write(path: Path, text: str) -> None:
     """At once, or not at all; a file that is empty afterwards stays."""
+    beside = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         target = path.resolve()
         descriptor, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
         if target.exists():
             os.chmod(beside, target.stat().st_mode & 0o777)
         os.replace(beside, target)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}", str(path), error.errno) from error
+        beside = None
+    except (OSError, UnicodeError) as error:
+        raise StorageError(f"cannot write {path}: {error}", str(path)) from error
+    finally:
+        if beside is not None:
+            Path(beside).unlink(missing_ok=True)

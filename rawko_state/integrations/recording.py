@@ -10,12 +10,14 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.errors import RawkoError, Stopped
-from rawko_state.exchange.neutral import Step
+from rawko_state.exchange.neutral import Step, safely
 from rawko_state.exchange.sources import claude_code, codex
+from rawko_state.model.entries import Note, Section
 from rawko_state.model.status import FINISHED
 
 if TYPE_CHECKING:
@@ -92,6 +94,13 @@ class Steps:
         tokens, self._tokens, self._open = self._tokens, {}, {}
         turn.end(payload="\n".join(raw), tokens=tokens, sections=sections)
 
+    def leave(self) -> None:
+        """What came after the last turn, or without any."""
+        if self._raw:
+            payload = Section("Payload", "\n".join(self._raw))
+            self._task.add([Note(kind="imported-before", context="out", sections=(payload,))])
+            self._raw = []
+
 
 class Recording:
     """Takes the output of a command, in whatever pieces, and records it as what its first line shows it to be."""
@@ -101,11 +110,32 @@ class Recording:
         self.steps = Steps(task, agent)
         self._step_of: Callable[[str], Step] | None = None
         self._known = False
+        self._broken: str | None = None
         self._line = b""
         self._text: LiveTurn | None = None
         self._decode = codecs.getincrementaldecoder("utf-8")("replace")
 
     def take(self, piece: bytes) -> None:
+        """Never fails the command: what cannot be recorded is said, once, and its output goes on."""
+        if self._broken is None:
+            self._guarded(lambda: self._take(piece))
+
+    def finish(self) -> None:
+        if self._broken is None:
+            self._guarded(self.end)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Stopped:
+            raise
+        except Exception as error:
+            self._broken = f"{type(error).__name__}: {error}"
+            print(f"rawko: the rest is not recorded: {self._broken}", file=sys.stderr)
+            with contextlib.suppress(Exception):
+                self._task.note(f"the rest could not be recorded: {self._broken}", kind="trouble")
+
+    def _take(self, piece: bytes) -> None:
         if self._known and self._step_of is None:
             self._say(piece)
             return
@@ -119,7 +149,7 @@ class Recording:
                     self._line = b""
                     return
             if line.strip() and self._step_of is not None:
-                self.steps.take(self._step_of(line.rstrip(b"\r").decode("utf-8", "surrogateescape")))
+                self.steps.take(safely(self._step_of, line.rstrip(b"\r").decode("utf-8", "surrogateescape")))
         # A stream of JSON begins with a brace; anything else is shown as it comes, also without a line break.
         begun = self._line.lstrip()
         if len(self._line) > _LONGEST or (not self._known and begun and not begun.startswith(b"{")):
@@ -144,10 +174,11 @@ class Recording:
     def end(self) -> None:
         if self._line.strip():
             if self._step_of is not None:
-                self.steps.take(self._step_of(self._line.decode("utf-8", "surrogateescape")))
+                self.steps.take(safely(self._step_of, self._line.decode("utf-8", "surrogateescape")))
             else:
                 self._plain()
         self.steps.end()
+        self.steps.leave()
         if self._text is not None:
             self._text.end()
             self._text = None
@@ -173,20 +204,28 @@ def run(words: list[str], task: Task, agent: str, env: dict[str, str]) -> int:
     """Runs it to its end and returns its exit code, 128 and the number of the signal if one ended it."""
     terminal = sys.stdout.isatty() and os.name != "nt"
     recording = Recording(task, agent, terminal=terminal)
-    with _output(terminal) as (reading, writing):
+    output = _Output(terminal)
+    try:
         try:
-            process = subprocess.Popen(words, stdout=writing, env=env)
+            process = subprocess.Popen(words, stdout=output.writing, env=env)
         except OSError as error:
             raise RawkoError(f"{words[0]} cannot be run: {error.strerror}") from None
-        os.close(writing)
-        with _signals(process, reading if terminal else None):
+        finally:
+            os.close(output.writing)
+        with _signals(process, output.reading if terminal else None):
             try:
-                _pass_through(process, reading, recording, task)
-            except Stopped:
+                _pass_through(process, output.reading, recording, task)
+                output.close()
+                while process.poll() is None:  # it has closed its output, or nobody reads it
+                    task.check()
+                    time.sleep(0.05)
+            except BaseException:
                 _stop(process)
                 raise
-            code = process.wait()
-    recording.end()
+    finally:
+        output.close()
+    code = process.returncode
+    recording.finish()
     code = 128 - code if code < 0 else code
     if task.refresh().status not in FINISHED:
         if code in (130, 143):
@@ -200,7 +239,6 @@ def run(words: list[str], task: Task, agent: str, env: dict[str, str]) -> int:
 
 def _pass_through(process: subprocess.Popen[bytes], reading: int, recording: Recording, task: Task) -> None:
     out = sys.stdout.buffer
-    listening = True
     while True:
         ready, _, _ = select.select([reading], [], [], _LOOK_EVERY)
         if not ready:
@@ -214,31 +252,33 @@ def _pass_through(process: subprocess.Popen[bytes], reading: int, recording: Rec
             piece = b""
         if not piece:
             return
-        if listening:
-            try:
-                out.write(piece)
-                out.flush()
-            except (BrokenPipeError, ValueError):
-                listening = False  # nobody reads it any more; it is recorded all the same
+        try:
+            out.write(piece)
+            out.flush()
+        except (BrokenPipeError, ValueError):
+            return  # nobody reads it any more: the command is to hear of that, as it would without us
         recording.take(piece)
 
 
-@contextlib.contextmanager
-def _output(terminal: bool) -> Iterator[tuple[int, int]]:
+class _Output:
     """Where the command's output goes: to a terminal of its own if ours is one, else into a pipe."""
-    if terminal:
-        import pty
-        import tty
 
-        reading, writing = pty.openpty()
-        _same_size(writing)
-        tty.setraw(writing)  # what it prints is passed on as it is
-    else:
-        reading, writing = os.pipe()
-    try:
-        yield reading, writing
-    finally:
-        os.close(reading)
+    def __init__(self, terminal: bool) -> None:
+        if terminal:
+            import pty
+            import tty
+
+            self.reading, self.writing = pty.openpty()
+            _same_size(self.writing)
+            tty.setraw(self.writing)  # what it prints is passed on as it is
+        else:
+            self.reading, self.writing = os.pipe()
+        self._open = True
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            os.close(self.reading)
 
 
 def _same_size(descriptor: int) -> None:
@@ -258,9 +298,12 @@ def _signals(process: subprocess.Popen[bytes], terminal: int | None) -> Iterator
         with contextlib.suppress(OSError):
             process.send_signal(number)
 
-    wanted: dict[int, Any] = {signal.SIGINT: lambda number, frame: None, signal.SIGTERM: forward}
-    if hasattr(signal, "SIGHUP"):
-        wanted[signal.SIGHUP] = forward
+    # From a terminal Ctrl-C goes to both of us; what a program sends comes to us alone.
+    asked = sys.stdin is not None and sys.stdin.isatty()
+    wanted: dict[int, Any] = {signal.SIGINT: (lambda number, frame: None) if asked else forward}
+    for name in ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
+        if hasattr(signal, name):
+            wanted[getattr(signal, name)] = forward
     if terminal is not None:
         wanted[signal.SIGWINCH] = lambda number, frame: _same_size(terminal)
     before = {number: signal.signal(number, handler) for number, handler in wanted.items()}

@@ -30,12 +30,14 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
 
 
 def _lines(path: Path, start: int) -> Iterator[tuple[int, str]]:
-    """Each with the place where it begins. A last line may lack its end: aider writes whole answers."""
+    """Each with the place where it begins. A last one without its end is left for the next time."""
     with open(path, "rb") as stream:
         stream.seek(start)
         place = start
         for line in stream:
-            yield place, line.rstrip(b"\n").decode("utf-8", "surrogateescape")
+            if not line.endswith(b"\n"):
+                return  # on its way
+            yield place, line[:-1].decode("utf-8", "surrogateescape")
             place += len(line)
 
 
@@ -52,7 +54,9 @@ def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int,
     kind, stretch, at = "", list[str](), None
     turn = 0
     place = begin
+    end = begin
     for place, line in _lines(session.path, begin):
+        end = place + len(line.encode("utf-8", "surrogateescape")) + 1
         match = _START.fullmatch(line)
         if match and place > session.at:
             break
@@ -68,7 +72,7 @@ def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int,
         kind = new
         stretch.append(line)
     else:
-        place = session.path.stat().st_size
+        place = end
     if stretch:
         yield place, _step(kind, stretch, at, turn + (kind == "user"))
 
@@ -104,7 +108,10 @@ def _tool(raw: str, stretch: list[str], at: datetime | None, turn: int) -> Step:
 
 def _number(text: str) -> int:
     text = text.replace(",", "")
-    return int(float(text[:-1]) * 1000) if text.endswith("k") else int(float(text))
+    try:
+        return int(float(text[:-1]) * 1000) if text.endswith("k") else int(float(text))
+    except (ValueError, OverflowError):
+        return 0
 
 
 def _time(text: str) -> datetime | None:

@@ -8,7 +8,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from rawko_state.exchange.neutral import Call, Output, Session, Step, Trouble, lines, text_of, time_of, words
+from rawko_state.exchange.neutral import (
+    Call,
+    Output,
+    Session,
+    Step,
+    Trouble,
+    counts,
+    lines,
+    safely,
+    text_of,
+    time_of,
+    words,
+)
 
 _WRITES: Final = frozenset(("Edit", "Write", "MultiEdit", "NotebookEdit"))
 _SAID_BY_THE_PROGRAM: Final = ("<command-name>", "<local-command", "<system-reminder>", "Caveat:")
@@ -48,7 +60,7 @@ def _one(path: Path) -> Iterator[Session]:
 
 def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
     for place, line in lines(session.path, start, wrong):
-        yield place, step_of(line, session.agent)
+        yield place, safely(lambda text: step_of(text, session.agent), line)
 
 
 def step_of(line: str, agent: str = "claude") -> Step:
@@ -59,7 +71,7 @@ def step_of(line: str, agent: str = "claude") -> Step:
         return Step(line, unknown="not JSON")
     if not isinstance(record, dict):
         return Step(line, unknown="not an object")
-    kind, at = record.get("type"), time_of(record.get("timestamp"))
+    kind, at = str(record.get("type")), time_of(record.get("timestamp"))
     facts = words(record, "cwd", "gitBranch", "version", "sessionId", "session_id")
     facts = {_FACTS.get(name, name): value for name, value in facts.items()}
     if kind == "user":
@@ -75,7 +87,7 @@ def step_of(line: str, agent: str = "claude") -> Step:
         return Step(line, at, aborted=aborted, facts=facts, unknown=None if subtype in _SYSTEM else f"system/{subtype}")
     if kind == "result":  # the last line of stream-json
         return Step(line, at, aborted=bool(record.get("is_error")), facts=facts)
-    return Step(line, at, facts=facts, unknown=None if kind in _PASSED_ON else str(kind))
+    return Step(line, at, facts=facts, unknown=None if kind in _PASSED_ON else kind)
 
 
 _FACTS: Final = {"gitBranch": "branch", "sessionId": "session", "session_id": "session"}
@@ -109,8 +121,6 @@ def _assistant(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, s
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     known = [part for part in parts if isinstance(part, dict)]
-    usage = message.get("usage") if isinstance(message.get("usage"), dict) else {}
-    assert isinstance(usage, dict)
     key = message.get("id") or record.get("requestId") or record.get("uuid") or line[:64]
     name = record.get("agentId")
     return Step(
@@ -121,7 +131,7 @@ def _assistant(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, s
         text="\n".join(text_of(part) for part in known if part.get("type") == "text") or None,
         thinking="\n".join(str(part.get("thinking") or "") for part in known if part.get("type") == "thinking") or None,
         model=message["model"] if isinstance(message.get("model"), str) else None,
-        tokens={ours: usage[theirs] for theirs, ours in _TOKENS.items() if isinstance(usage.get(theirs), int)},
+        tokens=counts(message.get("usage"), _TOKENS),
         calls=tuple(call_of(part) for part in known if part.get("type") == "tool_use"),
         facts=facts,
     )

@@ -13,7 +13,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from rawko_state.exchange.neutral import Call, Output, Session, Step, Trouble, lines, text_of, time_of, words
+from rawko_state.exchange.neutral import (
+    Call,
+    Output,
+    Session,
+    Step,
+    Trouble,
+    counts,
+    lines,
+    safely,
+    text_of,
+    time_of,
+    words,
+)
 
 _NAME = re.compile(r"rollout-.{19}-(.+)\.jsonl(?:\.zst)?")
 _PATCH = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
@@ -46,7 +58,7 @@ def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int,
     reader = Reader()
     packed = session.path.name.endswith(".zst")
     for place, line in _unpacked(session.path, start, wrong) if packed else lines(session.path, start, wrong):
-        yield place, reader.step_of(line)
+        yield place, safely(reader.step_of, line)
 
 
 def _unpacked(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, str]]:
@@ -125,7 +137,7 @@ class Reader:
         if kind == "token_count":
             info = payload.get("info")
             last = info.get("last_token_usage") if isinstance(info, dict) else None
-            return Step(line, at, tokens=_tokens(last) if isinstance(last, dict) else {})
+            return Step(line, at, tokens=_tokens(last))
         if kind == "turn_aborted":
             self._ended = True
             return Step(line, at, aborted=True)
@@ -160,8 +172,7 @@ class Reader:
             return Step(line, at, facts=_only(session=record.get("thread_id")))
         if kind == "turn.completed":
             self._ended = True
-            usage = record.get("usage")
-            return Step(line, at, tokens=_tokens(usage) if isinstance(usage, dict) else {}, aborted=False)
+            return Step(line, at, tokens=_tokens(record.get("usage")), aborted=False)
         if kind == "turn.failed":
             return Step(line, at, aborted=True)
         if kind == "item.completed" and what in ("agent_message", "assistant_message"):
@@ -203,9 +214,8 @@ def _only(**values: object) -> dict[str, str]:
     return {name: value for name, value in values.items() if isinstance(value, str) and value}
 
 
-def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:
-    names = {"input_tokens": "in", "output_tokens": "out", "cached_input_tokens": "cache_read"}
-    return {ours: usage[theirs] for theirs, ours in names.items() if isinstance(usage.get(theirs), int)}
+def _tokens(usage: object) -> dict[str, int]:
+    return counts(usage, {"input_tokens": "in", "output_tokens": "out", "cached_input_tokens": "cache_read"})
 
 
 def _call(payload: Mapping[str, Any], kind: str) -> Call:

@@ -7,8 +7,9 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
-from rawko_state.exchange.neutral import Session, Step, Trouble, time_of, words
+from rawko_state.exchange.neutral import Session, Step, Trouble, safely, time_of, words
 from rawko_state.exchange.sources.messages import Reader
 
 _MESSAGES: Final = 10**9
@@ -37,7 +38,9 @@ def _snapshot(path: Path) -> Session:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    # Without a log beside it nobody is writing to it, and then SQLite need not put anything beside it either.
+    still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
+    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro{still}", uri=True)
     connection.row_factory = sqlite3.Row
     return connection
 
@@ -84,14 +87,16 @@ def _read_database(session: Session, start: int, wrong: list[str]) -> Iterator[t
     finally:
         connection.close()
     whole = {"session": _row(meta) if meta else {}, "state": _row(state) if state else {}}
-    text = whole["state"].pop("messages_json", "[]")
-    last = events[-1]["seq"] if events else start % _MESSAGES
-    yield from _steps(session, start, whole, _parsed(text, wrong), last)
+    messages = _parsed(whole["state"].pop("messages_json", "[]"), wrong)
+    last = start % _MESSAGES
+    if events:
+        number = events[-1]["seq"]
+        last = number if isinstance(number, int) and 0 <= number < _MESSAGES else last
+    yield from _steps(session, start, whole, messages, last, wrong)
+    place = max(start, len(messages) * _MESSAGES + last)
     for event in events:
-        yield (
-            max(start, len(_parsed(text, [])) * _MESSAGES + last),
-            Step(json.dumps({"event": _row(event)}), time_of(_row(event).get("ts") or _row(event).get("created_at"))),
-        )
+        row = _row(event)
+        yield place, Step(json.dumps({"event": row}), time_of(row.get("ts") or row.get("created_at")))
 
 
 def _read_snapshot(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
@@ -109,7 +114,7 @@ def _read_snapshot(session: Session, start: int, wrong: list[str]) -> Iterator[t
         inner = whole.get(name)
         if messages is None and isinstance(inner, dict):
             messages = inner.pop("messages", None)
-    yield from _steps(session, start, whole, messages if isinstance(messages, list) else [], 0)
+    yield from _steps(session, start, whole, messages if isinstance(messages, list) else [], 0, wrong)
 
 
 def _parsed(text: object, wrong: list[str]) -> list[Any]:
@@ -122,16 +127,26 @@ def _parsed(text: object, wrong: list[str]) -> list[Any]:
 
 
 def _steps(
-    session: Session, start: int, whole: Mapping[str, Any], messages: list[Any], last: int
+    session: Session, start: int, whole: Mapping[str, Any], messages: list[Any], last: int, wrong: list[str]
 ) -> Iterator[tuple[int, Step]]:
     reader = Reader(session.agent)
     done = start // _MESSAGES
+    if len(messages) < done:
+        wrong.append(
+            f"it has {len(messages)} messages, and {done} were brought in before: it was made shorter, and is left"
+        )
+        return
     if not start:
         yield last, Step(json.dumps(whole), title=_title(whole), facts=_facts(whole))
     for number, message in enumerate(messages):
-        step = reader.step_of(json.dumps(message), message if isinstance(message, dict) else {})
+        raw = json.dumps(message)
         if number >= done:
-            yield (number + 1) * _MESSAGES + last, step
+            yield (number + 1) * _MESSAGES + last, safely(lambda text: reader.step_of(text, _object(text)), raw)
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    return found if isinstance(found, dict) else {}
 
 
 def _inner(whole: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from rawko_state.exchange.neutral import Session, Step, Trouble, lines
+from rawko_state.exchange.neutral import Session, Step, Trouble, lines, safely
 from rawko_state.exchange.sources.messages import Reader
 
 
@@ -26,8 +26,12 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
 def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
     reader = Reader(session.agent)
     for place, line in lines(session.path, start, wrong):
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            message = None
-        yield place, reader.step_of(line, message) if isinstance(message, dict) else Step(line, unknown="not an object")
+        yield place, safely(lambda text: _step(reader, text), line)
+
+
+def _step(reader: Reader, line: str) -> Step:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        message = None
+    return reader.step_of(line, message) if isinstance(message, dict) else Step(line, unknown="not an object")
