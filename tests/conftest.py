@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 pytest.register_assert_rewrite("tests.faults")
 
 settings.register_profile("normal", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("nightly", max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("RAWKO_HYPOTHESIS", "normal"))
 

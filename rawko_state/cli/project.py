@@ -56,6 +56,7 @@ def _daily(store: LocalStore) -> None:
 
         with gate(stamp, timeout=0):
             os.utime(stamp)
+            store.journal.clear_leftovers()
             with contextlib.suppress(Exception):  # the list of projects can be learned anew
                 from rawko_state.cli.projects_cmd import learn
 

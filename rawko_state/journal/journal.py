@@ -178,6 +178,14 @@ class Journal:
         # A draft without a lease was left by a process that let go of its task.
         return sorted(dead | {task_id for task_id in drafts - leases if not self.layout.lease(task_id).exists()})
 
+    def clear_leftovers(self) -> None:
+        """What processes that were killed had written beside, and never put in its place."""
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self.layout.live):
+                pid = name.split("-")[1] if name.startswith("new-") and name.count("-") == 2 else ""
+                if pid.isdigit() and not disk.is_running(int(pid)):
+                    disk.remove_quietly(self.layout.live / name)
+
     def drafted(self) -> set[str]:
         """The tasks with a turn that has not ended, alive or not."""
         try:
