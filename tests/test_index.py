@@ -281,8 +281,8 @@ class TestFreshness:
         store.history(ALL)
         store.catalogue.appended = lambda *a: None  # type: ignore[method-assign]
         task.note(title="renamed")
-        assert task._mark is not None
-        task._mark.leave()  # as if the process had died
+        assert task._desk._mark is not None
+        task._desk._mark.leave()  # as if the process had died
         path = store.journal.layout.path(store.find(task.id))
         os.link(path, tmp_path / "second name")
         again = LocalStore(tmp_path, warn=told)

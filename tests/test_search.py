@@ -741,15 +741,14 @@ class TestOddThings:
         assert sorted(ids(store, "needle")) == sorted([found, lost])
 
     def test_an_unreadable_file_is_told_of(self, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        from rawko_state.backends import reading
         from rawko_state.errors import StorageError
 
         said(store, "needle")
 
-        def refuses(path: Path) -> object:
-            raise StorageError("no", str(path))
+        def refuses(path: str) -> object:
+            raise StorageError("no", path)
 
-        monkeypatch.setattr(reading, "TaskReader", refuses)
+        monkeypatch.setattr(store.journal, "reader_at", refuses)
         with pytest.warns(RuntimeWarning, match="could not be read, and were not searched"):
             assert ids(store, "needle") == []
 

@@ -36,7 +36,8 @@ from rawko_state.journal.locks import Mark
 
 if TYPE_CHECKING:
     from rawko_state.index.projection import Projector
-    from rawko_state.journal.chain import Appended, Chain, Checkpoint
+    from rawko_state.journal.chain import Chain, Checkpoint
+    from rawko_state.model.appended import Appended
 
 Warn = Callable[[str], None]
 Step = Callable[[int, int], None]

@@ -12,23 +12,21 @@ nothing does.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from rawko_state.backends.ports import Bytes
 from rawko_state.backends.telling import events_of, live_event, time_text
 from rawko_state.errors import InvalidValue, StorageError
 from rawko_state.format.seal import GENESIS, SEAL_LENGTH, read_seal
-from rawko_state.journal.journal import Journal
-from rawko_state.journal.layout import TaskName
 from rawko_state.journal.reader import TaskReader
-from rawko_state.journal.source import other
 from rawko_state.model import status as words
 from rawko_state.model.entries import Turn
 from rawko_state.model.events import Event
+from rawko_state.model.names import TaskName
 from rawko_state.model.state import TaskState
 
 _CURSOR = re.compile(
@@ -73,11 +71,10 @@ class EventReader:
     """Delivers each event of a task once, in order. ``poll`` gives what has come since the last call."""
 
     def __init__(
-        self, journal: Journal, name: TaskName, after: str | None, state_at: Callable[[int], TaskState | None]
+        self, journal: Bytes, name: TaskName, after: str | None, state_at: Callable[[int], TaskState | None]
     ) -> None:
         """``state_at`` tells the task's state at the end of a record, as far as events depend on it."""
         self._journal, self._name, self._state_at = journal, name, state_at
-        self._path, self._draft_path = journal.layout.path(name), str(journal.layout.draft(name.id))
         self._at = Cursor.parse(after) if after else Cursor()
         self._seal = GENESIS
         self._state: TaskState | None = None
@@ -86,7 +83,7 @@ class EventReader:
         """Device, inode, size and time of change of the file when it was last read."""
         self._live = self._at.draft if self._at.read else ""
         """The draft of which something was delivered, while its turn was not."""
-        self._looked_at: tuple[int, int, int] | None = None
+        self._looked_at: tuple[int, ...] | None = None
         """The draft as it was when all of it had been read."""
         self._ended = ""
         """The draft whose turn was delivered last; its writer may not have removed it yet."""
@@ -107,12 +104,11 @@ class EventReader:
     def _sealed(self) -> Iterator[Event]:
         before = self._file
         try:
-            found = self._stat()
-            self._file = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            self._file = self._journal.look(self._name)
             if self._file == before:
                 return
             reader = self._journal.reader(self._name)
-        except (OSError, StorageError):
+        except StorageError:
             self._file = (0, 0, -1, 0)
             if before != self._file:
                 yield self._gap("the task's file is gone")
@@ -127,13 +123,6 @@ class EventReader:
                 if problem is not None:
                     yield self._gap(problem)
             yield from self._records(reader)
-
-    def _stat(self) -> os.stat_result:
-        try:
-            return os.stat(self._path)
-        except FileNotFoundError:
-            self._path = other(self._path)  # it was packed, or unpacked
-            return os.stat(self._path)
 
     def _records(self, reader: TaskReader) -> Iterator[Event]:
         assert self._state is not None
@@ -203,13 +192,12 @@ class EventReader:
 
     def _draft(self, only: str = "") -> Iterator[Event]:
         """New lines of the draft; with ``only``, if it is the one that began then."""
+        looked_at = self._journal.draft_stamp(self._name.id)
+        if looked_at is None or looked_at == self._looked_at:
+            return
         try:
-            found = os.stat(self._draft_path)
-            looked_at = (found.st_ino, found.st_mtime_ns, found.st_size)
-            if looked_at == self._looked_at:
-                return
-            with open(self._draft_path, "rb") as stream:
-                head = _json(stream.readline())
+            with self._journal.draft(self._name.id).opened() as (line, lines):
+                head = _json(line)
                 started, agent = head.get("started"), head.get("agent")
                 if not isinstance(started, str) or not isinstance(agent, str) or started == self._ended:
                     return
@@ -222,9 +210,8 @@ class EventReader:
                     if self._has_ended(head, started):
                         self._ended = started
                         return
-                    self._at = replace(self._at, draft=started, read=stream.tell(), tools=0, steps=0)
-                stream.seek(self._at.read)
-                while (line := stream.readline()).endswith(b"\n"):
+                    self._at = replace(self._at, draft=started, read=len(line), tools=0, steps=0)
+                for line in lines(self._at.read):
                     event = live_event(self._name.id, agent, _json(line))
                     self._at = _counted(replace(self._at, read=self._at.read + len(line)), event)
                     if event is not None:

@@ -1,46 +1,38 @@
-"""Full-text search over a project: what the search index knows, and what it does not know yet, in one ranking.
-
-Nothing here can make a search fail or wrong: an index that is missing, broken or foreign is told of once, the answer comes from
-the files, and the next fold makes a new one.
-"""
+"""Full-text search: from a query, over whatever knows which documents may match, to ranked hits with their excerpts."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from rawko_state.backends import folding
-from rawko_state.backends.catalogue import Catalogue, Warn
+from rawko_state.backends.ports import Known
 from rawko_state.backends.reading import Documents
-from rawko_state.errors import RawkoError, SearchTrouble
 from rawko_state.format.when import WHEN_HELP, parse_when
 from rawko_state.index import folding as folds
 from rawko_state.index import queries
-from rawko_state.index.database import Index
+from rawko_state.index.rows import Rows
 from rawko_state.model import status as words
 from rawko_state.search import engine
-from rawko_state.search.documents import Document
 from rawko_state.search.excerpt import excerpt
-from rawko_state.search.pages import Filling, Page, Place, Postings
+from rawko_state.search.pages import Filling, Page, Postings
 from rawko_state.search.query import And, Field, Node, Or, Query, Text, parse, replaced, shown
 from rawko_state.search.scoring import Source
-from rawko_state.search.words import Counts, Sought, joined
+from rawko_state.search.words import Sought, joined
 from rawko_state.store import RELEVANCE, TIME, Answer, Hit, TaskFilter, TaskSummary
 
+Warn = Callable[[str], None]
 _SIMILAR: Final = 0.7
 _SHOWN: Final = 32
 """Different words that are looked for in an excerpt."""
 _TRIED: Final = 3
 """Unknown words for which a nearer one is looked for."""
-_LOOKS: Final = 3
-"""How often a search begins anew because a file turns out to have been edited. (A task that grows all the time looks so too.)"""
 _BYTES_A_TERM: Final = 4
 _LABEL = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -64,51 +56,37 @@ class Tail:
         return [term for term in self._filling.terms(field) if term.startswith(prefix)]
 
 
-class _Edited(Exception):
-    """A task's file is not what the index knows of it."""
+class Finder(ABC):
+    """Searches the tasks of one project or workspace."""
 
-
-class Finder:
-    """Searches the tasks of one project."""
-
-    def __init__(self, catalogue: Catalogue, alive: Callable[[], Collection[str]], warn: Warn) -> None:
+    def __init__(self, catalogue: Known, alive: Callable[[], Collection[str]], warn: Warn) -> None:
         self._catalogue, self._alive, self._warn = catalogue, alive, warn
         self._documents = Documents(catalogue.journal)
 
+    @abstractmethod
     def search(self, text: str, wanted: TaskFilter, *, turns: bool = False) -> Answer:
         """What a query finds among the tasks that the filter lets through, in the order of ``wanted.sort``."""
-        answer = cast("Answer", self._catalogue.guarded(lambda index: self._ask(index, text, wanted, turns)))
-        if self._documents.unread:
-            some = ", ".join(sorted(self._documents.unread)[:5])
-            self._warn(f"{len(self._documents.unread)} task files could not be read, and were not searched: {some}")
-        return answer
 
-    def _ask(self, index: Index, text: str, wanted: TaskFilter, turns: bool) -> Answer:
-        use_index, looks = True, _LOOKS
-        while True:
-            salt = folds.salt(index)
-            try:
-                return self._search(index, text, wanted, turns, use_index, check=looks > 0)
-            except _Edited as edited:
-                # Its new text is in the tail now, so all is asked again.
-                looks -= 1
-                self._catalogue.catch_up(self._catalogue.journal.find(str(edited)), index)
-            except SearchTrouble as trouble:
-                if folds.salt(index) != salt:
-                    continue  # another one has just taken its place
-                self._warn(f"{trouble}; answering from the task files" + (", and building it anew" * trouble.lasting))
-                if trouble.lasting:
-                    folds.start_over(index, salt, None)
-                use_index = False
+    @abstractmethod
+    def _sources(self, index: Any, query: Query, stack: contextlib.ExitStack) -> list[Source]:
+        """What knows which documents may match; open until the stack is closed."""
 
-    def _search(self, index: Index, text: str, wanted: TaskFilter, turns: bool, use_index: bool, check: bool) -> Answer:
+    @abstractmethod
+    def _truth(self, index: Any) -> engine.Truth:
+        """What is so now."""
+
+    @abstractmethod
+    def _vocabulary(self, index: Any, letters: tuple[str, ...]) -> set[str]:
+        """Words that are not in the sources and begin so."""
+
+    def _search(self, index: Rows, text: str, wanted: TaskFilter, turns: bool) -> Answer:
         query = parse(text, check_field)
         alive = self._alive()
         with contextlib.ExitStack() as stack:
-            sources = self._sources(index, query, stack, use_index)
+            sources = self._sources(index, query, stack)
             asked = self._asked(index, query, wanted, alive)
             everything = wanted.reverse or wanted.sort not in (RELEVANCE, TIME)
-            truth = _Truth(index, self._documents, self._catalogue.journal.layout.root, check)
+            truth = self._truth(index)
             found = list(
                 islice(engine.search(asked, sources, truth, turns=turns), None if everything else wanted.limit)
             )
@@ -118,7 +96,7 @@ class Finder:
             summaries = self._summaries(index, found, wanted, alive)
             return Answer(tuple(self._hits(query, _sorted(found, summaries, wanted), summaries)), query.hint)
 
-    def _asked(self, index: Index, query: Query, wanted: TaskFilter, alive: Collection[str]) -> engine.Wanted:
+    def _asked(self, index: Rows, query: Query, wanted: TaskFilter, alive: Collection[str]) -> engine.Wanted:
         fields = {
             leaf: queries.ids(index, filter_of(leaf), alive)
             for leaf in query.leaves()
@@ -143,39 +121,8 @@ class Finder:
             length=size / max(1, documents) / _BYTES_A_TERM,
         )
 
-    def _sources(self, index: Index, query: Query, stack: contextlib.ExitStack, use_index: bool) -> list[Source]:
-        """The index as far as it can be used, and the tail."""
-        place = folding.place(index, self._catalogue.journal.layout.root) if use_index else None
-        if place is None or place.name is None:
-            return [self._tail(folds.everything(index), query)]
-        from rawko_state.search.shelf import NoShelf, Shelf
-
-        # In this order: what a fold moves from the one to the other meanwhile is seen twice, and counted once.
-        tail = folds.tail(index)
-        try:
-            shelf = Shelf.open(place.folder, place.name)
-        except NoShelf:
-            if folds.any_folded(index):
-                raise
-            return [self._tail(folds.everything(index), query)]  # the first one is being made just now
-        stack.callback(shelf.close)
-        return [shelf, self._tail(tail, query)]
-
-    def _tail(self, stretches: Sequence[folds.Unfolded], query: Query) -> Tail:
-        """Reads what is not folded; of a task in which no word of the query stands anywhere, just that."""
-        leaves = query.leaves()
-        sought = [leaf.sought for leaf in leaves if isinstance(leaf, Text)]
-        tools = [leaf.value.lower().rstrip("*") for leaf in leaves if isinstance(leaf, Field) and leaf.name == "tool"]
-        terms, prefixes = _terms_of(sought)
-        filling = Filling(Counts(), terms, prefixes)
-        for each in stretches:
-            filling.own(each.id, engine.FRESH, folding.seconds(each.created))
-            for document in self._documents.stretch(each, _looks_right(sought, tools)):
-                filling.add(document)
-        return Tail(filling)
-
     def _summaries(
-        self, index: Index, found: list[engine.Found], wanted: TaskFilter, alive: Collection[str]
+        self, index: Rows, found: list[engine.Found], wanted: TaskFilter, alive: Collection[str]
     ) -> dict[str, TaskSummary]:
         ids = tuple(dict.fromkeys(each.task for each in found))
         summaries: dict[str, TaskSummary] = {}
@@ -200,7 +147,7 @@ class Finder:
         score = round(found.score, 6)
         return Hit(summary, place.kind, turn, agent, place.offset, place.length, score, found.words, text, marks)
 
-    def _suggestion(self, index: Index, query: Query, asked: engine.Wanted, sources: Sequence[Source]) -> str | None:
+    def _suggestion(self, index: Rows, query: Query, asked: engine.Wanted, sources: Sequence[Source]) -> str | None:
         """The query with the nearest word that would find something in place of one that finds nothing."""
         import difflib
 
@@ -216,7 +163,7 @@ class Finder:
             return None
         letters = tuple({leaf.sought.atoms[0][:1] for leaf in unknown})
         known = {term for source in sources for letter in letters for term in source.expand("text", letter)}
-        known |= self._documents.vocabulary(folds.tail(index), letters)
+        known |= self._vocabulary(index, letters)
         for leaf in unknown:
             word = leaf.sought.atoms[0]
             near = sorted(term for term in known if term[0] == word[0] and abs(len(term) - len(word)) <= 2)
@@ -224,61 +171,10 @@ class Finder:
                 better = Text(Sought(((candidate,),)), candidate)
                 other = asked._replace(query=Query(replaced(root, leaf, better)))
                 with contextlib.ExitStack() as stack:
-                    again = self._sources(index, other.query, stack, use_index=True)
-                    truth = _Truth(index, self._documents, self._catalogue.journal.layout.root, check=False)
-                    if any(True for _ in engine.search(other, again, truth)):
+                    again = self._sources(index, other.query, stack)
+                    if any(True for _ in engine.search(other, again, self._truth(index))):
                         return shown(other.query.root)
         return None
-
-    # Folding
-
-    def fold(self, *, step: folding.Step | None = None, wait: bool = False) -> int:
-        """Takes the tail into the search index. Returns how many bytes; 0 also when another process is at it."""
-        index = self._catalogue.fresh()
-        return folding.fold(index, self._catalogue.journal, step=step, wait=wait)
-
-    def trouble(self) -> str | None:
-        """Why the search index cannot be used, if there is one and it cannot."""
-        from rawko_state.search.shelf import Shelf
-
-        index = self._catalogue.fresh()
-        salt = folds.salt(index)
-        place = folding.place(index, self._catalogue.journal.layout.root)
-        if place is None:
-            return None if salt is None else "it belongs to another home, or its folder is open to others"
-        try:
-            if place.name is not None and folds.any_folded(index):
-                Shelf.open(place.folder, place.name).close()
-            with folding.locked(index):
-                return None
-        except RawkoError as trouble:
-            return str(trouble)
-
-    def tail_bytes(self) -> int:
-        return cast("int", self._catalogue.guarded(folds.tail_bytes))
-
-
-class _Truth:
-    """What the files and the index of tasks say. With ``check``, _Edited is raised for a file that is not as that knows it."""
-
-    def __init__(self, index: Index, documents: Documents, root: Path, check: bool) -> None:
-        self._index, self._documents, self._root, self._check = index, documents, root, check
-        self._paths: dict[str, str] = {}
-
-    def folded(self, task_id: str) -> tuple[int, int] | None:
-        found = folds.state(self._index, task_id)
-        if found is None:
-            return None
-        self._paths[task_id] = found.file_path
-        if self._check:
-            with contextlib.suppress(OSError):
-                now = os.lstat(self._root / found.file_path)
-                if (now.st_size, now.st_mtime_ns) != (found.size, found.mtime_ns):
-                    raise _Edited(task_id)
-        return found.base, found.end
-
-    def document(self, task_id: str, place: Place) -> Document | None:
-        return self._documents.one(task_id, self._paths[task_id], place)
 
 
 def check_field(field: Field) -> str | None:
@@ -319,7 +215,7 @@ def filter_of(field: Field) -> TaskFilter:
     }[name]()
 
 
-def _terms_of(sought: Sequence[Sought]) -> tuple[set[str], tuple[str, ...]]:
+def terms_of(sought: Sequence[Sought]) -> tuple[set[str], tuple[str, ...]]:
     """All terms that a page is asked for, and the beginnings of such."""
     terms: set[str] = set()
     prefixes: set[str] = set()
@@ -334,12 +230,6 @@ def _terms_of(sought: Sequence[Sought]) -> tuple[set[str], tuple[str, ...]]:
             prefixes.add(last[-1])
             prefixes.add(joined(last) or last[-1])
     return terms, tuple(sorted(prefixes))
-
-
-def _looks_right(sought: Sequence[Sought], tools: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a text, in small letters and without underscores, may hold any of what is sought: it has all its letters."""
-    needles = [each.atoms for each in sought] + [(tool.replace("_", ""),) for tool in tools]
-    return lambda text: any(all(atom in text for atom in atoms) for atoms in needles)
 
 
 def _positive(node: Node) -> Iterator[Node]:

@@ -11,10 +11,11 @@ from rawko_state.backends.rebuild import projected_files
 from rawko_state.format.seal import SEAL_LENGTH, seal_line
 from rawko_state.index.database import Index
 from rawko_state.index.projection import Laid, Placed, Projector, Row, Rows, laid
-from rawko_state.journal.chain import Appended, Checkpoint
+from rawko_state.journal.chain import Checkpoint
 from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName
 from rawko_state.journal.reader import TaskReader
+from rawko_state.model.appended import Appended
 
 
 def file_path(name: TaskName) -> str:

@@ -15,6 +15,7 @@ from rawko_state.backends.catalogue import Catalogue
 from rawko_state.backends.intake import file_path
 from rawko_state.errors import RawkoError, StorageError, TaskBusy
 from rawko_state.index import holding
+from rawko_state.index.rows import Rows
 from rawko_state.journal import archive, trash
 from rawko_state.journal.layout import TaskName, parse_name
 from rawko_state.journal.locks import gate
@@ -27,8 +28,11 @@ _SOME: Final = 500
 
 
 def freed(catalogue: Catalogue, task_ids: Sequence[str]) -> dict[str, int]:
+    return freed_of(catalogue.index(), task_ids)
+
+
+def freed_of(index: Rows, task_ids: Sequence[str]) -> dict[str, int]:
     """For each of some tasks that are to go together, the bytes of the long outputs that go with it."""
-    index = catalogue.index()
     owned = holding.blobs_of(index, task_ids)
     going = set(task_ids)
     free = holding.unused(index, {blob for blobs in owned.values() for blob in blobs}, going)

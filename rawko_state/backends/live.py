@@ -14,8 +14,8 @@ from rawko_state.errors import IllegalMove, InvalidValue, RawkoError, Stopped, S
 from rawko_state.format.blocks import emit_block
 from rawko_state.format.codec import encode
 from rawko_state.format.lines import emit_progress, emit_tools
-from rawko_state.journal.chain import Appended
 from rawko_state.model import status
+from rawko_state.model.appended import Appended
 from rawko_state.model.entries import Json, Money, Progress, Question, Section, ToolCall, Turn
 from rawko_state.redact.stream import Stream
 

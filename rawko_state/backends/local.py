@@ -3,97 +3,137 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
+from rawko_state.backends.borrowing import Borrowed
+from rawko_state.backends.catalogue import Catalogue
+from rawko_state.backends.opening import Opening
 from rawko_state.backends.reads import Reads
-from rawko_state.errors import InvalidValue, RawkoError, TaskBusy
+from rawko_state.errors import InvalidValue, RawkoError, TaskBusy, TaskNotFound
+from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName, parse_name
 
 # What only some calls need is imported by them: `rawko history` must feel instant.
 if TYPE_CHECKING:
+    from rawko_state.backends.desk import Desk
+    from rawko_state.backends.local_finder import LocalFinder
     from rawko_state.backends.redaction import Found
-    from rawko_state.backends.session import Task
     from rawko_state.index.database import Index
-    from rawko_state.journal.locks import Lease
+    from rawko_state.journal.chain import Chain
     from rawko_state.journal.verify import Verdict
-    from rawko_state.model.entries import Parent
+    from rawko_state.model.entries import Entry, TaskHeader
     from rawko_state.store import InTrash, Kept
 
 
-class LocalStore(Reads):
+class LocalStore(Reads, Opening):
     """The tasks of one project."""
 
-    def start(
+    journal: Journal
+    catalogue: Catalogue
+
+    def __init__(self, root: Path | str, *, warn: Callable[[str], None] | None = None) -> None:
+        """``warn`` is told, once each, of trouble that is dealt with: an index that is rebuilt or falls behind."""
+        journal = Journal(Path(root).resolve())
+        journal.layout.check()
+        tell = _warn if warn is None else warn
+        super().__init__(journal.layout.root, journal, Catalogue(journal, tell), tell)
+        self._borrowed = Borrowed(journal)
+
+    # Finding
+
+    def _open(self, name: TaskName, *, read_only: bool = False) -> Chain:
+        return self.journal.open(name, self.catalogue.checkpoint(name), read_only=read_only)
+
+    def find(self, prefix: str) -> TaskName:
+        """The one task whose id is, or starts with, this. The index is asked first, the folder where that does not help."""
+        try:
+            row = self.catalogue.index().row(prefix)
+            name = parse_name(Path(row["file_path"]).name) if row else None
+            if name is not None and name.packed:
+                plain = replace(name, packed=False)  # somebody may have unpacked it, and died before he could say so
+                name = plain if self.journal.layout.path(plain).exists() else name
+            if name is not None and self.journal.layout.path(name).exists():
+                return name
+        except RawkoError:
+            pass
+        try:
+            return self.journal.find(prefix)
+        except TaskNotFound as error:
+            raise TaskNotFound(prefix, error.closest, in_trash=self._is_in_trash(prefix)) from None
+
+    def _is_in_trash(self, prefix: str) -> bool:
+        return self.journal.layout.trash.exists() and any(each.id.startswith(prefix) for each in self.trash())
+
+    def status(self, prefix: str) -> str:
+        """What the records say, or ``interrupted`` for a running task whose writer is gone: by the file, not by the index."""
+        name = self.find(prefix)
+        chain = self._open(name, read_only=True)
+        try:
+            state = chain.state
+        finally:
+            chain.close()
+        if state.status == "running" and not state.detached and self.journal.holder(name.id) is None:
+            return "interrupted"
+        return state.status
+
+    def unfolded(self) -> int:
+        """How many bytes of the history the search index has not taken in."""
+        return self._finder().tail_bytes()
+
+    def can_fold(self) -> bool:
+        """Whether there is a place for a search index, and nobody is writing to it just now."""
+        from rawko_state.backends.folding import is_busy
+
+        return not is_busy(self.catalogue.index(), self.journal)
+
+    def search_trouble(self) -> str | None:
+        """Why the search index cannot be used, if so."""
+        return self._finder().trouble()
+
+    def _finder(self) -> LocalFinder:
+        from rawko_state.backends.local_finder import LocalFinder
+
+        return LocalFinder(self.catalogue, self.alive, self._tell)
+
+    # Opening
+
+    def _create(
         self,
-        request: str,
+        header: TaskHeader,
+        entries: Sequence[Entry],
         *,
-        title: str | None = None,
-        agent: str | None = None,
-        model: str | None = None,
-        provider: str | None = None,
-        repo: str | None = None,
-        branch: str | None = None,
-        commit: str | None = None,
-        cwd: str | None = None,
-        runtime: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        user: str | None = None,
-        by: str | None = None,
-        source: str | None = None,
-        parent: Parent | None = None,
-        created: datetime | None = None,
-        detached: bool = False,
-        fields: Mapping[str, str] | None = None,
-        sections: Mapping[str, str] | None = None,
-    ) -> Task:
-        """Starts a task; its file is durable when this returns.
+        attached: bool,
+        before: Callable[[str, str], None] | None,
+    ) -> Desk:
+        from rawko_state.backends.desk import LocalDesk
 
-        An attached task (the default) is run by this process until it is finished or closed; a detached one may be written
-        to by one process after another. ``fields`` become ``X-Name:`` lines of the header.
-        """
-        from rawko_state.backends.session import Task
-        from rawko_state.model.entries import Execution, Field, Request, Section, TaskHeader
-
-        header = TaskHeader(
-            id="",
-            created=created or datetime.now(timezone.utc).replace(microsecond=0),
-            status="running",
-            title=title,
-            parent=parent,
-            agent=agent,
-            model=model,
-            provider=provider,
-            repo=repo,
-            branch=branch,
-            commit=commit,
-            cwd=cwd,
-            runtime=runtime,
-            labels=dict(labels or {}),
-            user=user,
-            writer="detached" if detached else None,
-            source=source,
-            extra=tuple(Field(_own(name), value) for name, value in (fields or {}).items()),
-            sections=tuple(Section(name, text) for name, text in (sections or {}).items()),
-        )
-        new = self.journal.create(
-            self.redactor.entry(header),
-            [self.redactor.entry(Request(text=request, by=by)), Execution()],
-            lease=not detached,
-            taken=self._taken(),
-        )
+        new = self.journal.create(header, entries, lease=attached, taken=self._taken(), before=before)
         projector = self.catalogue.created(new.name, new.stamps)
-        return Task(self.catalogue, self.redactor, new.name, new.chain, new.lease, projector)
+        return LocalDesk(self.catalogue, new.name, new.chain, new.lease, projector)
 
-    def _task(self, name: TaskName, lease: Lease | None) -> Task:
-        from rawko_state.backends.session import Task
+    def _desk(self, name: TaskName, lease: float | None = None) -> Desk:
+        from rawko_state.backends.desk import LocalDesk
 
-        if name.packed:
-            from rawko_state.backends.keeping import unpack
+        held = None if lease is None else self.journal.lease(name.id, lease)
+        try:
+            if name.packed:
+                from rawko_state.backends.keeping import unpack
 
-            name = unpack(self.catalogue, name)
-        return Task(self.catalogue, self.redactor, name, self._open(name), lease)
+                name = unpack(self.catalogue, name)
+            return LocalDesk(self.catalogue, name, self._open(name), held)
+        except BaseException:
+            if held is not None:
+                held.release()
+            raise
+
+    def _abandoned(self) -> list[tuple[str, bool]]:
+        return [(task_id, self.journal.layout.lease(task_id).exists()) for task_id in self.journal.abandoned()]
 
     def _taken(self) -> Callable[[str], bool] | None:
         """Looks an id up in the index, if that knows the whole folder as it is now."""
@@ -105,94 +145,42 @@ class LocalStore(Reads):
             pass
         return None
 
-    def resume(
-        self,
-        prefix: str,
-        *,
-        by: str | None = None,
-        wait: float = 0.0,
-        detached: bool = False,
-        message: str | None = None,
-    ) -> Task:
-        """Opens a task to go on with it: takes the lease, turns what a dead writer left into an interrupted turn.
+    def borrow(self, prefix: str, token: str | None = None, seconds: float = 30.0) -> str:
+        """Takes the lease of a task for somebody else, who has to ask again before the time is up."""
+        return self._borrowed.take(self.find(prefix).id, token, seconds)
 
-        With a message, a finished task gets a second run that begins with it; in another one it is the user's next turn.
-        """
-        name = self.find(prefix)
-        lease = self.journal.lease(name.id, wait)
-        try:
-            task = self._task(name, lease)
-        except BaseException:
-            lease.release()
-            raise
-        try:
-            task.recover()
-            task.reopen(by=by, detached=detached, message=message)
-        except BaseException:
-            task.close()
-            raise
-        return task
+    def give_back(self, prefix: str, token: str) -> None:
+        self._borrowed.give_back(self.find(prefix).id, token)
 
-    def fork(
-        self,
-        prefix: str,
-        turn: int,
-        *,
-        message: str | None = None,
-        by: str | None = None,
-        detached: bool = False,
-        title: str | None = None,
-    ) -> Task:
-        """A new task that goes on after a turn of another one, which stays as it is. Its turns begin with the next number."""
-        from rawko_state.model.entries import Parent
+    def importing(self) -> AbstractContextManager[None]:
+        """While this is held, nobody else brings the sessions of other agents in."""
+        from rawko_state.journal.locks import gate
 
-        parent = self.summary(prefix)
-        first = 1 if parent.parent is None or "@" not in parent.parent else int(parent.parent.partition("@")[2]) + 1
-        if not first <= turn <= parent.turns:
-            raise InvalidValue(f"task {parent.id} has turns {first} to {parent.turns}, and no turn {turn}")
-        self.turn(parent.id, turn)  # it must be there, not only be within the range
-        request = message if message is not None else self.requests(parent.id, turn)[-1]
-        return self.start(
-            request,
-            title=title,
-            model=parent.model,
-            branch=parent.branch,
-            by=by,
-            parent=Parent(parent.id, turn),
-            detached=detached,
-        )
+        self.journal.layout.make()
+        return gate(self.journal.layout.live / "import.lock")
 
-    def reconcile(self) -> list[str]:
-        """Sees to the tasks whose process has died: what it had said becomes an interrupted turn, and the header's copies are
-        made right. Returns their ids. Costs a look into one folder when there are none."""
-        seen = []
-        for task_id in self.journal.abandoned():
-            try:
-                name = self.find(task_id)
-                if name.id != task_id:
-                    continue
-                had_lease = self.journal.layout.lease(task_id).exists()
-                lease = self.journal.lease(task_id)
-            except RawkoError:
-                continue  # it is gone, or somebody is at it
-            try:
-                task = self._task(name, lease)
-            except RawkoError:
-                lease.release()
-                continue
-            try:
-                if task.recover() or had_lease:
-                    seen.append(task_id)
-            except RawkoError:
-                pass
-            finally:
-                task.close()
-        return seen
+    # Keeping
 
-    def attach(self, prefix: str) -> Task:
-        """Opens a task to add to it without running it: notes, answers, single turns of a detached task."""
-        name = self.find(prefix)
-        return self._task(name, None)
+    def kept(self, task_id: str | None = None) -> list[Kept]:
+        """Every task, or one, as retention sees it."""
+        from rawko_state.index import holding
+        from rawko_state.journal import trash
+
+        alive, exempt = self.alive() | self.journal.drafted(), trash.exempt(self.journal.layout)
+        return cast("list[Kept]", self.catalogue.guarded(lambda index: holding.kept(index, alive, exempt, task_id)))
+
+    def trash(self) -> list[InTrash]:
+        """What is in the trash, the last one first."""
+        from rawko_state.backends.keeping import in_trash
+        from rawko_state.journal import trash
+
+        return [in_trash(each) for each in trash.listed(self.journal.layout)]
+
+    def freed(self, task_ids: Sequence[str]) -> dict[str, int]:
+        """The bytes of long outputs that go with some tasks, if all of these go."""
+        from rawko_state.backends.keeping import freed
+
+        return freed(self.catalogue, task_ids)
 
     def place(self, filename: str, data: bytes, blobs: Sequence[bytes] = ()) -> TaskName | None:
         """Puts a whole task file into the project, as it is, and its blobs before it. None when it is there already."""
@@ -262,7 +250,7 @@ class LocalStore(Reads):
         finally:
             lease.release()
         if found.changed and not self._is_sealed(name):
-            with self._task(name, None) as task:
+            with self._task(name) as task:
                 task.note(kind="redacted", data={"blocks": found.changed, "secrets": dict(found.rules)}, by=by)
         return found
 
@@ -326,5 +314,5 @@ class LocalStore(Reads):
             yield verdict
 
 
-def _own(name: str) -> str:
-    return name if name.startswith("X-") else f"X-{name}"
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=2)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from typing import Final
 
+from rawko_state.backends.ports import Bytes
 from rawko_state.errors import RawkoError
 from rawko_state.format.scan import Scan
 from rawko_state.format.seal import GENESIS, SEAL_LENGTH, read_seal
 from rawko_state.format.text import decode
 from rawko_state.index.folding import Unfolded
-from rawko_state.journal.journal import Journal
 from rawko_state.journal.reader import TaskReader
 from rawko_state.search.documents import Document, document, documents
 from rawko_state.search.pages import Place
@@ -25,8 +25,8 @@ _VOCABULARY: Final = 8 << 20
 class Documents:
     """Reads what searching needs from the files of a project."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._root = journal.layout.root
+    def __init__(self, journal: Bytes) -> None:
+        self._journal = journal
         self._last: tuple[tuple[str, Place], Document | None] | None = None
         self.unread: set[str] = set()
         """The tasks whose files could not be read."""
@@ -40,7 +40,7 @@ class Documents:
 
     def _one(self, file_path: str, place: Place) -> Document | None:
         try:
-            with TaskReader(self._root / file_path) as reader:
+            with self._journal.reader_at(file_path) as reader:
                 return document_at(reader, place.offset, place.length)
         except RawkoError:
             return None
@@ -48,7 +48,7 @@ class Documents:
     def stretch(self, each: Unfolded, wanted: Callable[[str], bool] | None = None) -> Iterator[Document]:
         """The documents of a stretch; none of them, if it is not ``wanted`` by its text in small letters."""
         try:
-            with TaskReader(self._root / each.file_path) as reader:
+            with self._journal.reader_at(each.file_path) as reader:
                 yield from stretch_of(reader, each.start, each.end, wanted)
         except RawkoError:
             self.unread.add(each.id)

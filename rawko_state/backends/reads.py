@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from rawko_state.backends.catalogue import Catalogue
+from rawko_state.backends.ports import Bytes, Known
 from rawko_state.errors import RawkoError, TaskNotFound
 from rawko_state.index import queries
-from rawko_state.journal.journal import Journal
-from rawko_state.journal.layout import TaskName, parse_name
-from rawko_state.model.status import FINISHED
-from rawko_state.store import RELEVANCE, Answer, InTrash, Kept, Stats, TaskFilter, TaskSummary, TurnRow
+from rawko_state.model.names import TaskName
+from rawko_state.model.status import FINISHED, INTERRUPTED, PENDING, RUNNING
+from rawko_state.store import RELEVANCE, Answer, RunRow, Stats, TaskFilter, TaskSummary, TurnRow
 
 # What only some calls need is imported by them: `rawko history` must feel instant.
 if TYPE_CHECKING:
-    from rawko_state.backends.events import EventReader
+    from rawko_state.backends.events import EventReader, Pace
     from rawko_state.backends.finder import Finder
-    from rawko_state.journal.chain import Chain
     from rawko_state.journal.reader import TaskReader
     from rawko_state.model.entries import Entry, Note, ToolCall, Turn
     from rawko_state.model.events import Event
@@ -30,16 +28,14 @@ if TYPE_CHECKING:
     from rawko_state.redact.redactor import Redactor
 
 
-class Reads:
-    """The tasks of one project, to be read."""
+class Reads(ABC):
+    """The tasks of one project or workspace, to be read."""
 
-    def __init__(self, root: Path | str, *, warn: Callable[[str], None] | None = None) -> None:
-        """``warn`` is told, once each, of trouble that is dealt with: an index that is rebuilt or falls behind."""
-        self.root = Path(root).resolve()
-        self.journal = Journal(self.root)
-        self.journal.layout.check()
-        self._tell = _warn if warn is None else warn
-        self.catalogue = Catalogue(self.journal, self._tell)
+    journal: Bytes
+    catalogue: Known
+
+    def __init__(self, root: Path, journal: Bytes, catalogue: Known, tell: Callable[[str], None]) -> None:
+        self.root, self.journal, self.catalogue, self._tell = root, journal, catalogue, tell
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -55,9 +51,7 @@ class Reads:
         """What was asked, run by run, by one seek each; with ``up_to``, in the runs that had begun by that turn."""
         from rawko_state.model.entries import Request
 
-        name = self.find(prefix)
-        self.catalogue.fresh()
-        self.catalogue.catch_up(name)
+        name = self._caught_up(prefix)
         found = []
         with self.journal.reader(name) as reader:
             for offset, length in queries.request_places(self.catalogue.index(), name.id, up_to):
@@ -74,10 +68,30 @@ class Reads:
     def turn_rows(self, prefix: str, up_to: int | None = None, most: int | None = None) -> tuple[list[TurnRow], int]:
         """What the index knows of the turns of a task, in order, none of it read from the file; and how many turns there are.
         With ``most``, the first, and the newest turns and decisions, so many of each."""
+        name = self._caught_up(prefix)
+        return queries.turn_rows(self.catalogue.index(), name.id, up_to, most)
+
+    def runs(self, prefix: str) -> list[RunRow]:
+        """The runs of a task in order."""
+        name = self._caught_up(prefix)
+        return queries.runs(self.catalogue.index(), name.id)
+
+    def files(self, prefix: str) -> list[tuple[int, str, str]]:
+        """What a task touched: turn (0: its result says so), operation, path."""
+        name = self._caught_up(prefix)
+        return queries.files(self.catalogue.index(), name.id)
+
+    def snapshots(self, prefix: str) -> list[dict[str, Any]]:
+        """Every snapshot of the work tree that a task names."""
+        name = self._caught_up(prefix)
+        return queries.snapshots(self.catalogue.index(), name.id)
+
+    def _caught_up(self, prefix: str, *, grown: bool = False) -> TaskName:
+        """The task, with the index as fresh as its file."""
         name = self.find(prefix)
         self.catalogue.fresh()
-        self.catalogue.catch_up(name)
-        return queries.turn_rows(self.catalogue.index(), name.id, up_to, most)
+        self.catalogue.catch_up(name, grown=grown)
+        return name
 
     def turn_output(self, call: ToolCall) -> str | None:
         """The output of a tool call, wherever it is kept."""
@@ -97,58 +111,31 @@ class Reads:
 
     def open_question(self, prefix: str) -> Turn | None:
         """The turn whose question has no answer yet."""
-        name = self.find(prefix)
-        self.catalogue.fresh()
-        self.catalogue.catch_up(name)
+        name = self._caught_up(prefix)
         row = self.catalogue.index().row(name.id)
         return None if row is None or row["question"] is None else self.turn(name.id, row["question"])
 
-    def _open(self, name: TaskName, *, read_only: bool = False) -> Chain:
-        return self.journal.open(name, self.catalogue.checkpoint(name), read_only=read_only)
-
     def find(self, prefix: str) -> TaskName:
-        """The one task whose id is, or starts with, this. The index is asked first, the folder where that does not help."""
-        try:
-            row = self.catalogue.index().row(prefix)
-            name = parse_name(Path(row["file_path"]).name) if row else None
-            if name is not None and name.packed:
-                plain = replace(name, packed=False)  # somebody may have unpacked it, and died before he could say so
-                name = plain if self.journal.layout.path(plain).exists() else name
-            if name is not None and self.journal.layout.path(name).exists():
-                return name
-        except RawkoError:
-            pass
-        try:
-            return self.journal.find(prefix)
-        except TaskNotFound as error:
-            raise TaskNotFound(prefix, error.closest, in_trash=self._is_in_trash(prefix)) from None
-
-    def _is_in_trash(self, prefix: str) -> bool:
-        return self.journal.layout.trash.exists() and any(each.id.startswith(prefix) for each in self.trash())
+        """The one task whose id is, or starts with, this."""
+        return self.journal.find(prefix)
 
     def reader(self, prefix: str) -> TaskReader:
         return self.journal.reader(self.find(prefix))
 
     def status(self, prefix: str) -> str:
         """What the records say, or ``interrupted`` for a running task whose writer is gone."""
-        name = self.find(prefix)
-        chain = self._open(name, read_only=True)
-        try:
-            state = chain.state
-        finally:
-            chain.close()
-        if state.status == "running" and not state.detached and self.journal.holder(name.id) is None:
-            return "interrupted"
-        return state.status
+        name = self._caught_up(prefix, grown=True)
+        row = self.catalogue.index().row(name.id)
+        if row is None:
+            raise TaskNotFound(prefix)
+        status = str(row["status"] or PENDING)
+        if status == RUNNING and not row["detached"] and self.journal.holder(name.id) is None:
+            return INTERRUPTED
+        return status
 
     def alive(self) -> set[str]:
         """The tasks that a process is running now."""
-        found = set()
-        for path in self.journal.layout.leases():
-            task_id = path.name.removesuffix(".lease")
-            if self.journal.holder(task_id) is not None:
-                found.add(task_id)
-        return found
+        return self.journal.alive()
 
     def history(self, wanted: TaskFilter) -> list[TaskSummary]:
         """The tasks that match, newest first unless told otherwise."""
@@ -157,9 +144,7 @@ class Reads:
 
     def summary(self, prefix: str) -> TaskSummary:
         """One task as a list shows it, after a look whether its file was edited by hand."""
-        name = self.find(prefix)
-        self.catalogue.fresh()
-        self.catalogue.catch_up(name)
+        name = self._caught_up(prefix)
         found = self.history(TaskFilter(ids=(name.id,)))
         if not found:
             raise TaskNotFound(prefix)
@@ -177,9 +162,7 @@ class Reads:
         from rawko_state.format.scan import Scan
         from rawko_state.model.entries import Turn
 
-        name = self.find(prefix)
-        self.catalogue.fresh()
-        self.catalogue.catch_up(name)
+        name = self._caught_up(prefix)
         place = queries.turn_place(self.catalogue.index(), name.id, number)
         if place is None:
             raise RawkoError(f"task {name.id} has no turn {number}")
@@ -249,15 +232,17 @@ class Reads:
             if reader.is_gone and self.journal.holder(name.id) is None:
                 return
             yield None
-            pace.wait(happened)
+            self._rest(name.id, pace, happened)
+
+    def _rest(self, task_id: str, pace: Pace, happened: bool) -> None:
+        """Waits until it is worth looking again."""
+        pace.wait(happened)
 
     def now(self, prefix: str) -> str:
         """The cursor after everything that has happened to a task; what its running turn has said so far follows it."""
         from rawko_state.backends.events import Cursor
 
-        name = self.find(prefix)
-        self.catalogue.fresh()
-        self.catalogue.catch_up(name)
+        name = self._caught_up(prefix)
         end, seal = self.catalogue.index().position(name.id) or (0, None)
         if seal:
             return str(Cursor(end, seal[:8]))
@@ -297,24 +282,8 @@ class Reads:
         """What a query finds (docs/search.md), fresh to the last append: one hit a task, or with ``turns`` every one."""
         return self._finder().search(query, wanted or TaskFilter(sort=RELEVANCE), turns=turns)
 
-    def unfolded(self) -> int:
-        """How many bytes of the history the search index has not taken in."""
-        return self._finder().tail_bytes()
-
-    def can_fold(self) -> bool:
-        """Whether there is a place for a search index, and nobody is writing to it just now."""
-        from rawko_state.backends.folding import is_busy
-
-        return not is_busy(self.catalogue.index(), self.journal)
-
-    def search_trouble(self) -> str | None:
-        """Why the search index cannot be used, if so."""
-        return self._finder().trouble()
-
-    def _finder(self) -> Finder:
-        from rawko_state.backends.finder import Finder
-
-        return Finder(self.catalogue, self.alive, self._tell)
+    @abstractmethod
+    def _finder(self) -> Finder: ...
 
     def source(self, prefix: str) -> str | None:
         """Where a task came from, as its header says."""
@@ -331,36 +300,13 @@ class Reads:
         """The last note of a kind."""
         from rawko_state.model.entries import Note
 
-        name = self.find(prefix)
-        self.catalogue.fresh()
-        self.catalogue.catch_up(name, grown=True)
+        name = self._caught_up(prefix, grown=True)
         with self.journal.reader(name) as reader:
             for offset in queries.note_places(self.catalogue.index(), name.id):
                 entry = reader.entry_at(offset, reader.size - offset)
                 if isinstance(entry, Note) and entry.kind == kind:
                     return entry
         return None
-
-    def kept(self, task_id: str | None = None) -> list[Kept]:
-        """Every task, or one, as retention sees it."""
-        from rawko_state.index import holding
-        from rawko_state.journal import trash
-
-        alive, exempt = self.alive() | self.journal.drafted(), trash.exempt(self.journal.layout)
-        return cast("list[Kept]", self.catalogue.guarded(lambda index: holding.kept(index, alive, exempt, task_id)))
-
-    def trash(self) -> list[InTrash]:
-        """What is in the trash, the last one first."""
-        from rawko_state.backends.keeping import in_trash
-        from rawko_state.journal import trash
-
-        return [in_trash(each) for each in trash.listed(self.journal.layout)]
-
-    def freed(self, task_ids: Sequence[str]) -> dict[str, int]:
-        """The bytes of long outputs that go with some tasks, if all of these go."""
-        from rawko_state.backends.keeping import freed
-
-        return freed(self.catalogue, task_ids)
 
     def stats(self, wanted: TaskFilter, *, days: int = 30, top: int = 10) -> Stats:
         alive = self.alive()
@@ -370,7 +316,3 @@ class Reads:
     def disk(self) -> dict[str, int]:
         """Bytes on the disk, by what they are for."""
         return self.journal.disk_use()
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=2)

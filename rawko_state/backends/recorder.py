@@ -13,7 +13,7 @@ from rawko_state.backends.session import Task
 from rawko_state.errors import InvalidValue
 from rawko_state.format.parts import read_money
 from rawko_state.format.values import read_time, read_tokens, write_tokens
-from rawko_state.journal.chain import Appended
+from rawko_state.model.appended import Appended
 from rawko_state.model.entries import FileTouch, Progress, Question, Section, ToolCall, Turn
 
 _TEXT = (str,)

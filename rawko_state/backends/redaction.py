@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from typing import Protocol
 
 from rawko_state.backends.catalogue import Catalogue
-from rawko_state.errors import RawkoError
 from rawko_state.index import holding
-from rawko_state.journal import blobs, trash
+from rawko_state.journal import trash
 from rawko_state.journal.layout import TaskName
 from rawko_state.journal.locks import gate
 from rawko_state.journal.rewrite import Rewriting, rewrite
 from rawko_state.model.entries import Blob, Entry, Note, ToolCall, Turn
 from rawko_state.redact.redactor import Redactor, walked
+
+
+class Outputs(Protocol):
+    """Where long outputs are kept."""
+
+    def blob_bytes(self, blob: Blob) -> bytes | None: ...
+    def put_blob(self, data: bytes) -> Blob: ...
 
 
 @dataclass(slots=True)
@@ -27,11 +34,11 @@ class Found:
     """How many blocks of the file were written anew."""
 
 
-class _Counting:
+class Counting:
     """A redactor that counts what it finds, and reads the long outputs too."""
 
-    def __init__(self, catalogue: Catalogue, redactor: Redactor, found: Found, *, write: bool) -> None:
-        self._layout, self._redactor, self._found, self._write = catalogue.journal.layout, redactor, found, write
+    def __init__(self, outputs: Outputs, redactor: Redactor, found: Found, *, write: bool) -> None:
+        self._outputs, self._redactor, self._found, self._write = outputs, redactor, found, write
         self.replaced: set[str] = set()
         """Blobs that hold secrets."""
 
@@ -55,23 +62,22 @@ class _Counting:
     def _tool(self, call: ToolCall) -> ToolCall:
         if call.blob is None:
             return call
-        try:
-            output = blobs.get_bytes(self._layout, call.blob).decode("utf-8", "surrogateescape")
-        except RawkoError:
+        data = self._outputs.blob_bytes(call.blob)
+        if data is None:
             return call  # it is missing, which verify says
+        output = data.decode("utf-8", "surrogateescape")
         new = self.text(output)
         if new == output:
             return call
         self.replaced.add(call.blob.sha256)
-        data = new.encode("utf-8", "surrogateescape")
-        kept = blobs.put_bytes(self._layout, data) if self._write else Blob("0" * 64, 0)
+        kept = self._outputs.put_blob(new.encode("utf-8", "surrogateescape")) if self._write else Blob("0" * 64, 0)
         return replace(call, blob=kept)
 
 
 def look(catalogue: Catalogue, redactor: Redactor, name: TaskName) -> Found:
     """What is in a task, and nothing changed."""
     found = Found(name.id)
-    counting = _Counting(catalogue, redactor, found, write=False)
+    counting = Counting(catalogue.journal, redactor, found, write=False)
     with catalogue.journal.reader(name) as reader:
         for _ in Rewriting(counting.entry, counting.text).pieces(reader):
             pass
@@ -81,17 +87,21 @@ def look(catalogue: Catalogue, redactor: Redactor, name: TaskName) -> Found:
 def redact(catalogue: Catalogue, redactor: Redactor, name: TaskName, by: str | None) -> Found:
     """Writes a task's file anew without its secrets, if it has any. The caller holds its lease."""
     found = Found(name.id)
-    counting = _Counting(catalogue, redactor, found, write=True)
-
-    def note(changed: int) -> Note:
-        data = {"blocks": changed, "secrets": dict(sorted(found.rules.items()))}
-        return Note(at=datetime.now(timezone.utc).replace(microsecond=0), by=by, kind="redacted", data=data)
+    counting = Counting(catalogue.journal, redactor, found, write=True)
 
     with catalogue.journal.keeping_blobs():
-        found.changed = rewrite(catalogue.journal.layout, name, counting.entry, counting.text, note)
+        found.changed = rewrite(
+            catalogue.journal.layout, name, counting.entry, counting.text, lambda changed: noted(found, changed, by)
+        )
     if counting.replaced:
         _drop(catalogue, name, counting.replaced)
     return found
+
+
+def noted(found: Found, changed: int, by: str | None) -> Note:
+    """What a task says of having been rewritten."""
+    data = {"blocks": changed, "secrets": dict(sorted(found.rules.items()))}
+    return Note(at=datetime.now(timezone.utc).replace(microsecond=0), by=by, kind="redacted", data=data)
 
 
 def _drop(catalogue: Catalogue, name: TaskName, replaced: set[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,17 +15,15 @@ from typing import Any, Final
 import platformdirs
 
 from rawko_state.backends import intake, secrets
-from rawko_state.backends.catalogue import Catalogue
+from rawko_state.backends.desk import BeforeWrite, Desk, Make, Point
 from rawko_state.backends.live import LiveTurn, check_question, describe
 from rawko_state.errors import IllegalMove, InvalidValue, NoAnswer, RawkoError, Stopped
 from rawko_state.format import records
-from rawko_state.index.projection import Projector
+from rawko_state.format.seal import GENESIS
 from rawko_state.journal import blobs
-from rawko_state.journal.chain import Appended, Chain, Checkpoint
-from rawko_state.journal.draft import Draft
-from rawko_state.journal.layout import TaskName
-from rawko_state.journal.locks import Lease, Mark
+from rawko_state.journal.draft import Draft, Spoken
 from rawko_state.model import status
+from rawko_state.model.appended import Appended
 from rawko_state.model.entries import Entry, Execution, Json, Note, Question, Request, Result, Resumed, Section, Turn
 from rawko_state.model.state import TaskState
 from rawko_state.redact.redactor import Redactor
@@ -47,45 +45,38 @@ class Task:
     and a block that ends by itself without finish() a success.
     """
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        redactor: Redactor,
-        name: TaskName,
-        chain: Chain,
-        lease: Lease | None,
-        projector: Projector | None = None,
-    ) -> None:
-        self.id = name.id
-        self._catalogue, self._journal, self.redactor = catalogue, catalogue.journal, redactor
-        self._name, self._chain, self._lease, self._projector = name, chain, lease, projector
-        self._mark: Mark | None = None
+    def __init__(self, desk: Desk, redactor: Redactor) -> None:
+        self.id = desk.id
+        self.redactor = redactor
+        self._desk = desk
         self._began = _now()
         self._live: LiveTurn | None = None
-        self._look_from: Checkpoint | None = None
+        self._look_from: Point | None = None
         """What the task was before others last added to it."""
+        self.before_write: BeforeWrite | None = None
+        """Told the seal of every record just before it is written: for those who must know afterwards whether it was."""
 
     @property
     def state(self) -> TaskState:
-        return self._chain.state
+        return self._desk.state
 
     @property
     def root(self) -> Path:
         """The project's folder."""
-        return self._journal.layout.root
+        return self._desk.root
 
     @property
     def seal(self) -> str:
         """The last seal: what a conditional append compares with."""
-        return self._chain.seal
+        return self._desk.seal
 
     def refresh(self) -> TaskState:
         """What the task is now, with what others have added since."""
-        return self._chain.refresh()
+        return self._desk.refresh()
 
     def holds(self, seal: str) -> bool:
         """Whether that record is in the file; ask this after OutcomeUnknown, before trying again."""
-        return self._chain.holds(seal)
+        return self._desk.holds(seal)
 
     def decide(
         self,
@@ -111,30 +102,30 @@ class Task:
         """
         if snapshot is not None:
             turn = replace(turn, sections=(*turn.sections, self._snapshot(snapshot)))
-        with self._journal.keeping_blobs(turn):
+        with self._desk.keeping_blobs(turn):
             return self._add_turn(turn, expect)
 
     def _add_turn(self, turn: Turn, expect: str | None) -> Appended:
-        turn = self._journal.with_blobs(turn, self.redactor.text)
-        before = self._chain.checkpoint()
+        turn = self._desk.with_blobs(turn, self.redactor.text)
+        before = self._desk.point()
         try:
             appended = self._append(lambda state: [replace(turn, number=state.turns + 1)], expect)
         except IllegalMove:
-            if self._lease is None or self.state.status not in (status.PAUSED, status.CANCELLED):
+            if not self._desk.is_leased or self.state.status not in (status.PAUSED, status.CANCELLED):
                 raise
             kept = replace(turn, status=status.INTERRUPTED, reason=turn.reason or f"the task was {self.state.status}")
             self._append(lambda state: [replace(kept, number=state.turns + 1)], expect)
             self._stopped(before)
             raise
-        if self._lease is not None and appended.state.status == status.PAUSED:
+        if self._desk.is_leased and appended.state.status == status.PAUSED:
             self._stopped(before)
         return appended
 
-    def add(self, entries: Sequence[Entry]) -> Appended:
+    def add(self, entries: Sequence[Entry], *, expect: str | None = None) -> Appended:
         """Several entries as one record, for those who bring a conversation in from elsewhere. Turns get their numbers here."""
-        with self._journal.keeping_blobs():
+        with self._desk.keeping_blobs():
             kept = [
-                self._journal.with_blobs(entry, self.redactor.text) if isinstance(entry, Turn) else entry
+                self._desk.with_blobs(entry, self.redactor.text) if isinstance(entry, Turn) else entry
                 for entry in entries
             ]
 
@@ -142,14 +133,14 @@ class Task:
                 numbers = itertools.count(state.turns + 1)
                 return [replace(each, number=next(numbers)) if isinstance(each, Turn) else each for each in kept]
 
-            return self._append(make)
+            return self._append(make, expect)
 
     def _snapshot(self, wanted: Json) -> Section:
         """What the turn says of the work tree's state."""
         from rawko_state.backends.snapshots import failed, snapshot
 
         try:
-            return Section("Snapshot", snapshot(self._journal.layout.root, self.id, wanted))
+            return Section("Snapshot", snapshot(self.root, self.id, wanted))
         except InvalidValue:
             raise
         except RawkoError as error:
@@ -162,7 +153,7 @@ class Task:
         """
         if self._live is not None:
             raise RawkoError(f"task {self.id}: the turn of {self._live.agent} has not ended yet")
-        if self._lease is None:
+        if not self._desk.is_leased:
             raise RawkoError(f"task {self.id} is not run by this process: a live turn needs its lease")
         self.check()
         if self.state.status in status.FINISHED:
@@ -172,23 +163,20 @@ class Task:
 
     def check(self) -> None:
         """Raises Stopped if somebody has paused or cancelled the task since. Costs one look at the file's size."""
-        if self._chain.has_grown():
-            self._look_from = self._chain.checkpoint()
+        if self._desk.has_grown():
+            self._look_from = self._desk.point()
             self.refresh()
         if self.state.status in (status.PAUSED, status.CANCELLED):
             self._stopped()
 
-    def _stopped(self, before: Checkpoint | None = None) -> None:
+    def _stopped(self, before: Point | None = None) -> None:
         """Raises Stopped, saying who did it and why: after ``before``, unless it was known by then."""
         by = reason = None
-        known = before is None or before.state.status in (status.PAUSED, status.CANCELLED)
+        known = before is None or before.status in (status.PAUSED, status.CANCELLED)
         point = self._look_from if known else before
-        with self._journal.reader(self._name) as reader:
-            for record in reader.scan((point.end, point.seal) if point is not None and point.end else None):
-                for block in record.blocks if record.counts else ():
-                    entry = block.entry(reader.fetch, head_only=True)
-                    if isinstance(entry, Note) and entry.status is not None:
-                        by, reason = entry.by, entry.reason
+        for entry in self._desk.since(*(point[:2] if point is not None else (0, GENESIS))):
+            if isinstance(entry, Note) and entry.status is not None:
+                by, reason = entry.by, entry.reason
         raise Stopped(self.id, self.state.status, by, reason)
 
     def ask(self, agent: str, question: Question, *, content: str | None = None) -> Appended:
@@ -227,24 +215,16 @@ class Task:
                 time.sleep(_LOOK_EVERY)
 
     def _turn_at(self, number: int) -> Turn:
-        for turn in self._turns_from_the_end():
+        for turn in self._desk.last_turns():
             if turn.number == number:
                 return turn
         raise RawkoError(f"task {self.id} has no turn {number}")
 
     def _answer_to(self, number: int) -> str:
-        for turn in self._turns_from_the_end():
+        for turn in self._desk.last_turns():
             if turn.answers == number:
                 return turn.content or ""
         raise RawkoError(f"task {self.id}: turn {number} has no answer")
-
-    def _turns_from_the_end(self) -> Iterator[Turn]:
-        """The last turns first, by the index; where that does not help, all of them."""
-        with self._journal.reader(self._name) as reader:
-            for offset, length in self._catalogue.last_turns(self._name):
-                found = reader.turn_at(offset, length)
-                if found is not None:
-                    yield found
 
     def answer(self, text: str, *, by: str | None = None) -> Appended:
         """A person's answer to the open question. One that offers choices takes one of them, by its words or its number."""
@@ -329,9 +309,8 @@ class Task:
         if asked is not None and message is not None:
             message = chosen(asked, message)
         appended = self._append(make)
-        if detached and self._lease is not None:
-            self._lease.release()
-            self._lease = None
+        if detached:
+            self._desk.let_go()
         return appended
 
     def finish(
@@ -368,19 +347,14 @@ class Task:
         )
         appended = self._append(lambda state: [result])
         self.close()
-        self._catalogue.tend()
+        self._desk.tend()
         return appended
 
     def close(self) -> None:
         """Lets go of the task without finishing it."""
         if self._live is not None:
             self._live.leave()
-        self._chain.close()
-        self._catalogue.settle(self._mark, current=self._projector is not None)
-        self._mark = None
-        if self._lease is not None:
-            self._lease.release()
-            self._lease = None
+        self._desk.close()
 
     def __enter__(self) -> Task:
         return self
@@ -390,7 +364,11 @@ class Task:
     ) -> None:
         try:
             # Somebody may have paused or cancelled it: then that is how it ended.
-            if self._lease is None or isinstance(error, Stopped) or self._now_is(status.FINISHED | {status.PAUSED}):
+            if (
+                not self._desk.is_leased
+                or isinstance(error, Stopped)
+                or self._now_is(status.FINISHED | {status.PAUSED})
+            ):
                 return
             if error is None:
                 self.finish("success")
@@ -407,23 +385,44 @@ class Task:
     def _now_is(self, statuses: Collection[str]) -> bool:
         return self.state.status in statuses or self.refresh().status in statuses
 
-    def _append(self, make: Any, expect: str | None = None) -> Appended:
-        """The one way of everything: without its secrets into the file, durably; then into the index, which may fail."""
-        if self._mark is None:
-            self._mark = self._catalogue.mark(self.id)
-        done = self._chain.append(lambda state: [self.redactor.entry(entry) for entry in make(state)], expect=expect)
-        self._projector = self._catalogue.appended(self._name, self._chain, done, self._projector)
-        return done
+    def _append(self, make: Make, expect: str | None = None) -> Appended:
+        """The one way of everything: without its secrets to the desk, which makes it durable."""
+
+        def clean(state: TaskState) -> list[Entry]:
+            return [self.redactor.entry(entry) for entry in make(state)]
+
+        return self._desk.append(clean, expect, self.before_write)
 
     def recover(self) -> bool:
         """Turns what a dead writer left into an interrupted turn; whether there was any. Needs the lease."""
-        return self._journal.recover_draft(self._append, self._chain, self.id, self.redactor.text) is not None
+        spoken = self._desk.spoken()
+        found = spoken is not None and not self._is_finished(spoken)
+        if spoken is not None and found:
+            self._keep_spoken(spoken)
+        self._desk.drop_draft()
+        return found
+
+    def _keep_spoken(self, spoken: Spoken) -> None:
+        def make(state: TaskState) -> list[Entry]:
+            return [self._desk.with_blobs(spoken.interrupted(state.turns + 1), self.redactor.text)]
+
+        try:
+            with self._desk.keeping_blobs(spoken.interrupted(1)):
+                self._append(make)
+        except InvalidValue:
+            # It cannot be a turn (written by another version, or damaged): nothing of it is lost all the same.
+            raw = self._desk.draft_text()
+            self._append(lambda state: [Note(kind="draft", content=raw)])
+
+    def _is_finished(self, spoken: Spoken) -> bool:
+        """Whether the draft's turn was written before its writer died: then it stands after the draft's start."""
+        return any(
+            isinstance(entry, Turn) and (entry.agent, entry.started) == (spoken.agent, spoken.started)
+            for entry in self._desk.since(spoken.since, spoken.seal)
+        )
 
     def _draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
-        self._journal.layout.make()
-        point = self._chain.checkpoint()
-        fields = self.redactor.value(fields)
-        return Draft(self._journal.layout.draft(self.id), agent, point.end, point.seal, fields, durable)
+        return self._desk.draft(agent, self.redactor.value(fields), durable)
 
     def _ended(self) -> None:
         self._live = None

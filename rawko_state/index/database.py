@@ -1,8 +1,4 @@
-"""One index database: opening, migrating, and the few statements that every append makes.
-
-The models say what the tables are and make the queries; the statements on the path of an append are run on the connection
-itself, as going through the model costs ten times the insert.
-"""
+"""One index database on SQLite: opening, migrating, replacing, checking."""
 
 from __future__ import annotations
 
@@ -11,15 +7,13 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import peewee as p
 
 from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble, RawkoError
+from rawko_state.index.rows import TABLE_OF, Rows
 from rawko_state.index.schema import APPLICATION_ID, MIGRATIONS, VERSION, Tables, tables_for
-
-if TYPE_CHECKING:
-    from rawko_state.index.projection import Bulk, Projector, Row, Rows
 
 BUSY_MS: Final = 3_000
 _PRAGMAS: Final = {
@@ -29,15 +23,6 @@ _PRAGMAS: Final = {
     "foreign_keys": 1,
     "busy_timeout": BUSY_MS,
     "temp_store": "memory",
-}
-TABLE_OF: Final = {
-    "agents": "task_agents",
-    "files": "task_files",
-    "records": "task_records",
-    "runs": "task_runs",
-    "events": "task_events",
-    "snapshots": "snapshots",
-    "blobs": "task_blobs",
 }
 
 
@@ -63,14 +48,14 @@ def mapped(path: str) -> Iterator[None]:
         raise IndexTrouble(f"{path}: {message}") from error
 
 
-class Index:
-    """An open index. ``path`` None is one in memory."""
+class Index(Rows):
+    """An open index on SQLite. ``path`` None is one in memory."""
 
     def __init__(self, path: Path | None) -> None:
+        super().__init__()
         self.path = path
         self.name = str(path) if path else "the index in memory"
         self._inode: tuple[int, int] | None = None
-        self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
         with mapped(self.name):
             if path is not None and not path.exists():
                 # SQLite would make it readable by all; made beforehand, its companions get this mode too.
@@ -103,6 +88,15 @@ class Index:
         except OSError:
             return False
         return (found.st_dev, found.st_ino) == self._inode
+
+    def mapped(self) -> contextlib.AbstractContextManager[None]:
+        return mapped(self.name)
+
+    def glob(self, column: Any, pattern: str) -> Any:
+        return p.Expression(column, "GLOB", pattern)
+
+    def contains(self, column: Any, needle: str) -> Any:
+        return p.fn.INSTR(column, needle) > 0
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -158,104 +152,6 @@ class Index:
             finally:
                 connection.execute("PRAGMA synchronous = NORMAL")
 
-    def position(self, task_id: str) -> tuple[int, str | None] | None:
-        """How far the task's file has been taken in: the offset, and the seal that stands before it."""
-        with mapped(self.name):
-            found = self.connection.execute(
-                "SELECT indexed_end, tail_seal FROM tasks WHERE id = ?", (task_id,)
-            ).fetchone()
-        return (found[0], found[1]) if found else None
-
-    def positions(self) -> dict[str, tuple[int, str | None]]:
-        """The same for every task."""
-        with mapped(self.name):
-            cursor = self.connection.execute("SELECT id, indexed_end, tail_seal FROM tasks")
-            return {row[0]: (row[1], row[2]) for row in cursor}
-
-    def row(self, task_id: str) -> Row | None:
-        with mapped(self.name):
-            cursor = self.connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,))
-            found = cursor.fetchone()
-            return dict(zip((column[0] for column in cursor.description), found, strict=True)) if found else None
-
-    def put(self, projector: Projector, rows: Rows, *, after: tuple[int, str | None] | None = None) -> bool:
-        """The task's row and the new ones beside it. Call it inside a transaction.
-
-        With ``after``, only if the index knows the file up to that offset and seal; else nothing is done, and False returned.
-        """
-        connection = self.connection
-        if projector.saved is None:
-            self._upsert(connection, projector.row)
-        elif not self._update(connection, projector.row, projector.saved, after):
-            return False
-        projector.saved = dict(projector.row)
-        for name, table in TABLE_OF.items():
-            new = getattr(rows, name)
-            if new:
-                statement = self._insert(table, tuple(new[0]))
-                connection.executemany(statement, [tuple(row.values()) for row in new])
-        self._update_runs(connection, rows.run_updates)
-        return True
-
-    def put_new(self, batch: Bulk) -> None:
-        """The rows of many tasks at once, in place of what was known of them. Call it inside a transaction."""
-        connection = self.connection
-        connection.executemany("DELETE FROM tasks WHERE id = ?", [(task_id,) for task_id in batch.ids])
-        for table, (names, values) in batch.tables.items():
-            connection.executemany(self._insert(table, names), values)
-        self._update_runs(connection, batch.run_updates)
-
-    @staticmethod
-    def _update_runs(connection: sqlite3.Connection, updates: Iterable[Row]) -> None:
-        for row in updates:
-            names = tuple(name for name in row if name not in ("task_id", "run"))
-            sets = ", ".join(f"{name} = ?" for name in names)
-            values = (*(row[name] for name in names), row["task_id"], row["run"])
-            connection.execute(f"UPDATE task_runs SET {sets} WHERE task_id = ? AND run = ?", values)
-
-    def _upsert(self, connection: sqlite3.Connection, row: Row) -> None:
-        names = tuple(row)
-        columns, marks = ", ".join(f'"{name}"' for name in names), ", ".join("?" for _ in names)
-        sets = ", ".join(f'"{name}" = excluded."{name}"' for name in names if name != "id")
-        statement = f"INSERT INTO tasks ({columns}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {sets}"
-        connection.execute(statement, tuple(row.values()))
-
-    def _update(
-        self, connection: sqlite3.Connection, row: Row, saved: Row, after: tuple[int, str | None] | None
-    ) -> bool:
-        """Only the columns that differ: rewriting the others would rewrite their indexes too."""
-        names = tuple(name for name, value in row.items() if value != saved[name])
-        if not names:
-            return True
-        key = ("update", names) if after is None else ("update after", names)
-        statement = self._statements.get(key)
-        if statement is None:
-            sets = ", ".join(f'"{name}" = ?' for name in names)
-            where = "" if after is None else " AND indexed_end = ? AND tail_seal IS ?"
-            statement = self._statements[key] = f"UPDATE tasks SET {sets} WHERE id = ?{where}"
-        values = (*(row[name] for name in names), row["id"], *(after or ()))
-        return connection.execute(statement, values).rowcount == 1
-
-    def _insert(self, table: str, names: tuple[str, ...]) -> str:
-        key = (table, names)
-        statement = self._statements.get(key)
-        if statement is None:
-            columns, marks = ", ".join(f'"{name}"' for name in names), ", ".join("?" for _ in names)
-            # A turn may name a file twice, and a hand-edited file may hold anything twice.
-            statement = f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})"
-            self._statements[key] = statement
-        return statement
-
-    def moved(self, task_id: str, file_path: str, stat: tuple[int, int]) -> None:
-        """The same content under another name. Call it inside a transaction."""
-        self.connection.execute(
-            "UPDATE tasks SET file_path = ?, file_size = ?, file_mtime_ns = ? WHERE id = ?", (file_path, *stat, task_id)
-        )
-
-    def forget(self, task_id: str) -> None:
-        """Takes a task out, with all that belongs to it. Call it inside a transaction."""
-        self.connection.execute("DELETE FROM tasks WHERE id = ?", (task_id,))
-
     def forget_all(self, task_ids: Iterable[str]) -> None:
         """Takes many tasks out, in a transaction of its own: table by table, which is five times as quick as task by task."""
         with mapped(self.name):
@@ -307,10 +203,6 @@ class Index:
         with mapped(self.name):
             for _, sql in later:
                 connection.execute(sql)
-
-    def count(self) -> int:
-        with mapped(self.name):
-            return int(self.connection.execute("SELECT count(*) FROM tasks").fetchone()[0])
 
     def replace_with(self, other: Index) -> None:
         """Puts the content of another index in place of this one's: at once for readers, all or nothing."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rawko_state.index.database import Index, mapped
+from rawko_state.index.database import Index
+from rawko_state.index.rows import Rows
 
 
 class Unfolded(NamedTuple):
@@ -26,7 +27,7 @@ class Unfolded(NamedTuple):
 
 def tail(index: Index) -> list[Unfolded]:
     """In the order of the ids; costs what the tail is long, not the history."""
-    with mapped(index.name):
+    with index.mapped():
         rows = index.connection.execute(
             "SELECT id, file_path, folded, indexed_end, fold_base, created_at FROM tasks INDEXED BY idx_tasks_tail"
             " WHERE indexed_end > folded ORDER BY id"
@@ -36,13 +37,13 @@ def tail(index: Index) -> list[Unfolded]:
 
 def everything(index: Index) -> list[Unfolded]:
     """All tasks from their beginning: the tail, where no search index can be used."""
-    with mapped(index.name):
+    with index.mapped():
         rows = index.connection.execute("SELECT id, file_path, 0, indexed_end, 0, created_at FROM tasks ORDER BY id")
         return [Unfolded(*row) for row in rows]
 
 
 def tail_bytes(index: Index) -> int:
-    with mapped(index.name):
+    with index.mapped():
         query = "SELECT sum(indexed_end - folded) FROM tasks INDEXED BY idx_tasks_tail WHERE indexed_end > folded"
         return int(index.connection.execute(query).fetchone()[0] or 0)
 
@@ -59,7 +60,7 @@ class Folded(NamedTuple):
 
 def state(index: Index, task_id: str) -> Folded | None:
     """None when there is no such task."""
-    with mapped(index.name):
+    with index.mapped():
         query = "SELECT file_path, fold_base, folded, file_size, file_mtime_ns FROM tasks WHERE id = ?"
         found = index.connection.execute(query, (task_id,)).fetchone()
     return Folded(*found) if found else None
@@ -88,15 +89,17 @@ def salt(index: Index) -> str | None:
     return index.meta("search")
 
 
-def totals(index: Index) -> tuple[int, int]:
+def totals(index: Rows) -> tuple[int, int]:
     """How many documents there are, about, and how many bytes."""
-    with mapped(index.name):
-        row = index.connection.execute("SELECT count(*), sum(turns), sum(indexed_end) FROM tasks").fetchone()
-    return 2 * row[0] + (row[1] or 0), row[2] or 0
+    with index.mapped():
+        row = index.connection.execute(
+            f"SELECT count(*), sum(turns), sum(indexed_end) FROM {index.at('tasks')}"
+        ).fetchone()
+    return 2 * row[0] + int(row[1] or 0), int(row[2] or 0)
 
 
 def any_folded(index: Index) -> bool:
-    with mapped(index.name):
+    with index.mapped():
         return index.connection.execute("SELECT 1 FROM tasks WHERE folded > 0 LIMIT 1").fetchone() is not None
 
 

@@ -10,28 +10,25 @@ from typing import Any, Final
 
 import peewee as p
 
+from rawko_state.errors import InvalidValue
 from rawko_state.format.values import read_label_lines, write_labels, write_time
-from rawko_state.index.database import Index, mapped
+from rawko_state.index.rows import Rows
 from rawko_state.model import status as words
-from rawko_state.store import Stats, TaskFilter, TaskSummary, TurnRow
+from rawko_state.store import RunRow, Stats, TaskFilter, TaskSummary, TurnRow
 
 # Up to so many matching tasks are looked up one by one; with more, the tasks are walked in order until enough match.
 _FEW: Final = 2_000
 
 
-def history(index: Index, wanted: TaskFilter, alive: Collection[str]) -> list[TaskSummary]:
+def history(index: Rows, wanted: TaskFilter, alive: Collection[str]) -> list[TaskSummary]:
     """The tasks that match. ``alive`` are the tasks whose run lease is held: the other running ones are interrupted."""
-    with mapped(index.name):
+    with index.mapped():
         task = index.tables.tasks
         query = task.select().where(*_conditions(index, wanted, alive))
-        column = {
-            "created": task.created_at,
-            "completed": task.completed_at,
-            "duration": task.duration_ms,
-            "turns": task.turns,
-            "tokens": p.fn.COALESCE(task.tokens_in, 0) + p.fn.COALESCE(task.tokens_out, 0),
-        }[wanted.sort]
-        order = (column.asc(), task.id.asc()) if wanted.reverse else (column.desc(), task.id.desc())
+        column = _sorted_by(task, wanted.sort)
+        if wanted.after is not None:
+            query = query.where(_follows(task, column, wanted))
+        order = [index.ordered(each, descending=not wanted.reverse) for each in (column, task.id)]
         query = query.order_by(*order)
         if wanted.limit is not None:
             query = query.limit(wanted.limit)
@@ -40,7 +37,34 @@ def history(index: Index, wanted: TaskFilter, alive: Collection[str]) -> list[Ta
     return [_summary(row, alive, touched.get(row["id"], ())) for row in rows]
 
 
-def _conditions(index: Index, wanted: TaskFilter, alive: Collection[str]) -> list[Any]:
+def _sorted_by(task: Any, sort: str) -> Any:
+    columns = {
+        "created": task.created_at,
+        "completed": task.completed_at,
+        "duration": task.duration_ms,
+        "turns": task.turns,
+        "tokens": p.fn.COALESCE(task.tokens_in, 0) + p.fn.COALESCE(task.tokens_out, 0),
+    }
+    return columns[sort]
+
+
+def _follows(task: Any, column: Any, wanted: TaskFilter) -> Any:
+    """What stands after a task in the order that is wanted; nothing, if there is no such task any more."""
+    last = next(iter(task.select(column).where(task.id == wanted.after).tuples()), None)
+    if last is None:
+        raise InvalidValue(f"there is no task {wanted.after!r} any more to go on after")
+    value = last[0]
+    if wanted.reverse:
+        beyond = column.is_null(False) if value is None else column > value
+        next_id = task.id > wanted.after
+    else:
+        beyond = None if value is None else (column < value) | column.is_null(True)
+        next_id = task.id < wanted.after
+    same = (column.is_null(True) if value is None else column == value) & next_id
+    return same if beyond is None else same | beyond
+
+
+def _conditions(index: Rows, wanted: TaskFilter, alive: Collection[str]) -> list[Any]:
     tables = index.tables
     task = tables.tasks
     found: list[Any] = [task.id.is_null(False)]
@@ -52,19 +76,19 @@ def _conditions(index: Index, wanted: TaskFilter, alive: Collection[str]) -> lis
         found.append(task.created_at < write_time(wanted.until))
     for name, value in wanted.labels:
         needle = f"\n{write_labels({name: value})}\n" if value is not None else f"\n{name}="
-        found.append(p.fn.INSTR(task.labels, needle) > 0)
+        found.append(index.contains(task.labels, needle))
     if wanted.pinned is not None:
         found.append(task.pinned == int(wanted.pinned))
     for column, value in ((task.model, wanted.model), (task.branch, wanted.branch)):
         if value is not None:
-            found.append(_like(column, value))
+            found.append(_like(index, column, value))
     if wanted.ids is not None:
         found.append(task.id.in_(wanted.ids))
     if wanted.agent is not None:
         agents = tables.agents
-        found.append(_among(task, agents, _like(agents.agent, wanted.agent)))
+        found.append(_among(task, agents, _like(index, agents.agent, wanted.agent)))
     if wanted.file is not None:
-        found.append(_among(task, tables.files, _is_file(tables.files, wanted.file)))
+        found.append(_among(task, tables.files, _is_file(index, wanted.file)))
     return found
 
 
@@ -86,33 +110,34 @@ def _among(task: Any, table: Any, condition: Any) -> Any:
     return p.fn.EXISTS(table.select(p.SQL("1")).where((table.task == task.id) & condition))
 
 
-def _like(column: Any, wanted: str) -> Any:
+def _like(index: Rows, column: Any, wanted: str) -> Any:
     """Exactly, or as a glob."""
-    return (column == wanted) | p.Expression(column, "GLOB", wanted) if _is_glob(wanted) else column == wanted
+    return (column == wanted) | index.glob(column, wanted) if _is_glob(wanted) else column == wanted
 
 
 def _is_glob(text: str) -> bool:
     return any(character in text for character in "*?[")
 
 
-def _is_file(files: Any, wanted: str) -> Any:
+def _is_file(index: Rows, wanted: str) -> Any:
     """An exact path, everything under a folder, or a glob."""
+    files = index.tables.files
     folder = wanted.rstrip("/") + "/"
     below = (files.file_path >= folder) & (files.file_path < folder[:-1] + "0")  # "0" follows "/"
     plain = (files.file_path == wanted) | below
     if _is_glob(wanted):
         # Brackets stand in real paths too: app/[id]/page.tsx.
-        return plain | p.Expression(files.file_path, "GLOB", wanted)
+        return plain | index.glob(files.file_path, wanted)
     return plain
 
 
-def _touched(index: Index, wanted: str, ids: list[str]) -> dict[str, tuple[tuple[str, str], ...]]:
+def _touched(index: Rows, wanted: str, ids: list[str]) -> dict[str, tuple[tuple[str, str], ...]]:
     files = index.tables.files
     found: dict[str, dict[tuple[str, str], None]] = {}
     for start in range(0, len(ids), 500):
         some = ids[start : start + 500]
         query = files.select(files.task, files.file_path, files.operation).where(
-            files.task.in_(some) & _is_file(files, wanted)
+            files.task.in_(some) & _is_file(index, wanted)
         )
         for task_id, path, operation in query.order_by(files.task, files.turn).tuples():
             found.setdefault(task_id, {})[(operation, path)] = None
@@ -152,18 +177,18 @@ def _summary(row: dict[str, Any], alive: Collection[str], touched: Iterable[tupl
     )
 
 
-def ids(index: Index, wanted: TaskFilter, alive: Collection[str]) -> dict[str, str | None]:
+def ids(index: Rows, wanted: TaskFilter, alive: Collection[str]) -> dict[str, str | None]:
     """The ids of the tasks that match, in no order, with their times of creation."""
     task = index.tables.tasks
-    with mapped(index.name):
+    with index.mapped():
         query = task.select(task.id, task.created_at).where(*_conditions(index, wanted, alive))
         return {row[0]: row[1] for row in query.tuples()}
 
 
-def turn_place(index: Index, task_id: str, number: int) -> tuple[int, int] | None:
+def turn_place(index: Rows, task_id: str, number: int) -> tuple[int, int] | None:
     """Where a turn stands in its file: offset and length."""
     agents = index.tables.agents
-    with mapped(index.name):
+    with index.mapped():
         found = (
             agents.select(agents.offset, agents.length)
             .where((agents.task == task_id) & (agents.turn == number))
@@ -174,20 +199,20 @@ def turn_place(index: Index, task_id: str, number: int) -> tuple[int, int] | Non
         return next(((row[0], row[1]) for row in found), None)
 
 
-def turn_places(index: Index, task_id: str) -> Iterator[tuple[int, int]]:
+def turn_places(index: Rows, task_id: str) -> Iterator[tuple[int, int]]:
     """Where the turns of a task stand, the last one first."""
     agents = index.tables.agents
-    with mapped(index.name):
+    with index.mapped():
         query = agents.select(agents.offset, agents.length).where((agents.task == task_id) & (agents.damaged == 0))
         for row in query.order_by(agents.offset.desc()).tuples().iterator():
             yield row[0], row[1]
 
 
-def request_places(index: Index, task_id: str, up_to: int | None) -> list[tuple[int, int]]:
+def request_places(index: Rows, task_id: str, up_to: int | None) -> list[tuple[int, int]]:
     """Where the requests of a task stand, in order, and how far it is to the end of the record that each is in; with ``up_to``,
     of the runs that had begun by that turn."""
     runs, records = index.tables.runs, index.tables.records
-    with mapped(index.name):
+    with index.mapped():
         end = records.select(records.offset + records.length).where(
             (records.task == task_id) & (records.offset <= runs.offset)
         )
@@ -197,12 +222,12 @@ def request_places(index: Index, task_id: str, up_to: int | None) -> list[tuple[
         return [(row[0], (row[1] or row[0]) - row[0]) for row in query.order_by(runs.run).tuples()]
 
 
-def turn_rows(index: Index, task_id: str, up_to: int | None, most: int | None) -> tuple[list[TurnRow], int]:
+def turn_rows(index: Rows, task_id: str, up_to: int | None, most: int | None) -> tuple[list[TurnRow], int]:
     """The turns of a task as the index knows them, in the order of the file, and their number. With ``most``, of a longer task
     the first few, and the newest turns and decisions."""
     agents = index.tables.agents
     mine = (agents.task == task_id) & (agents.turn <= up_to) if up_to is not None else agents.task == task_id
-    with mapped(index.name):
+    with index.mapped():
         total = agents.select(p.fn.COUNT(agents.offset)).where(mine).scalar() or 0
         query = agents.select(*[getattr(agents, name) for name in TurnRow._fields]).where(mine)
         if most is None or total <= 2 * most:
@@ -214,65 +239,102 @@ def turn_rows(index: Index, task_id: str, up_to: int | None, most: int | None) -
     return sorted(found, key=lambda row: row.offset), total
 
 
-def snapshot_at(index: Index, task_id: str, turn: int) -> dict[str, Any] | None:
+def snapshot_at(index: Rows, task_id: str, turn: int) -> dict[str, Any] | None:
     """The last snapshot of a task at or before a turn."""
     table = index.tables.snapshots
-    with mapped(index.name):
+    with index.mapped():
         made = table.ref.is_null(False) | table.path.is_null(False)
         query = table.select().where((table.task == task_id) & (table.turn <= turn) & made).order_by(table.turn.desc())
         return next(iter(query.limit(1).dicts()), None)
 
 
-def status_before(index: Index, task_id: str, offset: int) -> tuple[str, int | None] | None:
+def status_before(index: Rows, task_id: str, offset: int) -> tuple[str, int | None] | None:
     """What a task's status was at an offset, and the turn that made it so. None when the index knows of none."""
     events = index.tables.events
-    with mapped(index.name):
+    with index.mapped():
         query = events.select(events.text, events.turn).where(
             (events.task == task_id) & (events.seq < offset) & events.kind.in_(("status", "final"))
         )
         return next(((row[0], row[1]) for row in query.order_by(events.seq.desc()).limit(1).tuples()), None)
 
 
-def by_source(index: Index, prefix: str) -> dict[str, str]:
+def by_source(index: Rows, prefix: str) -> dict[str, str]:
     """The tasks that came from somewhere else: what their headers say of that, and their ids."""
     task = index.tables.tasks
-    with mapped(index.name):
+    with index.mapped():
         query = task.select(task.source, task.id).where((task.source >= prefix) & (task.source < prefix + "\U0010ffff"))
         return {row[0]: row[1] for row in query.tuples()}
 
 
-def note_places(index: Index, task_id: str) -> list[int]:
+def note_places(index: Rows, task_id: str) -> list[int]:
     """Where the notes of a task stand, the last one first."""
     events = index.tables.events
-    with mapped(index.name):
+    with index.mapped():
         query = events.select(events.seq).where((events.task == task_id) & (events.kind == "note"))
         return [row[0] for row in query.order_by(events.seq.desc()).tuples()]
 
 
-def children(index: Index, task_id: str) -> list[tuple[str, int | None, str]]:
+def runs(index: Rows, task_id: str) -> list[RunRow]:
+    table = index.tables.runs
+    names = (
+        "run",
+        "status",
+        "request",
+        "by",
+        "first_turn",
+        "completed_at",
+        "duration_ms",
+        "summary",
+        "error",
+        "output",
+    )
+    with index.mapped():
+        query = table.select(*[getattr(table, name) for name in names]).where(table.task == task_id)
+        return [RunRow(*row) for row in query.order_by(table.run).tuples()]
+
+
+def files(index: Rows, task_id: str) -> list[tuple[int, str, str]]:
+    """What a task touched: turn, operation, path."""
+    table = index.tables.files
+    with index.mapped():
+        query = table.select(table.turn, table.operation, table.file_path).where(table.task == task_id)
+        return [
+            (row[0], row[1], row[2]) for row in query.order_by(table.turn, table.file_path, table.operation).tuples()
+        ]
+
+
+def snapshots(index: Rows, task_id: str) -> list[dict[str, Any]]:
+    table = index.tables.snapshots
+    with index.mapped():
+        query = table.select().where(table.task == task_id).order_by(table.turn)
+        return [{name: value for name, value in row.items() if name != "task"} for row in query.dicts()]
+
+
+def children(index: Rows, task_id: str) -> list[tuple[str, int | None, str]]:
     """The tasks that were forked from one or belong to it: id, turn, request."""
     task = index.tables.tasks
-    with mapped(index.name):
+    with index.mapped():
         query = task.select(task.id, task.parent_turn, task.request).where(task.parent_id == task_id)
         return [(row[0], row[1], row[2] or "") for row in query.order_by(task.created_at, task.id).tuples()]
 
 
-def stats(index: Index, wanted: TaskFilter, alive: Collection[str], days: int, top: int) -> Stats:
+def stats(index: Rows, wanted: TaskFilter, alive: Collection[str], days: int, top: int) -> Stats:
     tables = index.tables
     task, agents, files = tables.tasks, tables.agents, tables.files
     conditions = _conditions(index, wanted, alive)
     count, total = p.fn.COUNT(task.id), p.fn.SUM(task.duration_ms)
-    with mapped(index.name):
+    with index.mapped():
         by_status, time_by_status = {}, {}
         interrupted = (task.status == words.RUNNING) & (task.detached == 0) & task.id.not_in(list(alive))
         shown = p.Case(None, [(interrupted, words.INTERRUPTED)], task.status)
-        for status, number, duration in task.select(shown, count, total).where(*conditions).group_by(shown).tuples():
+        first = p.SQL("1")  # what is selected first: said once more, it would not be the same to every database
+        for status, number, duration in task.select(shown, count, total).where(*conditions).group_by(first).tuples():
             by_status[status or words.PENDING] = number
-            time_by_status[status or words.PENDING] = duration or 0
+            time_by_status[status or words.PENDING] = int(duration or 0)
         chosen = task.select(task.id).where(*conditions)
         turns, spent = p.fn.COUNT(agents.offset), p.fn.SUM(agents.duration_ms)
         by_agent = {
-            name: (number, duration or 0)
+            name: (number, int(duration or 0))
             for name, number, duration in agents.select(agents.agent, turns, spent)
             .where(agents.task.in_(chosen))
             .group_by(agents.agent)
@@ -281,7 +343,7 @@ def stats(index: Index, wanted: TaskFilter, alive: Collection[str], days: int, t
             .tuples()
         }
         day = p.fn.SUBSTR(task.created_at, 1, 10)
-        per_day = task.select(day, count).where(*conditions).group_by(day).order_by(day.desc()).limit(days).tuples()
+        per_day = task.select(day, count).where(*conditions).group_by(first).order_by(first.desc()).limit(days).tuples()
         touching = p.fn.COUNT(files.task.distinct())
         by_file = dict(
             files.select(files.file_path, touching)
@@ -305,7 +367,7 @@ def stats(index: Index, wanted: TaskFilter, alive: Collection[str], days: int, t
         by_agent=by_agent,
         by_day=dict(sorted((d or "unknown", n) for d, n in per_day)),
         by_file=by_file,
-        tokens_in=tokens_in,
-        tokens_out=tokens_out,
+        tokens_in=None if tokens_in is None else int(tokens_in),
+        tokens_out=None if tokens_out is None else int(tokens_out),
         cost=f"{sum(amounts):f}" if amounts else None,
     )

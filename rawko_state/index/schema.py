@@ -47,10 +47,13 @@ class Tables:
         return (self.tasks, self.agents, self.files, self.records, self.runs, self.events, self.snapshots, self.blobs)
 
 
-def tables_for(db: p.Database) -> Tables:
+def tables_for(db: p.Database, within: str | None = None) -> Tables:
+    """``within`` a schema, where the database has such."""
+
     class Bound(p.Model):
         class Meta:
             database = db
+            schema = within
             legacy_table_names = False
 
     class Task(Bound):

@@ -23,6 +23,7 @@ from rawko_state.format.values import write_duration
 from rawko_state.journal import disk
 from rawko_state.journal.locks import append_lock
 from rawko_state.journal.source import open_source
+from rawko_state.model.appended import Appended
 from rawko_state.model.entries import Entry, Torn
 from rawko_state.model.state import TaskState
 
@@ -39,22 +40,6 @@ class Checkpoint:
     seal: str
     last_offset: int
     state: TaskState
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """What one append has put into the file."""
-
-    seal: str
-    parent: str
-    offset: int
-    """Of its record."""
-    end: int
-    state: TaskState
-    blocks: tuple[tuple[Entry, int, int], ...]
-    """What it says, block by block, with the offset and length of each."""
-    alone: bool
-    """Whether the record before it is the one that was the last before the append: no TORN record between."""
 
 
 class Chain:
@@ -138,11 +123,18 @@ class Chain:
         with append_lock(self._descriptor, self.path):
             return any(record.seal == seal and record.counts for record in self.scan_again())
 
-    def append(self, make: Callable[[TaskState], Iterable[Entry]], *, expect: str | None = None) -> Appended:
+    def append(
+        self,
+        make: Callable[[TaskState], Iterable[Entry]],
+        *,
+        expect: str | None = None,
+        before: Callable[[str], None] | None = None,
+    ) -> Appended:
         """Appends one record and returns when it is durable.
 
         ``make`` is given the state under the lock and says what to write, so that a turn's number is right whoever
-        else appends. With ``expect``, ChainMoved unless that is the last seal.
+        else appends. With ``expect``, ChainMoved unless that is the last seal. ``before`` is told the seal of the record just
+        before it is written.
         """
         if self._descriptor < 0:
             raise ChainMoved(f"{self.path} is closed")
@@ -156,11 +148,13 @@ class Chain:
             state = self._state
             for entry in entries:
                 state = state.step(entry)
-            before = self._closing()
-            parent = before[1] if before else self._seal
+            closing = self._closing()
+            parent = closing[1] if closing else self._seal
             pieces = [emit_block(encode(entry)) for entry in entries]
             data, seal = seal_record(b"".join(pieces), parent)
-            self._write(b"\n" * self._unterminated + (before[0] if before else b"") + data, seal)
+            if before is not None:
+                before(seal)
+            self._write(b"\n" * self._unterminated + (closing[0] if closing else b"") + data, seal)
             changed = (state.status, state.duration_ms) != (self._state.status, self._state.duration_ms)
             self._end = self._size
             self._last_offset = self._end - len(data)
@@ -171,7 +165,7 @@ class Chain:
             for entry, piece in zip(entries, pieces, strict=True):
                 blocks.append((entry, at, len(piece)))
                 at += len(piece)
-            alone = before is None and self._end == self._last_offset + len(data)
+            alone = closing is None and self._end == self._last_offset + len(data)
             return Appended(seal, parent, self._last_offset, self._end, state, tuple(blocks), alone)
 
     def fetch(self, offset: int, length: int) -> bytes:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rawko_state.errors import InvalidValue, StorageError
 from rawko_state.format.values import read_time, write_time
@@ -88,20 +89,55 @@ class Spoken:
         )
 
 
-class Draft:
-    """The draft of a running turn, being written."""
+class Sink(Protocol):
+    """Where the lines of a draft go."""
 
-    def __init__(self, path: Path, agent: str, since: int, seal: str, fields: dict[str, Any], durable: bool) -> None:
+    def write(self, data: bytes, *, durable: bool) -> None: ...
+
+    def discard(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+class FileSink:
+    """A draft in a file. The first write is its head."""
+
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.spoken = Spoken(agent, datetime.now(timezone.utc), since, seal, fields)
         self._descriptor = disk.open_or_create(path)
         with disk.told("write to", path):
             os.ftruncate(self._descriptor, 0)
         self._end = 0
+
+    def write(self, data: bytes, *, durable: bool) -> None:
+        first = self._end == 0
+        disk.write_at(self._descriptor, data, self._end, self.path)
+        self._end += len(data)
+        if durable:
+            disk.sync(self._descriptor, self.path, "")
+            if first:
+                disk.sync_folder(self.path.parent)
+
+    def discard(self) -> None:
+        if self._descriptor >= 0:
+            self.leave()
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+
+    def leave(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class Draft:
+    """The draft of a running turn, being written."""
+
+    def __init__(self, sink: Sink, agent: str, since: int, seal: str, fields: dict[str, Any], durable: bool) -> None:
+        self.spoken = Spoken(agent, datetime.now(timezone.utc), since, seal, fields)
+        self._sink = sink
         head = {"agent": agent, "started": write_time(self.spoken.started), "since": since, "seal": seal}
         self._line({**head, "fields": fields}, durable=durable)
-        if durable:
-            disk.sync_folder(path.parent)
 
     def add(self, event: dict[str, Any], *, durable: bool = False) -> None:
         """Takes an event in and flushes it; with ``durable`` it survives a power cut too."""
@@ -113,24 +149,15 @@ class Draft:
             data = json.dumps(value, allow_nan=False).encode() + b"\n"
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidValue(f"not a JSON value: {error}") from None
-        disk.write_at(self._descriptor, data, self._end, self.path)
-        self._end += len(data)
-        if durable:
-            disk.sync(self._descriptor, self.path, "")
+        self._sink.write(data, durable=durable)
 
     def discard(self) -> None:
         """Its turn is in the task file now."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-            with contextlib.suppress(OSError):
-                os.unlink(self.path)
+        self._sink.discard()
 
     def leave(self) -> None:
-        """Lets go of the file, which stays for the next writer."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Lets go of it; it stays for the next writer."""
+        self._sink.leave()
 
 
 def read_draft(path: Path) -> Spoken | None:
@@ -141,18 +168,23 @@ def read_draft(path: Path) -> Spoken | None:
         return None
     try:
         with os.fdopen(descriptor, "rb") as stream:
-            spoken: Spoken | None = None
-            for line in stream:
-                try:
-                    event = json.loads(line)
-                    if spoken is None:
-                        started = read_time(event["started"]) or datetime.now(timezone.utc)
-                        fields = dict(event.get("fields") or {})
-                        spoken = Spoken(event["agent"], started, int(event["since"]), str(event["seal"]), fields)
-                    else:
-                        spoken.take(event)
-                except (ValueError, KeyError, TypeError, AttributeError):
-                    continue
-            return spoken
+            return spoken_of(stream)
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}", str(path), error.errno) from error
+
+
+def spoken_of(lines: Iterable[bytes]) -> Spoken | None:
+    """What the lines of a draft come to."""
+    spoken: Spoken | None = None
+    for line in lines:
+        try:
+            event = json.loads(line)
+            if spoken is None:
+                started = read_time(event["started"]) or datetime.now(timezone.utc)
+                fields = dict(event.get("fields") or {})
+                spoken = Spoken(event["agent"], started, int(event["since"]), str(event["seal"]), fields)
+            else:
+                spoken.take(event)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return spoken

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
+from rawko_state.errors import RawkoError, StorageError, TaskNotFound
 from rawko_state.journal import disk
 from rawko_state.journal.archive import drop_leftover
 from rawko_state.journal.layout import Layout, TaskName, name_for, new_id
 from rawko_state.journal.locks import Holder, Lease, append_lock, gate, holder_of, is_abandoned
+from rawko_state.journal.source import other
 
 # The rest is imported by the calls that need it: a query that finds nothing new reads no task file.
 if TYPE_CHECKING:
     from rawko_state.journal.chain import Chain, Checkpoint
-    from rawko_state.journal.draft import Spoken
     from rawko_state.journal.reader import TaskReader
     from rawko_state.model.entries import Blob, Entry, TaskHeader, ToolCall, Turn
-    from rawko_state.model.state import TaskState
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,6 +34,26 @@ class Created:
     lease: Lease | None
     stamps: tuple[str, str]
     """Of the tasks folder, just before and just after the file came into it."""
+
+
+class DraftView:
+    """A draft, as whoever follows its turn reads it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[tuple[bytes, Callable[[int], Iterator[bytes]]]]:
+        """Its head, and a function that gives its whole lines from a byte on. OSError when there is none."""
+        with open(self._path, "rb") as stream:
+            head = stream.readline()
+
+            def lines(start: int) -> Iterator[bytes]:
+                stream.seek(start)
+                while (line := stream.readline()).endswith(b"\n"):
+                    yield line
+
+            yield head, lines
 
 
 class Journal:
@@ -51,12 +71,15 @@ class Journal:
         *,
         lease: bool = True,
         taken: Callable[[str], bool] | None = None,
+        before: Callable[[str, str], None] | None = None,
     ) -> Created:
         """A new task file with its first record. The header's id is chosen here unless it has one.
 
-        ``taken`` says whether an id is in use; without it the names of all files are looked at.
+        ``taken`` says whether an id is in use; without it the names of all files are looked at. ``before`` is told the id and
+        the first seal just before the file comes into being.
         """
         from rawko_state.format.codec import FORMAT_VERSION
+        from rawko_state.format.records import emit_record
         from rawko_state.journal.chain import Chain
 
         self.layout.make()
@@ -68,7 +91,10 @@ class Journal:
             # The lease comes first: nobody must see the file and think that its writer is dead.
             held = Lease(self.layout.lease(task_id), task_id) if lease else None
             try:
-                stamps = self._publish(name_for(created, task_id), [header, *entries], taken or self._is_taken)
+                data, seal = emit_record([header, *entries])
+                if before is not None:
+                    before(task_id, seal)
+                stamps = self._into_place(name_for(created, task_id), data, seal, taken or self._is_taken)
                 if stamps is not None:
                     break
             except BaseException:
@@ -81,15 +107,6 @@ class Journal:
                 raise RawkoError(f"there is a task {wanted} already")
         name = name_for(created, task_id)
         return Created(name, Chain(self.layout.path(name), task_id), held, stamps)
-
-    def _publish(
-        self, name: TaskName, entries: Sequence[Entry], taken: Callable[[str], bool]
-    ) -> tuple[str, str] | None:
-        """A new file from its first record; None when another one has its id."""
-        from rawko_state.format.records import emit_record
-
-        data, seal = emit_record(entries)
-        return self._into_place(name, data, seal, taken)
 
     def place(self, name: TaskName, data: bytes) -> bool:
         """A whole file that was made elsewhere. False when these bytes are there already; an error when others are."""
@@ -161,6 +178,39 @@ class Journal:
 
         self.layout.check()
         return TaskReader(self.layout.path(name))
+
+    def reader_at(self, file_path: str) -> TaskReader:
+        """Of the file that the index names."""
+        from rawko_state.journal.reader import TaskReader
+
+        return TaskReader(self.layout.root / file_path)
+
+    def look(self, name: TaskName) -> tuple[int, int, int, int]:
+        """Device, inode, size and time of change of a task's file, in whichever form it is."""
+        path = self.layout.path(name)
+        for each in (path, other(path)):
+            try:
+                found = os.stat(each)
+            except OSError:
+                continue
+            return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        raise StorageError(f"{path} is gone", str(path), errno.ENOENT)
+
+    def draft_stamp(self, task_id: str) -> tuple[int, ...] | None:
+        """Changes whenever a draft does; None when there is none."""
+        try:
+            found = os.stat(self.layout.draft(task_id))
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def draft(self, task_id: str) -> DraftView:
+        return DraftView(self.layout.draft(task_id))
+
+    def alive(self) -> set[str]:
+        """The tasks that a process is running now."""
+        names = (path.name.removesuffix(".lease") for path in self.layout.leases())
+        return {task_id for task_id in names if self.holder(task_id) is not None}
 
     def lease(self, task_id: str, wait: float = 0.0) -> Lease:
         self.layout.make()
@@ -259,53 +309,6 @@ class Journal:
 
         self.layout.make()
         return blobs.put_bytes(self.layout, data)
-
-    def recover_draft(
-        self,
-        append: Callable[[Callable[[TaskState], list[Entry]]], object],
-        chain: Chain,
-        task_id: str,
-        redact: Callable[[str], str],
-    ) -> Turn | None:
-        """Turns a draft that its dead writer left into an interrupted turn. Whoever calls this holds the lease."""
-        from rawko_state.journal.draft import read_draft
-        from rawko_state.model.entries import Note
-
-        path = self.layout.draft(task_id)
-        spoken = read_draft(path)
-        turn: Turn | None = None
-        if spoken is not None and not self._is_finished(chain, spoken):
-            whole = spoken
-
-            def make(state: TaskState) -> list[Entry]:
-                nonlocal turn
-                turn = self.with_blobs(whole.interrupted(state.turns + 1), redact)
-                return [turn]
-
-            try:
-                with self.keeping_blobs(whole.interrupted(1)):
-                    append(make)
-            except InvalidValue:
-                # It cannot be a turn (written by another version, or damaged): nothing of it is lost all the same.
-                raw = path.read_bytes().decode("utf-8", "replace")
-                append(lambda state: [Note(kind="draft", content=raw)])
-        if path.exists():
-            with disk.told("remove", path):
-                os.unlink(path)
-        return turn
-
-    def _is_finished(self, chain: Chain, spoken: Spoken) -> bool:
-        """Whether the draft's turn reached the file before its writer died: then it stands after the draft's start."""
-        from rawko_state.journal.reader import TaskReader
-        from rawko_state.model.entries import Turn
-
-        with TaskReader(chain.path) as reader:
-            for record in reader.scan((spoken.since, spoken.seal)):
-                for block in record.blocks if record.counts else ():
-                    entry = block.entry(head_only=True)
-                    if isinstance(entry, Turn) and (entry.agent, entry.started) == (spoken.agent, spoken.started):
-                        return True
-        return False
 
 
 def _size_of(folder: Path) -> int:

@@ -7,49 +7,18 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
 from rawko_state.errors import AmbiguousTask, StorageError, TaskNotFound
 from rawko_state.journal import disk
-from rawko_state.journal.source import PACKED, PLAIN
+from rawko_state.model.names import TaskName as TaskName
+from rawko_state.model.names import name_for as name_for
+from rawko_state.model.names import parse_name as parse_name
 
 ID_LENGTH: Final = 6
 _ID_LETTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ID = re.compile(r"[0-9A-Za-z]{1,64}")
-_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2})-([0-9A-Za-z]{1,64})\.task(\.gz)?")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TaskName:
-    """What a file name says; it decides, whatever the header says."""
-
-    stamp: str
-    id: str
-    packed: bool = False
-    """Of a task in both forms (a process was killed between the two), the plain one counts."""
-
-    @property
-    def filename(self) -> str:
-        return f"{self.stamp}-{self.id}{PACKED if self.packed else PLAIN}"
-
-    @property
-    def created(self) -> datetime | None:
-        try:
-            return datetime.strptime(self.stamp, "%Y-%m-%dT%H-%M-%S").replace(tzinfo=timezone.utc)
-        except ValueError:
-            return None
-
-
-def parse_name(filename: str) -> TaskName | None:
-    match = _NAME.fullmatch(filename)
-    return TaskName(match[1], match[2], match[3] is not None) if match else None
-
-
-def name_for(created: datetime, task_id: str) -> TaskName:
-    return TaskName(created.astimezone(timezone.utc).strftime("%Y-%m-%dT%H-%M-%S"), task_id)
 
 
 def new_id() -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rawko_state.format.scan import Problem, Record, Scan
-from rawko_state.journal.source import open_source
+from rawko_state.journal.source import Source, open_source
 
 if TYPE_CHECKING:
     from rawko_state.model.entries import Entry, Turn
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 class TaskReader:
     """A task file opened for reading, packed or not: its records one after another, and any span of it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, source: Source | None = None) -> None:
+        """``source``: the bytes, if they are not in a file of that name."""
         self.path = path
-        self._source = open_source(path)
+        self._source = source or open_source(path)
         self.size = self._source.size()
         self.problems: list[Problem] = []
 

@@ -112,7 +112,7 @@ def rewrite(layout: Layout, name: TaskName, change: Change, text: ChangeText, no
                 raise ChainMoved(f"{path} was packed, unpacked or replaced meanwhile; try again")
             drop_leftover(layout, name)
             work = Rewriting(change, text)
-            beside = disk.write_temporary(layout.live, _with_note(work, reader, note))
+            beside = disk.write_temporary(layout.live, with_note(work, reader, note))
             try:
                 if not work.changed:
                     return 0
@@ -128,7 +128,8 @@ def rewrite(layout: Layout, name: TaskName, change: Change, text: ChangeText, no
         source.close()
 
 
-def _with_note(work: Rewriting, reader: TaskReader, note: Callable[[int], Note]) -> Iterator[bytes]:
+def with_note(work: Rewriting, reader: TaskReader, note: Callable[[int], Note]) -> Iterator[bytes]:
+    """All of the new file."""
     yield from work.pieces(reader)
     if work.changed and work.sealed:
         yield emit_record([note(work.changed)], work.seal)[0]

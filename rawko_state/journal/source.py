@@ -20,8 +20,8 @@ from typing import Final
 
 from rawko_state.errors import StorageError
 from rawko_state.journal import disk
+from rawko_state.model.names import PACKED
 
-PLAIN, PACKED = ".task", ".task.gz"
 MEMBER: Final = 1 << 18
 """So much text in one member: what one seek costs."""
 _HEAD = struct.Struct("<4sIBBH2sHII")

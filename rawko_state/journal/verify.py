@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from rawko_state.errors import RawkoError
 from rawko_state.format.codec import FORMAT_VERSION
-from rawko_state.format.scan import Record, bounded
+from rawko_state.format.scan import Record, Scan, bounded
 from rawko_state.journal import blobs
 from rawko_state.journal.chain import Chain
 from rawko_state.journal.layout import Layout, TaskName
-from rawko_state.model.entries import TaskHeader, ToolCall, Turn
+from rawko_state.model.entries import Blob, TaskHeader, ToolCall, Turn
 
 
 @dataclass(slots=True)
@@ -39,7 +41,7 @@ def verify(layout: Layout, name: TaskName, *, repair: bool = False) -> Verdict:
         verdict.faults.append(str(error))
         return verdict
     try:
-        _walk(layout, chain, verdict)
+        walk(chain, verdict, lambda blob: blobs.is_whole(layout, blob))
     except RawkoError as error:
         verdict.faults.append(str(error))
     finally:
@@ -54,11 +56,19 @@ def verify(layout: Layout, name: TaskName, *, repair: bool = False) -> Verdict:
     return verdict
 
 
-def _walk(layout: Layout, chain: Chain, verdict: Verdict) -> None:
+class Walkable(Protocol):
+    """A chain, wherever its bytes are."""
+
+    def scan_again(self) -> Scan: ...
+    def look_again(self) -> tuple[int, bool]: ...
+    def fetch(self, offset: int, length: int) -> bytes: ...
+
+
+def walk(chain: Walkable, verdict: Verdict, is_whole: Callable[[Blob], bool]) -> None:
     """Without the append lock, as it may take long; what looks unfinished is looked at again under it."""
     scan = chain.scan_again()
     for record in scan:
-        _look_at(layout, record, chain, verdict)
+        _look_at(record, chain, verdict, is_whole)
     torn, stale = chain.look_again()
     verdict.unsealed = scan.header.format is None
     chain_faults = []
@@ -77,7 +87,7 @@ def _walk(layout: Layout, chain: Chain, verdict: Verdict) -> None:
         verdict.can_repair = True
 
 
-def _look_at(layout: Layout, record: Record, chain: Chain, verdict: Verdict) -> None:
+def _look_at(record: Record, chain: Walkable, verdict: Verdict, is_whole: Callable[[Blob], bool]) -> None:
     verdict.records += 1
     if record.kind == "torn":
         verdict.torn += record.torn
@@ -89,7 +99,7 @@ def _look_at(layout: Layout, record: Record, chain: Chain, verdict: Verdict) -> 
         if isinstance(entry, Turn):
             verdict.turns += 1
             for call in entry.tools:
-                if isinstance(call, ToolCall) and call.blob and not blobs.is_whole(layout, call.blob):
+                if isinstance(call, ToolCall) and call.blob and not is_whole(call.blob):
                     verdict.faults.append(f"turn {entry.number}: blob {call.blob.sha256} is missing or changed")
         elif isinstance(entry, TaskHeader) and entry.id != verdict.name.id:
             verdict.faults.append(f"the header says task {entry.id}; the file name counts")

@@ -1,4 +1,4 @@
-"""The contract: what a store is asked for and what it answers. The CLI and every other way in use this and nothing below it."""
+"""What a store is asked for and what it answers, as values."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ class TaskFilter:
     sort: str = "created"
     reverse: bool = False
     limit: int | None = None
+    after: str | None = None
+    """The id of the last task that was listed: what follows it, in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,22 @@ class TurnRow(NamedTuple):
     damaged: int
     offset: int
     length: int
+
+
+class RunRow(NamedTuple):
+    """One run as a list shows it: a request, and what came of it."""
+
+    run: int
+    status: str | None
+    request: str | None
+    by: str | None
+    first_turn: int | None
+    completed: str | None
+    duration_ms: int | None
+    summary: str | None
+    error: str | None
+    output: str | None
+    """JSON, if there is any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,369 @@
+"""The store on PostgreSQL: for teams and many machines. The record bytes are rows, and so is all that is derived from them, one
+append in one transaction. Any number of processes may use it at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rawko_state.backends.expiring import LEASE, ExpiringLease
+from rawko_state.backends.opening import Opening
+from rawko_state.backends.pgdesk import PgDesk, projected
+from rawko_state.backends.pgfiles import PgCatalogue, PgFiles
+from rawko_state.backends.reads import Reads
+from rawko_state.errors import AmbiguousTask, InvalidValue, RawkoError, StorageError, TaskBusy, TaskNotFound
+from rawko_state.index import holding
+from rawko_state.index.pgtasks import PgTasks, Thrown, holder_name
+from rawko_state.index.postgres import DEFAULT, PgRows, Postgres, check_workspace, is_duplicate, schema_of
+from rawko_state.model.names import TaskName, parse_name
+from rawko_state.store import InTrash, Kept
+
+if TYPE_CHECKING:
+    from rawko_state.backends.desk import Desk
+    from rawko_state.backends.events import Pace
+    from rawko_state.backends.pgfinder import PgFinder
+    from rawko_state.backends.redaction import Found
+    from rawko_state.journal.verify import Verdict
+    from rawko_state.model.entries import Entry, TaskHeader
+
+BY_HAND: Final = "deleted"
+
+
+class PostgresStore(Reads, Opening):
+    """The tasks of one workspace."""
+
+    journal: PgFiles
+    catalogue: PgCatalogue
+
+    def __init__(
+        self,
+        database: str | Postgres,
+        workspace: str = DEFAULT,
+        *,
+        root: Path | str | None = None,
+        warn: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        """``root`` is the project whose settings (of redaction) count."""
+        self.postgres = database if isinstance(database, Postgres) else Postgres(database)
+        self.workspace = check_workspace(workspace)
+        try:
+            rows = PgRows(self.postgres, schema_of(workspace))
+        except BaseException:
+            self.postgres.close()
+            raise
+        self.tasks = PgTasks(rows)
+        files = PgFiles(self.tasks)
+        super().__init__(Path(root or Path.cwd()).resolve(), files, PgCatalogue(rows, files), warn)
+        self._listener: _Listener | None = None
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.stop()
+            self._listener = None
+        self.catalogue.close()
+
+    # Finding
+
+    def find(self, prefix: str) -> TaskName:
+        try:
+            return self.journal.find(prefix)
+        except TaskNotFound as error:
+            in_trash = any(each.id.startswith(prefix) for each in self.tasks.thrown())
+            raise TaskNotFound(prefix, error.closest, in_trash=in_trash) from None
+
+    def _finder(self) -> PgFinder:
+        from rawko_state.backends.pgfinder import PgFinder
+
+        return PgFinder(self.catalogue, self.tasks, self.alive, self._tell)
+
+    def _rest(self, task_id: str, pace: Pace, happened: bool) -> None:
+        if self._listener is None:
+            self._listener = _Listener(self.postgres, self.tasks.rows.schema)
+        if not happened:
+            self._listener.wait(1.0)
+
+    # Opening
+
+    def _create(
+        self,
+        header: TaskHeader,
+        entries: Sequence[Entry],
+        *,
+        attached: bool,
+        before: Callable[[str, str], None] | None,
+    ) -> Desk:
+        from rawko_state.format.codec import FORMAT_VERSION
+        from rawko_state.format.records import emit_record
+        from rawko_state.journal.layout import new_id
+        from rawko_state.model.names import name_for
+
+        created = header.created or datetime.now(timezone.utc).replace(microsecond=0)
+        wanted = header.id
+        while True:
+            name = name_for(created, wanted or new_id())
+            header = replace(header, id=name.id, created=created, format=FORMAT_VERSION)
+            data, seal = emit_record([header, *entries])
+            lease = self._lease(name.id) if attached else None
+            try:
+                with self.postgres.transaction():
+                    if before is not None:
+                        before(name.id, seal)
+                    self._put(name, data)
+                return PgDesk(self, name, lease)
+            except StorageError as error:
+                if lease is not None:
+                    lease.release()
+                if not is_duplicate(error):
+                    raise
+                if wanted:
+                    raise RawkoError(f"there is a task {wanted} already") from None
+            except BaseException:
+                if lease is not None:
+                    lease.release()
+                raise
+
+    def _desk(self, name: TaskName, lease: float | None = None) -> Desk:
+        held = None if lease is None else self._lease(name.id, lease)
+        try:
+            return PgDesk(self, name, held)
+        except BaseException:
+            if held is not None:
+                held.release()
+            raise
+
+    def _lease(self, task_id: str, wait: float = 0.0) -> ExpiringLease:
+        tasks, holder = self.tasks, holder_name()
+        return ExpiringLease(
+            task_id,
+            lambda token: tasks.borrow(task_id, token, holder, LEASE),
+            lambda token: tasks.give_back(task_id, token),
+            wait=wait,
+            done=self.postgres.close,
+        )
+
+    def _abandoned(self) -> list[tuple[str, bool]]:
+        return [(task_id, True) for task_id in self.tasks.abandoned()]
+
+    def borrow(self, prefix: str, token: str | None = None, seconds: float = LEASE) -> str:
+        return self.tasks.borrow(self.find(prefix).id, token, holder_name(), seconds)
+
+    def give_back(self, prefix: str, token: str) -> None:
+        self.tasks.give_back(prefix, token)
+
+    @contextlib.contextmanager
+    def importing(self) -> Iterator[None]:
+        """While this is held, nobody else brings the sessions of other agents in."""
+        key = int.from_bytes(hashlib.sha256(f"import {self.workspace}".encode()).digest()[:8], "big", signed=True)
+        with self.postgres.transaction() as connection:
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
+            yield
+
+    def place(self, filename: str, data: bytes, blobs: Sequence[bytes] = ()) -> TaskName | None:
+        name = parse_name(filename)
+        if name is None:
+            raise InvalidValue(f"not the name of a task file: {filename!r}")
+        name = replace(name, packed=False)
+        with self.postgres.transaction():
+            there = self.tasks.size(name.id)
+            if there is not None:
+                if there == len(data) and self.tasks.fetch(name.id, 0, there) == data:
+                    return None
+                raise RawkoError(f"there is another task {name.id} already")
+            for content in blobs:
+                self.journal.put_blob(content)
+            try:
+                self._put(name, data)
+            except StorageError as error:
+                if is_duplicate(error):
+                    raise RawkoError(f"there is another task {name.id} already") from None
+                raise
+        return name
+
+    def _put(self, name: TaskName, data: bytes, *, base: int = 0) -> None:
+        """A whole task, new or anew. Inside a transaction."""
+        projected(self.tasks, name, data, base)
+        self.tasks.tell(name.id)
+
+    def rewrite(self, name: TaskName, data: bytes) -> None:
+        """Other bytes in place of a task's. Inside a transaction that holds its row."""
+        stamp = self.tasks.stamp(name.id)
+        self.tasks.rows.forget(name.id)
+        self._put(name, data, base=(stamp[0] if stamp else 0) + 1)
+
+    # Keeping
+
+    def kept(self, task_id: str | None = None) -> list[Kept]:
+        alive = self.alive() | self.tasks.drafted()
+        return holding.kept(self.tasks.rows, alive, self.tasks.exempt(), task_id)
+
+    def freed(self, task_ids: Sequence[str]) -> dict[str, int]:
+        from rawko_state.backends.keeping import freed_of
+
+        return freed_of(self.tasks.rows, task_ids)
+
+    def discard(
+        self,
+        tasks: Iterable[tuple[Kept, str]],
+        *,
+        by: str | None = None,
+        proceed: Callable[[], bool] = lambda: True,
+        patience: float = 60.0,
+    ) -> Iterator[str]:
+        for task, rule in tasks:
+            if not proceed():
+                return
+            if self._throw(task, rule, by):
+                yield task.id
+
+    def _throw(self, task: Kept, rule: str, by: str | None) -> bool:
+        with self.postgres.transaction():
+            row = self.tasks.rows.row(task.id, lock=True)
+            if row is None or (row["file_size"], row["file_mtime_ns"]) != (task.size, task.mtime_ns):
+                return False
+            busy = task.id in self.alive() or task.id in self.tasks.drafted()
+            if busy or (rule != BY_HAND and task.id in self.tasks.exempt()):
+                return False
+            blobs = holding.blobs_of(self.tasks.rows, [task.id]).get(task.id, {})
+            filename = str(row["file_path"]).rpartition("/")[2]
+            self.tasks.throw(task.id, filename, rule, by, task.size, list(blobs))
+            self.tasks.tell(task.id)
+            return True
+
+    def delete(self, prefix: str, *, by: str | None = None) -> str:
+        name = self.find(prefix)
+        task = next(iter(self.kept(name.id)), None)
+        if task is None or not self._throw(task, BY_HAND, by):
+            raise TaskBusy(name.id, "a process that runs it, or has changed it just now")
+        return name.id
+
+    def trash(self) -> list[InTrash]:
+        return [
+            InTrash(each.id, each.at.astimezone(timezone.utc), each.rule, each.size) for each in self.tasks.thrown()
+        ]
+
+    def restore(self, prefix: str | None = None) -> list[str]:
+        thrown = self.tasks.thrown()
+        chosen = thrown if prefix is None else [self._in_trash(prefix, thrown)]
+        back = [each.id for each in chosen if self._restored(each)]
+        if prefix is not None and not back:
+            raise RawkoError(f"there is another task {chosen[0].id} in the workspace already")
+        return back
+
+    def _in_trash(self, prefix: str, thrown: Sequence[Thrown]) -> Thrown:
+        found = {each.id: each for each in reversed(thrown) if each.id.startswith(prefix)}
+        if len(found) > 1:
+            raise AmbiguousTask(prefix, sorted(found))
+        if not found:
+            raise TaskNotFound(prefix)
+        return next(iter(found.values()))
+
+    def _restored(self, each: Thrown) -> bool:
+        name = parse_name(each.filename)
+        if name is None:
+            return False
+        with self.postgres.transaction():
+            if self.tasks.size(each.id) is not None:
+                return False
+            self._put(name, b"".join(self.tasks.thrown_bytes(each.key)))
+            self.tasks.drop_thrown(each.key)
+            self.tasks.set_exempt(each.id)
+        return True
+
+    def empty_trash(self, before: datetime | None = None, *, patience: float = 60.0) -> list[InTrash]:
+        going = [each for each in self.tasks.thrown() if before is None or each.at < before]
+        for each in going:
+            with self.postgres.transaction():
+                self.tasks.drop_thrown(each.key)
+                self.tasks.drop_unused_blobs(each.blobs)
+        return [InTrash(each.id, each.at.astimezone(timezone.utc), each.rule, each.size) for each in going]
+
+    def pack(self, task: Kept) -> bool:
+        """PostgreSQL packs large values by itself."""
+        return False
+
+    def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> Found:
+        from rawko_state.backends.redaction import Counting, Found, noted
+        from rawko_state.journal.rewrite import Rewriting, with_note
+
+        name = self.find(prefix)
+        found = Found(name.id)
+        counting = Counting(self.journal, self.redactor, found, write=not dry_run)
+        work = Rewriting(counting.entry, counting.text)
+        if dry_run:
+            with self.reader(name.id) as reader:
+                for _ in work.pieces(reader):
+                    pass
+            return found
+        token = self.borrow(name.id)
+        try:
+            if name.id in self.tasks.drafted():
+                raise TaskBusy(name.id, "a turn that has not ended: 'rawko resume' it first")
+            with self.postgres.transaction():
+                self.tasks.rows.row(name.id, lock=True)
+                with self.reader(name.id) as reader:
+                    data = b"".join(with_note(work, reader, lambda changed: noted(found, changed, by)))
+                if work.changed:
+                    self.rewrite(name, data)
+                    self.tasks.drop_unused_blobs(counting.replaced)
+            found.changed = work.changed
+        finally:
+            self.give_back(name.id, token)
+        if found.changed and not work.sealed:
+            with self._task(name) as task:
+                task.add([noted(found, found.changed, by)])
+        return found
+
+    def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Verdict]:
+        from rawko_state.backends.pgdesk import repaired, verdict_of
+
+        for task_id in [self.find(prefix).id] if prefix else self.tasks.ids():
+            try:
+                name = self.find(task_id)
+            except TaskNotFound:
+                continue
+            verdict = verdict_of(self, name)
+            if repair and verdict.can_repair:
+                verdict = repaired(self, name, verdict)
+            yield verdict
+
+    def unfolded(self) -> int:
+        """Searches need nothing besides their index, which every append brings up to date."""
+        return 0
+
+    def can_fold(self) -> bool:
+        return False
+
+    def fold(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int:
+        return 0
+
+
+class _Listener:
+    """Wakes whoever follows tasks of one workspace."""
+
+    def __init__(self, postgres: Postgres, schema: str) -> None:
+        self._schema = schema
+        self._stop, self._woken, ready = threading.Event(), threading.Event(), threading.Event()
+        self._thread = threading.Thread(
+            target=postgres.listen, args=(self._stop, self._told), kwargs={"ready": ready}, daemon=True
+        )
+        self._thread.start()
+        ready.wait(5)
+
+    def _told(self, payload: str) -> None:
+        if payload == "*" or payload.startswith(f"{self._schema} "):
+            self._woken.set()
+
+    def wait(self, seconds: float) -> None:
+        self._woken.wait(seconds)
+        self._woken.clear()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(2)

@@ -1,0 +1,181 @@
+"""The rows of tasks in a database, whichever it is: the few statements that every append makes, and how each dialect says them.
+
+The models say what the tables are and make the queries; the statements on the path of an append are run on the connection
+itself, as going through the model costs ten times the insert.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+if TYPE_CHECKING:
+    from rawko_state.index.projection import Bulk, Projector, Row
+    from rawko_state.index.projection import Rows as NewRows
+    from rawko_state.index.schema import Tables
+
+TABLE_OF: Final = {
+    "agents": "task_agents",
+    "files": "task_files",
+    "records": "task_records",
+    "runs": "task_runs",
+    "events": "task_events",
+    "snapshots": "snapshots",
+    "blobs": "task_blobs",
+}
+
+
+class Rows(ABC):
+    """An open database with the tables of ``schema`` in it."""
+
+    name: str
+    tables: Tables
+    mark: ClassVar[str] = "?"
+    """What stands for a value in a statement."""
+    same: ClassVar[str] = "IS"
+    """Equal, also when both are NULL."""
+
+    def __init__(self) -> None:
+        self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    @property
+    @abstractmethod
+    def connection(self) -> Any:
+        """The driver's own."""
+
+    def at(self, table: str) -> str:
+        """A table, as statements name it."""
+        return table
+
+    @abstractmethod
+    def mapped(self) -> contextlib.AbstractContextManager[None]:
+        """The driver's errors in our words."""
+
+    @abstractmethod
+    def transaction(self) -> contextlib.AbstractContextManager[None]:
+        """A write transaction."""
+
+    # Where queries differ
+
+    @abstractmethod
+    def glob(self, column: Any, pattern: str) -> Any:
+        """Whether a text fits a pattern of ``*``, ``?`` and ``[…]``."""
+
+    @abstractmethod
+    def contains(self, column: Any, needle: str) -> Any:
+        """Whether a text stands in another."""
+
+    def ordered(self, column: Any, *, descending: bool) -> Any:
+        """NULL is smaller than anything else."""
+        return column.desc() if descending else column.asc()
+
+    # Looking
+
+    def position(self, task_id: str) -> tuple[int, str | None] | None:
+        """How far the task's file has been taken in: the offset, and the seal that stands before it."""
+        with self.mapped():
+            found = self.connection.execute(
+                f"SELECT indexed_end, tail_seal FROM {self.at('tasks')} WHERE id = {self.mark}", (task_id,)
+            ).fetchone()
+        return (found[0], found[1]) if found else None
+
+    def positions(self) -> dict[str, tuple[int, str | None]]:
+        """The same for every task."""
+        with self.mapped():
+            cursor = self.connection.execute(f"SELECT id, indexed_end, tail_seal FROM {self.at('tasks')}")
+            return {row[0]: (row[1], row[2]) for row in cursor}
+
+    def row(self, task_id: str, *, lock: bool = False) -> Row | None:
+        """What is known of a task; with ``lock``, where the database can, nobody else changes it until the transaction ends."""
+        with self.mapped():
+            cursor = self.connection.execute(
+                f"SELECT * FROM {self.at('tasks')} WHERE id = {self.mark}{' FOR UPDATE' if lock else ''}", (task_id,)
+            )
+            found = cursor.fetchone()
+            return dict(zip((column[0] for column in cursor.description), found, strict=True)) if found else None
+
+    def count(self) -> int:
+        with self.mapped():
+            return int(self.connection.execute(f"SELECT count(*) FROM {self.at('tasks')}").fetchone()[0])
+
+    # Writing; all of it inside a transaction
+
+    def put(self, projector: Projector, rows: NewRows, *, after: tuple[int, str | None] | None = None) -> bool:
+        """The task's row and the new ones beside it.
+
+        With ``after``, only if the index knows the file up to that offset and seal; else nothing is done, and False returned.
+        """
+        if projector.saved is None:
+            self._upsert(projector.row)
+        elif not self._update(projector.row, projector.saved, after):
+            return False
+        projector.saved = dict(projector.row)
+        for name, table in TABLE_OF.items():
+            new = getattr(rows, name)
+            if new:
+                self._many(self._insert(table, tuple(new[0])), [tuple(row.values()) for row in new])
+        self._update_runs(rows.run_updates)
+        return True
+
+    def put_new(self, batch: Bulk) -> None:
+        """The rows of many tasks at once, in place of what was known of them."""
+        self._many(f"DELETE FROM {self.at('tasks')} WHERE id = {self.mark}", [(task_id,) for task_id in batch.ids])
+        for table, (names, values) in batch.tables.items():
+            self._many(self._insert(table, names), values)
+        self._update_runs(batch.run_updates)
+
+    def _many(self, statement: str, values: Sequence[tuple[Any, ...]]) -> None:
+        self.connection.executemany(statement, values)
+
+    def _update_runs(self, updates: Iterable[Row]) -> None:
+        for row in updates:
+            names = tuple(name for name in row if name not in ("task_id", "run"))
+            sets = ", ".join(f'"{name}" = {self.mark}' for name in names)
+            values = (*(row[name] for name in names), row["task_id"], row["run"])
+            where = f"task_id = {self.mark} AND run = {self.mark}"
+            self.connection.execute(f"UPDATE {self.at('task_runs')} SET {sets} WHERE {where}", values)
+
+    def _upsert(self, row: Row) -> None:
+        names = tuple(row)
+        columns, marks = ", ".join(f'"{name}"' for name in names), ", ".join(self.mark for _ in names)
+        sets = ", ".join(f'"{name}" = excluded."{name}"' for name in names if name != "id")
+        statement = f"INSERT INTO {self.at('tasks')} ({columns}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {sets}"
+        self.connection.execute(statement, tuple(row.values()))
+
+    def _update(self, row: Row, saved: Row, after: tuple[int, str | None] | None) -> bool:
+        """Only the columns that differ: rewriting the others would rewrite their indexes too."""
+        names = tuple(name for name, value in row.items() if value != saved[name])
+        if not names:
+            return True
+        key = ("update", names) if after is None else ("update after", names)
+        statement = self._statements.get(key)
+        if statement is None:
+            sets = ", ".join(f'"{name}" = {self.mark}' for name in names)
+            where = "" if after is None else f" AND indexed_end = {self.mark} AND tail_seal {self.same} {self.mark}"
+            statement = f"UPDATE {self.at('tasks')} SET {sets} WHERE id = {self.mark}{where}"
+            self._statements[key] = statement
+        values = (*(row[name] for name in names), row["id"], *(after or ()))
+        return bool(self.connection.execute(statement, values).rowcount == 1)
+
+    def _insert(self, table: str, names: tuple[str, ...]) -> str:
+        key = (table, names)
+        statement = self._statements.get(key)
+        if statement is None:
+            columns, marks = ", ".join(f'"{name}"' for name in names), ", ".join(self.mark for _ in names)
+            # A turn may name a file twice, and a hand-edited file may hold anything twice.
+            statement = f"INSERT INTO {self.at(table)} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING"
+            self._statements[key] = statement
+        return statement
+
+    def moved(self, task_id: str, file_path: str, stat: tuple[int, int]) -> None:
+        """The same content under another name."""
+        sets = ", ".join(f"{name} = {self.mark}" for name in ("file_path", "file_size", "file_mtime_ns"))
+        self.connection.execute(
+            f"UPDATE {self.at('tasks')} SET {sets} WHERE id = {self.mark}", (file_path, *stat, task_id)
+        )
+
+    def forget(self, task_id: str) -> None:
+        """Takes a task out, with all that belongs to it."""
+        self.connection.execute(f"DELETE FROM {self.at('tasks')} WHERE id = {self.mark}", (task_id,))
