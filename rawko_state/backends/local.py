@@ -182,7 +182,7 @@ class LocalStore(Reads, Opening):
 
         return freed(self.catalogue, task_ids)
 
-    def place(self, filename: str, data: bytes, blobs: Sequence[bytes] = ()) -> TaskName | None:
+    def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
         """Puts a whole task file into the project, as it is, and its blobs before it. None when it is there already."""
         name = parse_name(filename)
         if name is None:

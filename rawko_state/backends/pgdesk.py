@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from rawko_state.backends.desk import BeforeWrite, Make, Point
 from rawko_state.backends.expiring import ExpiringLease
 from rawko_state.backends.intake import file_path
-from rawko_state.backends.pgfiles import BytesSource
 from rawko_state.errors import ChainMoved, NewerFormat, OutcomeUnknown, RawkoError, StorageError, TaskNotFound
 from rawko_state.format.blocks import emit_block
 from rawko_state.format.codec import FORMAT_VERSION, copy_value, encode
@@ -28,6 +27,7 @@ from rawko_state.journal.blobs import OUTPUT_LIMIT
 from rawko_state.journal.chain import Chain
 from rawko_state.journal.draft import Draft, Spoken, spoken_of
 from rawko_state.journal.reader import TaskReader
+from rawko_state.journal.source import Source
 from rawko_state.journal.verify import Verdict, walk
 from rawko_state.model.appended import Appended
 from rawko_state.model.entries import Entry, ToolCall, Turn
@@ -39,6 +39,7 @@ from rawko_state.search.words import Counts
 if TYPE_CHECKING:
     from rawko_state.backends.postgres import PostgresStore
 
+_PIECE: Final = 1 << 20
 _MOST_WORDS: Final = 900_000
 """Bytes of different words of one document; PostgreSQL takes no more than a megabyte of them."""
 _TOOL: Final = "tool:"
@@ -246,10 +247,10 @@ def _is_long(call: ToolCall) -> bool:
     return output is not None and len(output.encode("utf-8", "surrogatepass")) > OUTPUT_LIMIT
 
 
-def projected(tasks: PgTasks, name: TaskName, data: bytes, base: int = 0) -> None:
+def projected(tasks: PgTasks, name: TaskName, source: Source, base: int = 0) -> None:
     """A whole task: its bytes, and all that is derived from them. Inside a transaction, which fails if there is one already."""
     projector = Projector(name.id, file_path(name))
-    _stamped(projector, len(data))
+    _stamped(projector, source.size())
     row = {**projector.row, "fold_base": base}
     columns, marks = ", ".join(f'"{column}"' for column in row), ", ".join("%s" for _ in row)
     tasks.rows.connection.execute(
@@ -257,21 +258,25 @@ def projected(tasks: PgTasks, name: TaskName, data: bytes, base: int = 0) -> Non
     )
     projector.saved = dict(projector.row)
     at = 0
-    with TaskReader(Path(name.filename), BytesSource(name.filename, data)) as reader:
-        for record in reader.records():
-            end = record.offset + record.length
-            tasks.put_bytes(name.id, at, data[at:end])
-            at = end
-            whole = laid(record, reader.fetch)
-            rows = projector.take(whole)
-            tasks.rows.put(projector, rows)
-            if record.kind not in ("torn", "tail"):
-                tasks.put_words(name.id, _words(documents([record], reader.fetch)))
-                for block in record.blocks if record.counts else ():
-                    _put_state(tasks, name.id, block.entry(reader.fetch))
-    if at < len(data):
-        tasks.put_bytes(name.id, at, data[at:])
+    # Not closed: its owner does that.
+    reader = TaskReader(Path(name.filename), source)
+    for record in reader.records():
+        at = _put_pieces(tasks, name.id, source, at, record.offset + record.length)
+        tasks.rows.put(projector, projector.take(laid(record, reader.fetch)))
+        if record.kind not in ("torn", "tail"):
+            tasks.put_words(name.id, _words(documents([record], reader.fetch)))
+            for block in record.blocks if record.counts else ():
+                _put_state(tasks, name.id, block.entry(reader.fetch))
+    _put_pieces(tasks, name.id, source, at, source.size())
     tasks.rows.put(projector, Rows())
+
+
+def _put_pieces(tasks: PgTasks, task_id: str, source: Source, at: int, end: int) -> int:
+    while at < end:
+        piece = source.fetch(at, min(_PIECE, end - at))
+        tasks.put_bytes(task_id, at, piece)
+        at += len(piece)
+    return at
 
 
 def _put_besides(tasks: PgTasks, task_id: str, data: bytes, offset: int, parent: str, entries: list[Entry]) -> None:

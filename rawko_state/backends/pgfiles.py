@@ -6,7 +6,8 @@ import contextlib
 import difflib
 import errno
 import hashlib
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from rawko_state.errors import AmbiguousTask, RawkoError, StorageError, TaskNotFound
@@ -54,6 +55,26 @@ class BytesSource(Source):
 
     def fetch(self, offset: int, length: int) -> bytes:
         return self._data[offset : offset + length]
+
+
+@contextlib.contextmanager
+def spooled(data: bytes | Iterable[bytes]) -> Iterator[Source]:
+    """Bytes as a source; many of them in a file, not in memory."""
+    if isinstance(data, bytes):
+        yield BytesSource("task", data)
+        return
+    with tempfile.TemporaryFile(prefix="rawko-") as stream:
+        for piece in data:
+            stream.write(piece)
+        stream.flush()
+        yield Source(Path("task"), stream.fileno())
+
+
+def pieces_of(source: Source) -> Iterator[bytes]:
+    at = 0
+    while piece := source.fetch(at, 1 << 20):
+        yield piece
+        at += len(piece)
 
 
 class PgDraft:

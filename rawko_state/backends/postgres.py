@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 from rawko_state.backends.expiring import LEASE, ExpiringLease
 from rawko_state.backends.opening import Opening
 from rawko_state.backends.pgdesk import PgDesk, projected
-from rawko_state.backends.pgfiles import PgCatalogue, PgFiles
+from rawko_state.backends.pgfiles import BytesSource, PgCatalogue, PgFiles, pieces_of, spooled
 from rawko_state.backends.reads import Reads
 from rawko_state.errors import AmbiguousTask, InvalidValue, RawkoError, StorageError, TaskBusy, TaskNotFound
 from rawko_state.index import holding
 from rawko_state.index.pgtasks import PgTasks, Thrown, holder_name
 from rawko_state.index.postgres import DEFAULT, PgRows, Postgres, check_workspace, is_duplicate, schema_of
+from rawko_state.journal.source import Source
 from rawko_state.model.names import TaskName, parse_name
 from rawko_state.store import InTrash, Kept
 
@@ -115,7 +116,7 @@ class PostgresStore(Reads, Opening):
                 with self.postgres.transaction():
                     if before is not None:
                         before(name.id, seal)
-                    self._put(name, data)
+                    self._put(name, BytesSource(name.filename, data))
                 return PgDesk(self, name, lease)
             except StorageError as error:
                 if lease is not None:
@@ -165,37 +166,46 @@ class PostgresStore(Reads, Opening):
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
             yield
 
-    def place(self, filename: str, data: bytes, blobs: Sequence[bytes] = ()) -> TaskName | None:
+    def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
         name = parse_name(filename)
         if name is None:
             raise InvalidValue(f"not the name of a task file: {filename!r}")
         name = replace(name, packed=False)
-        with self.postgres.transaction():
+        with spooled(data) as source, self.postgres.transaction():
             there = self.tasks.size(name.id)
             if there is not None:
-                if there == len(data) and self.tasks.fetch(name.id, 0, there) == data:
+                if there == source.size() and self._is_same(name.id, source):
                     return None
                 raise RawkoError(f"there is another task {name.id} already")
             for content in blobs:
                 self.journal.put_blob(content)
             try:
-                self._put(name, data)
+                self._put(name, source)
             except StorageError as error:
                 if is_duplicate(error):
                     raise RawkoError(f"there is another task {name.id} already") from None
                 raise
         return name
 
-    def _put(self, name: TaskName, data: bytes, *, base: int = 0) -> None:
+    def _is_same(self, task_id: str, source: Source) -> bool:
+        at = 0
+        while piece := source.fetch(at, 1 << 20):
+            if self.tasks.fetch(task_id, at, len(piece)) != piece:
+                return False
+            at += len(piece)
+        return True
+
+    def _put(self, name: TaskName, source: Source, *, base: int = 0) -> None:
         """A whole task, new or anew. Inside a transaction."""
-        projected(self.tasks, name, data, base)
+        projected(self.tasks, name, source, base)
         self.tasks.tell(name.id)
 
-    def rewrite(self, name: TaskName, data: bytes) -> None:
+    def rewrite(self, name: TaskName, data: bytes | Iterable[bytes]) -> None:
         """Other bytes in place of a task's. Inside a transaction that holds its row."""
         stamp = self.tasks.stamp(name.id)
-        self.tasks.rows.forget(name.id)
-        self._put(name, data, base=(stamp[0] if stamp else 0) + 1)
+        with spooled(data) as source:
+            self.tasks.rows.forget(name.id)
+            self._put(name, source, base=(stamp[0] if stamp else 0) + 1)
 
     # Keeping
 
@@ -271,7 +281,8 @@ class PostgresStore(Reads, Opening):
         with self.postgres.transaction():
             if self.tasks.size(each.id) is not None:
                 return False
-            self._put(name, b"".join(self.tasks.thrown_bytes(each.key)))
+            with spooled(self.tasks.thrown_bytes(each.key)) as source:
+                self._put(name, source)
             self.tasks.drop_thrown(each.key)
             self.tasks.set_exempt(each.id)
         return True
@@ -307,11 +318,13 @@ class PostgresStore(Reads, Opening):
                 raise TaskBusy(name.id, "a turn that has not ended: 'rawko resume' it first")
             with self.postgres.transaction():
                 self.tasks.rows.row(name.id, lock=True)
-                with self.reader(name.id) as reader:
-                    data = b"".join(with_note(work, reader, lambda changed: noted(found, changed, by)))
-                if work.changed:
-                    self.rewrite(name, data)
-                    self.tasks.drop_unused_blobs(counting.replaced)
+                with (
+                    self.reader(name.id) as reader,
+                    spooled(with_note(work, reader, lambda changed: noted(found, changed, by))) as source,
+                ):
+                    if work.changed:
+                        self.rewrite(name, pieces_of(source))
+                        self.tasks.drop_unused_blobs(counting.replaced)
             found.changed = work.changed
         finally:
             self.give_back(name.id, token)

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from rawko_state.backends.live import LiveTurn
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.opening import Opening
 from rawko_state.backends.session import Task
 from rawko_state.errors import InvalidValue
 from rawko_state.format.parts import read_money
 from rawko_state.format.values import read_time, read_tokens, write_tokens
 from rawko_state.model.appended import Appended
-from rawko_state.model.entries import FileTouch, Progress, Question, Section, ToolCall, Turn
+from rawko_state.model.entries import FileTouch, Parent, Progress, Question, Section, ToolCall, Turn
 
 _TEXT = (str,)
 _OPTIONAL_TEXT = (str, type(None))
@@ -24,9 +24,17 @@ _START = ("title", "agent", "model", "provider", "repo", "branch", "commit", "cw
 class Recorder:
     """Takes lines for one task."""
 
-    def __init__(self, store: LocalStore, task: Task | None = None) -> None:
-        """With a task, the lines go on with it; else the first one starts or resumes one."""
-        self._store = store
+    def __init__(
+        self,
+        store: Opening,
+        task: Task | None = None,
+        *,
+        detached: bool = False,
+        before: Callable[[str, str], None] | None = None,
+    ) -> None:
+        """With a task, the lines go on with it; else the first one starts or resumes one: ``detached``, if there is nobody whose
+        death would end it. ``before`` is passed on to start()."""
+        self._store, self._detached, self._before = store, detached, before
         self._task: Task | None = task
         self._live: LiveTurn | None = None
         self._open_tools: dict[str, str] = {}
@@ -39,7 +47,10 @@ class Recorder:
             raise InvalidValue(f"not JSON: {error}") from None
         if not isinstance(data, dict):
             raise InvalidValue("not a JSON object")
-        kind = data.pop("type", None)
+        return self.do(data.pop("type", None), data)
+
+    def do(self, kind: Any, data: dict[str, Any]) -> dict[str, Any]:
+        """What one object says, its type apart."""
         action = self._ACTIONS.get(kind) if isinstance(kind, str) else None
         if action is None:
             raise InvalidValue(f"unknown type {kind!r}; known: {', '.join(self._ACTIONS)}")
@@ -63,6 +74,11 @@ class Recorder:
             if self._task is not None:
                 self._task.close()
 
+    @property
+    def task(self) -> Task | None:
+        """The one that was started or resumed."""
+        return self._task
+
     def _running(self) -> Task:
         if self._task is None:
             raise InvalidValue("no task yet: the first line is of type start or resume")
@@ -76,7 +92,17 @@ class Recorder:
         labels = _strings(data, "labels")
         fields = _strings(data, "fields")
         sections = _strings(data, "sections")
-        self._task = self._store.start(request, labels=labels, fields=fields, sections=sections, **options)
+        self._task = self._store.start(
+            request,
+            labels=labels,
+            fields=fields,
+            sections=sections,
+            parent=_parent(data),
+            created=_time(data, "created"),
+            detached=self._detached,
+            before=self._before,
+            **options,
+        )
         return {"task": self._task.id, "seal": self._task.seal}
 
     def _resume(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -86,6 +112,7 @@ class Recorder:
             _take(data, "task", _TEXT),
             by=_take(data, "by", _OPTIONAL_TEXT, None),
             message=_take(data, "message", _OPTIONAL_TEXT, None),
+            detached=self._detached,
         )
         return {"task": self._task.id, "turn": self._task.state.turns, "seal": self._task.seal}
 
@@ -303,6 +330,16 @@ def _time(data: dict[str, Any], name: str) -> Any:
     if time is None:
         raise InvalidValue(f"{name!r} must be a time such as 2024-01-15T10:30:00Z")
     return time
+
+
+def _parent(data: dict[str, Any]) -> Parent | None:
+    value = _take(data, "parent", _OPTIONAL_TEXT, None)
+    if value is None:
+        return None
+    task, at, turn = value.partition("@")
+    if not task.isalnum() or (at and not (turn.isdecimal() and len(turn) < 18)):
+        raise InvalidValue("'parent' is the id of a task, or id@turn")
+    return Parent(task, int(turn) if at else None)
 
 
 def _tool(data: Any, key: str | None = None) -> ToolCall:

@@ -6,7 +6,6 @@ import json
 import shutil
 import sys
 from datetime import datetime
-from typing import Any
 
 import click
 
@@ -129,14 +128,18 @@ def command(
         history_search.run(store, search, wanted, turns=turns, form=form)
         return
     found = store.history(wanted)
+    from rawko_state.store.wire import summary_json
+
     if form == "ids":
         for summary in found:
             click.echo(summary.id)
     elif form == "jsonl":
         for summary in found:
-            click.echo(json.dumps({"version": JSON_VERSION, **as_json(summary)}))
+            click.echo(json.dumps({"version": JSON_VERSION, **summary_json(summary)}))
     elif form == "json":
-        click.echo(json.dumps({"version": JSON_VERSION, "tasks": [as_json(summary) for summary in found]}, indent=1))
+        click.echo(
+            json.dumps({"version": JSON_VERSION, "tasks": [summary_json(summary) for summary in found]}, indent=1)
+        )
     else:
         _table(list(found), filtered=bool(statuses or file or agent or since or until or labels))
 
@@ -158,33 +161,6 @@ def _statuses(given: tuple[str, ...]) -> tuple[str, ...]:
 def _label(text: str) -> tuple[str, str | None]:
     name, equals, value = text.partition("=")
     return name, value if equals else None
-
-
-def as_json(summary: TaskSummary) -> dict[str, Any]:
-    """The documented shape (docs/json.md): every key is always there."""
-    return {
-        "id": summary.id,
-        "status": summary.status,
-        "created": summary.created,
-        "completed": summary.completed,
-        "duration_ms": summary.duration_ms,
-        "title": summary.title,
-        "request": summary.request,
-        "summary": summary.summary,
-        "agents": list(summary.agents),
-        "labels": dict(summary.labels),
-        "pinned": summary.pinned,
-        "turns": summary.turns,
-        "runs": summary.runs,
-        "parent": summary.parent,
-        "model": summary.model,
-        "branch": summary.branch,
-        "tokens": {"in": summary.tokens_in, "out": summary.tokens_out},
-        "cost": summary.cost,
-        "file": summary.file,
-        "damaged": summary.damaged,
-        "touched": [{"operation": operation, "path": path} for operation, path in summary.touched],
-    }
 
 
 def _table(found: list[TaskSummary], *, filtered: bool) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from rawko_state.backends.local import LocalStore
-from rawko_state.cli.history_cmd import JSON_VERSION, about, as_json
+from rawko_state.cli.history_cmd import JSON_VERSION, about
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.projects_cmd import is_there
 from rawko_state.cli.times import local
 from rawko_state.errors import RawkoError
 from rawko_state.store import RELEVANCE, Hit, TaskFilter, TaskSummary
+from rawko_state.store.wire import summary_json
 
 Found = tuple[str, TaskSummary, Hit | None]
 
@@ -71,7 +72,7 @@ def _rank(found: Found, wanted: TaskFilter) -> tuple[Any, ...]:
 
 def _object(found: Found) -> dict[str, Any]:
     root, summary, hit = found
-    shown = {"project": root, **as_json(summary)}
+    shown = {"project": root, **summary_json(summary)}
     if hit is not None:
         shown["hit"] = (
             {"kind": hit.kind, "turn": hit.turn, "agent": hit.agent, "excerpt": hit.excerpt} if hit.kind else None

@@ -12,11 +12,12 @@ import click
 
 from rawko_state.backends.folding import CHEAP, WORTH_IT, is_off
 from rawko_state.backends.local import LocalStore
-from rawko_state.cli.history_cmd import JSON_VERSION, STATUS_COLOURS, about, as_json, page
+from rawko_state.cli.history_cmd import JSON_VERSION, STATUS_COLOURS, about, page
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.times import local
 from rawko_state.errors import RawkoError
 from rawko_state.store import Hit, TaskFilter
+from rawko_state.store.wire import summary_json
 
 
 def run(store: LocalStore, query: str, wanted: TaskFilter, *, turns: bool, form: str | None) -> None:
@@ -53,7 +54,7 @@ def _as_json(hit: Hit) -> dict[str, Any]:
         "excerpt": hit.excerpt,
         "highlights": [list(span) for span in hit.highlights],
     }
-    return {**as_json(hit.task), "hit": where if hit.kind else None}
+    return {**summary_json(hit.task), "hit": where if hit.kind else None}
 
 
 def _print(hits: tuple[Hit, ...], turns: bool) -> None:

@@ -331,4 +331,18 @@ CREATE TABLE {s}.exempt (task_id T PRIMARY KEY);
     .replace(" T\n", f" {_TEXT}\n")
     .replace(" T)", f" {_TEXT})")
 )
-MIGRATIONS: Final = (("tables", _1_TABLES),)
+_2_REGISTRY: Final = """
+CREATE TABLE {s}.kv (scope text NOT NULL, k text NOT NULL, v text, PRIMARY KEY (scope, k));
+CREATE TABLE {s}.repos (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, vcs text NOT NULL, root_path text UNIQUE, remote_url text UNIQUE,
+    default_branch text, created_at text NOT NULL, seen_at text NOT NULL
+);
+CREATE TABLE {s}.agents (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, version text NOT NULL, metadata text,
+    UNIQUE (name, version)
+);
+CREATE TABLE {s}.runtimes (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, type text NOT NULL, devcontainer_path text, metadata text
+);
+"""
+MIGRATIONS: Final = (("tables", _1_TABLES), ("registry", _2_REGISTRY))

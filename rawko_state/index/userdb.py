@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +21,6 @@ from rawko_state.errors import IndexNewer, InvalidValue
 from rawko_state.index.database import mapped
 
 VERSION: Final = 2
-_NOW: Final = p.SQL("strftime('%Y-%m-%dT%H:%M:%fZ', 'now')")
 
 
 class Project(NamedTuple):
@@ -41,7 +42,115 @@ class Imported(NamedTuple):
     """None: it does not belong to the project."""
 
 
-class UserState:
+def now() -> str:
+    """As the sources' tables write it."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+class Registry(ABC):
+    """Small values, repositories, agents and runtimes: of a user, or of a server."""
+
+    _kv: Any
+    _repos: Any
+    _agents: Any
+    _runtimes: Any
+
+    @abstractmethod
+    def mapped(self) -> contextlib.AbstractContextManager[None]:
+        """The database's errors in our words."""
+
+    # Small values
+
+    def get(self, scope: str, key: str) -> str | None:
+        with self.mapped():
+            found = self._kv.select(self._kv.v).where((self._kv.scope == scope) & (self._kv.k == key)).tuples().first()
+        return found[0] if found else None
+
+    def set(self, scope: str, key: str, value: str) -> None:
+        for text in (scope, key, value):
+            if "\x00" in text or not text.isprintable():
+                raise InvalidValue("a scope, key or value is printable text on one line")
+        with self.mapped():
+            self._kv.insert(scope=scope, k=key, v=value).on_conflict(
+                conflict_target=[self._kv.scope, self._kv.k], update={self._kv.v: value}
+            ).execute()
+
+    def delete(self, scope: str, key: str) -> bool:
+        with self.mapped():
+            return bool(self._kv.delete().where((self._kv.scope == scope) & (self._kv.k == key)).execute())
+
+    def items(self, scope: str | None = None) -> list[tuple[str, str, str]]:
+        with self.mapped():
+            query = self._kv.select(self._kv.scope, self._kv.k, self._kv.v).order_by(self._kv.scope, self._kv.k)
+            if scope is not None:
+                query = query.where(self._kv.scope == scope)
+            return [(row[0], row[1], row[2]) for row in query.tuples()]
+
+    # Repositories
+
+    def projects(self) -> list[Project]:
+        """The last used first."""
+        repos = self._repos
+        with self.mapped():
+            query = repos.select(repos.root_path, repos.vcs, repos.remote_url, repos.default_branch, repos.seen_at)
+            return [Project(*row) for row in query.order_by(repos.seen_at.desc(), repos.root_path).tuples()]
+
+    def saw_project(self, root: str, vcs: str, remote: str | None, branch: str | None) -> None:
+        repos = self._repos
+        with self.mapped():
+            repos.insert(root_path=root, vcs=vcs, remote_url=remote, default_branch=branch, seen_at=now()).on_conflict(
+                conflict_target=[repos.root_path],
+                update={repos.vcs: vcs, repos.remote_url: remote, repos.default_branch: branch, repos.seen_at: now()},
+            ).execute()
+
+    # Agents and runtimes
+
+    def saw_agent(self, name: str, version: str, metadata: dict[str, Any] | None = None) -> None:
+        with self.mapped():
+            text = json.dumps(metadata) if metadata else None
+            self._agents.insert(name=name, version=version, metadata=text).on_conflict_ignore().execute()
+
+    def agents(self) -> list[tuple[str, str]]:
+        with self.mapped():
+            query = self._agents.select(self._agents.name, self._agents.version)
+            return [(row[0], row[1]) for row in query.order_by(self._agents.name, self._agents.version).tuples()]
+
+    def agent_rows(self) -> list[dict[str, Any]]:
+        """Every agent that was seen, with all that is known of it."""
+        with self.mapped():
+            return list(self._agents.select().order_by(self._agents.name, self._agents.version).dicts())
+
+    def saw_runtime(self, kind: str, devcontainer: str | None, metadata: dict[str, Any] | None = None) -> None:
+        table = self._runtimes
+        text = json.dumps(metadata) if metadata else None
+        with self.mapped():
+            same = (table.type == kind) & (
+                table.devcontainer_path.is_null(True)
+                if devcontainer is None
+                else table.devcontainer_path == devcontainer
+            )
+            if not table.update(metadata=text).where(same).execute():
+                table.insert(type=kind, devcontainer_path=devcontainer, metadata=text).execute()
+
+    def runtimes(self) -> list[dict[str, Any]]:
+        with self.mapped():
+            return list(self._runtimes.select().order_by(self._runtimes.id).dicts())
+
+    def repos(self) -> list[dict[str, Any]]:
+        """The repositories, with all that is known of them."""
+        with self.mapped():
+            return list(self._repos.select().order_by(self._repos.id).dicts())
+
+    def saw_repo(self, vcs: str, remote: str, branch: str | None) -> None:
+        """A repository that is known by its address: a server has no folder of it."""
+        table = self._repos
+        with self.mapped():
+            found = {"vcs": vcs, "default_branch": branch, "seen_at": now()}
+            if not table.update(**found).where(table.remote_url == remote).execute():
+                table.insert(remote_url=remote, **found).execute()
+
+
+class UserState(Registry):
     """The per-user database."""
 
     def __init__(self, path: Path | None = None) -> None:
@@ -63,6 +172,9 @@ class UserState:
                     self.db.create_tables(tables, safe=True)
                     self.db.pragma("user_version", VERSION)
 
+    def mapped(self) -> contextlib.AbstractContextManager[None]:
+        return mapped(str(self.path))
+
     def close(self) -> None:
         self.db.close()
 
@@ -72,64 +184,10 @@ class UserState:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Small values
-
-    def get(self, scope: str, key: str) -> str | None:
-        with mapped(str(self.path)):
-            found = self._kv.select(self._kv.v).where((self._kv.scope == scope) & (self._kv.k == key)).tuples().first()
-        return found[0] if found else None
-
-    def set(self, scope: str, key: str, value: str) -> None:
-        for text in (scope, key, value):
-            if "\x00" in text or not text.isprintable():
-                raise InvalidValue("a scope, key or value is printable text on one line")
-        with mapped(str(self.path)):
-            self._kv.replace(scope=scope, k=key, v=value).execute()
-
-    def delete(self, scope: str, key: str) -> bool:
-        with mapped(str(self.path)):
-            return bool(self._kv.delete().where((self._kv.scope == scope) & (self._kv.k == key)).execute())
-
-    def items(self, scope: str | None = None) -> list[tuple[str, str, str]]:
-        with mapped(str(self.path)):
-            query = self._kv.select(self._kv.scope, self._kv.k, self._kv.v).order_by(self._kv.scope, self._kv.k)
-            if scope is not None:
-                query = query.where(self._kv.scope == scope)
-            return [(row[0], row[1], row[2]) for row in query.tuples()]
-
-    # Projects
-
-    def projects(self) -> list[Project]:
-        """The last used first."""
-        repos = self._repos
-        with mapped(str(self.path)):
-            query = repos.select(repos.root_path, repos.vcs, repos.remote_url, repos.default_branch, repos.seen_at)
-            return [Project(*row) for row in query.order_by(repos.seen_at.desc(), repos.root_path).tuples()]
-
-    def saw_project(self, root: str, vcs: str, remote: str | None, branch: str | None) -> None:
-        repos = self._repos
-        with mapped(str(self.path)):
-            repos.insert(root_path=root, vcs=vcs, remote_url=remote, default_branch=branch, seen_at=_NOW).on_conflict(
-                conflict_target=[repos.root_path],
-                update={repos.vcs: vcs, repos.remote_url: remote, repos.default_branch: branch, repos.seen_at: _NOW},
-            ).execute()
-
     def forget_project(self, root: str) -> bool:
         with mapped(str(self.path)):
             self._imports.delete().where(self._imports.root == root).execute()
             return bool(self._repos.delete().where(self._repos.root_path == root).execute())
-
-    # Agents and runtimes
-
-    def saw_agent(self, name: str, version: str, metadata: dict[str, Any] | None = None) -> None:
-        with mapped(str(self.path)):
-            text = json.dumps(metadata) if metadata else None
-            self._agents.insert(name=name, version=version, metadata=text).on_conflict_ignore().execute()
-
-    def agents(self) -> list[tuple[str, str]]:
-        with mapped(str(self.path)):
-            query = self._agents.select(self._agents.name, self._agents.version)
-            return [(row[0], row[1]) for row in query.order_by(self._agents.name, self._agents.version).tuples()]
 
     # What was brought in
 
@@ -150,9 +208,16 @@ class UserState:
 
 
 def _tables_for(database: p.Database) -> tuple[Any, ...]:
+    return (*registry_tables(database), _imports_for(database))
+
+
+def registry_tables(db: p.Database, within: str | None = None) -> tuple[Any, Any, Any, Any]:
+    """kv, repos, agents, runtimes; ``within`` a schema, where the database has such."""
+
     class Bound(p.Model):
         class Meta:
-            database: p.Database | None = None
+            database = db
+            schema = within
             legacy_table_names = False
 
     class KeyValue(Bound):
@@ -169,8 +234,8 @@ def _tables_for(database: p.Database) -> tuple[Any, ...]:
         root_path = p.TextField(null=True, unique=True)
         remote_url = p.TextField(null=True)
         default_branch = p.TextField(null=True)
-        created_at = p.TextField(default=_NOW)
-        seen_at = p.TextField(default=_NOW)
+        created_at = p.TextField(default=now)
+        seen_at = p.TextField(default=now)
 
         class Meta:
             table_name = "repos"
@@ -192,7 +257,11 @@ def _tables_for(database: p.Database) -> tuple[Any, ...]:
         class Meta:
             table_name = "runtimes"
 
-    class Import(Bound):
+    return KeyValue, Repo, Agent, Runtime
+
+
+def _imports_for(db: p.Database) -> Any:
+    class Import(p.Model):
         root = p.TextField()
         source = p.TextField()
         key = p.TextField()
@@ -201,12 +270,12 @@ def _tables_for(database: p.Database) -> tuple[Any, ...]:
         task = p.TextField(null=True)
 
         class Meta:
+            database = db
+            legacy_table_names = False
             table_name = "imports"
             primary_key = p.CompositeKey("root", "source", "key")
 
-    tables = (KeyValue, Repo, Agent, Runtime, Import)
-    database.bind(tables, bind_refs=False, bind_backrefs=False)
-    return tables
+    return Import
 
 
 def default_path() -> Path:

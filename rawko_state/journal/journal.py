@@ -6,12 +6,12 @@ import contextlib
 import dataclasses
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rawko_state.errors import RawkoError, StorageError, TaskNotFound
+from rawko_state.errors import AmbiguousTask, RawkoError, StorageError, TaskNotFound
 from rawko_state.journal import disk
 from rawko_state.journal.archive import drop_leftover
 from rawko_state.journal.layout import Layout, TaskName, name_for, new_id
@@ -108,21 +108,25 @@ class Journal:
         name = name_for(created, task_id)
         return Created(name, Chain(self.layout.path(name), task_id), held, stamps)
 
-    def place(self, name: TaskName, data: bytes) -> bool:
+    def place(self, name: TaskName, data: bytes | Iterable[bytes]) -> bool:
         """A whole file that was made elsewhere. False when these bytes are there already; an error when others are."""
         self.layout.make()
+        beside = disk.write_temporary(self.layout.live, data)
         try:
-            there = self.layout.find(name.id)
-        except TaskNotFound:
-            there = None
-        if there is not None and there.id == name.id:
-            with self.reader(there) as reader:
-                if reader.size == len(data) and reader.fetch(0, reader.size) == data:
-                    return False
-            raise RawkoError(f"there is another task {name.id} already, in {there.filename}")
-        if self._into_place(name, data, "", self._is_taken) is None:
-            raise RawkoError(f"there is another task {name.id} already")
-        return True
+            try:
+                there = self.layout.find(name.id)
+            except (TaskNotFound, AmbiguousTask):
+                there = None
+            if there is not None and there.id == name.id:
+                with self.reader(there) as reader:
+                    if _is_same(reader, beside):
+                        return False
+                raise RawkoError(f"there is another task {name.id} already, in {there.filename}")
+            if self.publish(beside, name, self._is_taken) is None:
+                raise RawkoError(f"there is another task {name.id} already")
+            return True
+        finally:
+            disk.remove_quietly(beside)
 
     def _into_place(
         self, name: TaskName, data: bytes, seal: str, taken: Callable[[str], bool]
@@ -309,6 +313,19 @@ class Journal:
 
         self.layout.make()
         return blobs.put_bytes(self.layout, data)
+
+
+def _is_same(reader: TaskReader, path: Path) -> bool:
+    """Whether a task has the bytes of a file."""
+    if reader.size != path.stat().st_size:
+        return False
+    with open(path, "rb") as stream:
+        at = 0
+        while piece := stream.read(1 << 20):
+            if reader.fetch(at, len(piece)) != piece:
+                return False
+            at += len(piece)
+    return True
 
 
 def _size_of(folder: Path) -> int:

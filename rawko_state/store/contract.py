@@ -430,7 +430,7 @@ class Store(Protocol):
 
     def give_back(self, prefix: str, token: str) -> None: ...
 
-    def place(self, filename: str, data: bytes, blobs: Sequence[bytes] = ()) -> TaskName | None:
+    def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
         """A whole task as it is, byte for byte. None when it is there already; an error when another one is."""
 
     def importing(self) -> AbstractContextManager[None]:

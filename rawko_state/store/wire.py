@@ -1,0 +1,120 @@
+"""The contract's values as JSON, and back: what servers and clients send each other, and what `--json` prints of tasks.
+
+Values are plain dataclasses and named tuples, so their types say all that is needed.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from decimal import Decimal
+from functools import cache
+from typing import Any, TypeVar, Union
+
+from rawko_state.errors import InvalidValue
+from rawko_state.store.values import TaskSummary
+
+T = TypeVar("T")
+
+
+def to_wire(value: Any) -> Any:
+    """A value as JSON knows it. Every field is there, whether it is known or not."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {name: to_wire(getattr(value, name)) for name in value._fields}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: to_wire(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, Mapping):
+        return {str(key): to_wire(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [to_wire(inner) for inner in value]
+    return value
+
+
+def from_wire(kind: type[T], data: Any) -> T:
+    """The value of a type that to_wire() was given. InvalidValue when it is none."""
+    try:
+        found: T = _read(kind, data)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise InvalidValue(f"not a {kind.__name__}: {error}") from None
+    return found
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _read(kind: Any, data: Any) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any or kind is object:
+        return data
+    if origin in (Union, types.UnionType):
+        if data is None:
+            return None
+        return _read(next(each for each in arguments if each is not type(None)), data)
+    if origin is tuple:
+        if len(arguments) == 2 and arguments[1] is ...:
+            return tuple(_read(arguments[0], inner) for inner in data)
+        return tuple(_read(each, inner) for each, inner in zip(arguments, data, strict=True))
+    if origin is list:
+        return [_read(arguments[0], inner) for inner in data]
+    if origin is not None and issubclass(origin, Mapping):
+        return {key: _read(arguments[1], inner) for key, inner in data.items()}
+    if kind is datetime:
+        return datetime.fromisoformat(data)
+    if kind is Decimal:
+        return Decimal(data)
+    if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, tuple)):
+        hints = _hints(kind)
+        # What a newer version adds is passed over.
+        return kind(**{name: _read(hints[name], data[name]) for name in hints if name in data})
+    if kind is float and isinstance(data, int):
+        return float(data)
+    if isinstance(kind, type) and not isinstance(data, kind):
+        raise TypeError(f"{data!r:.60} is no {kind.__name__}")
+    return data
+
+
+def summary_json(summary: TaskSummary) -> dict[str, Any]:
+    """A task in the documented shape (docs/json.md): every key is always there."""
+    return {
+        "id": summary.id,
+        "status": summary.status,
+        "created": summary.created,
+        "completed": summary.completed,
+        "duration_ms": summary.duration_ms,
+        "title": summary.title,
+        "request": summary.request,
+        "summary": summary.summary,
+        "agents": list(summary.agents),
+        "labels": dict(summary.labels),
+        "pinned": summary.pinned,
+        "turns": summary.turns,
+        "runs": summary.runs,
+        "parent": summary.parent,
+        "model": summary.model,
+        "branch": summary.branch,
+        "tokens": {"in": summary.tokens_in, "out": summary.tokens_out},
+        "cost": summary.cost,
+        "file": summary.file,
+        "damaged": summary.damaged,
+        "touched": [{"operation": operation, "path": path} for operation, path in summary.touched],
+    }
+
+
+def summary_of(data: Mapping[str, Any]) -> TaskSummary:
+    """And back."""
+    try:
+        flat = {name: value for name, value in data.items() if name not in ("tokens", "touched", "hit", "version")}
+        flat |= {"tokens_in": data["tokens"]["in"], "tokens_out": data["tokens"]["out"]}
+        flat["touched"] = [(each["operation"], each["path"]) for each in data["touched"]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidValue(f"not a task: {error}") from None
+    return from_wire(TaskSummary, flat)
