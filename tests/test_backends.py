@@ -13,7 +13,8 @@ from rawko_state.backends.local import LocalStore
 from rawko_state.backends.postgres import PostgresStore
 from rawko_state.conformance import StoreConformance
 from rawko_state.errors import ChainMoved, IndexNewer, InvalidValue, StorageError
-from rawko_state.index.postgres import MIGRATIONS, Postgres, check_workspace
+from rawko_state.index.postgres import MIGRATIONS, Postgres
+from rawko_state.index.postgres_names import check_workspace
 from rawko_state.model.entries import Turn
 
 

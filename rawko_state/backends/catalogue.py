@@ -14,6 +14,7 @@ import hashlib
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -65,11 +66,17 @@ class Catalogue:
         self._where = self.path
         """The file that was opened last, or tried."""
         self._told: set[str] = set()
+        self._opening = threading.RLock()
 
     # Opening
 
     def index(self) -> Index:
-        """The open index. A broken one is moved aside, and a new one begun, which fresh() fills."""
+        """The open index. A broken one is moved aside, and a new one begun, which fresh() fills. Each thread has a connection of
+        its own to it."""
+        with self._opening:
+            return self._current()
+
+    def _current(self) -> Index:
         if self._index is not None:
             # Something has been recorded since; unless memory is the last resort.
             begun = self._index.path is None and self.path.parent.exists() and not self._pinned

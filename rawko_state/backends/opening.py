@@ -152,6 +152,7 @@ class Opening(ABC):
         by: str | None = None,
         detached: bool = False,
         title: str | None = None,
+        before: Callable[[str, str], None] | None = None,
     ) -> Task:
         """A new task that goes on after a turn of another one, which stays as it is. Its turns begin with the next number."""
         from rawko_state.model.entries import Parent
@@ -170,6 +171,7 @@ class Opening(ABC):
             by=by,
             parent=Parent(parent.id, turn),
             detached=detached,
+            before=before,
         )
 
     def attach(self, prefix: str) -> Task:

@@ -21,7 +21,8 @@ from rawko_state.backends.reads import Reads
 from rawko_state.errors import AmbiguousTask, InvalidValue, RawkoError, StorageError, TaskBusy, TaskNotFound
 from rawko_state.index import holding
 from rawko_state.index.pgtasks import PgTasks, Thrown, holder_name
-from rawko_state.index.postgres import DEFAULT, PgRows, Postgres, check_workspace, is_duplicate, schema_of
+from rawko_state.index.postgres import PgRows, Postgres, is_duplicate
+from rawko_state.index.postgres_names import DEFAULT, check_workspace, schema_of
 from rawko_state.journal.source import Source
 from rawko_state.model.names import TaskName, parse_name
 from rawko_state.store import InTrash, Kept

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli.project import complete_ids, store_of
-from rawko_state.errors import InvalidValue, StorageError
+from rawko_state.errors import StorageError
+from rawko_state.exchange.exporting import EXACT, check, exported, plain_name, whole_object
 
 if TYPE_CHECKING:
-    from rawko_state.backends.local import LocalStore
+    from rawko_state.store.contract import Store
 
 _ENDINGS = {"json": "json", "jsonl": "jsonl", "md": "md", "html": "html", "task": "task"}
 
@@ -38,12 +39,13 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], form: str, output: Pa
     """
     store = store_of(ctx)
     ids = [store.find(task_id).id for task_id in task_ids]
-    if not as_is and form not in ("md", "html"):
-        _check(store, ids)
+    if not as_is and form in EXACT:
+        for task_id in ids:
+            check(store, task_id)
     if output is not None and output.is_dir():
         for task_id in ids:
-            target = output / f"{_plain_name(store, task_id).removesuffix('.task')}.{_ENDINGS[form]}"
-            _to_file(target, _pieces(store, task_id, form, as_is))
+            target = output / f"{plain_name(store, task_id).removesuffix('.task')}.{_ENDINGS[form]}"
+            _to_file(target, exported(store, task_id, form, as_is=as_is or form in EXACT))
             click.echo(str(target))
         return
     if len(ids) > 1 and form in ("html", "md", "task"):
@@ -51,7 +53,7 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], form: str, output: Pa
     pieces = (
         _several(store, ids)
         if form == "json" and len(ids) > 1
-        else (p for i in ids for p in _pieces(store, i, form, as_is))
+        else (p for i in ids for p in exported(store, i, form, as_is=as_is or form in EXACT))
     )
     if output is None:
         for piece in pieces:
@@ -61,58 +63,10 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], form: str, output: Pa
         _to_file(output, pieces)
 
 
-def _check(store: LocalStore, ids: list[str]) -> None:
-    for task_id in ids:
-        found = store.redact(task_id, dry_run=True).rules
-        if found:
-            told = ", ".join(f"{rule} {count}" for rule, count in sorted(found.items()))
-            raise InvalidValue(
-                f"task {task_id} holds secrets ({told}): 'rawko redact {task_id}' takes them out; or --as-is"
-            )
-
-
-def _plain_name(store: LocalStore, task_id: str) -> str:
-    return store.find(task_id).filename.removesuffix(".gz")
-
-
-def _pieces(store: LocalStore, task_id: str, form: str, as_is: bool) -> Iterator[bytes]:
-    if form == "task":
-        with store.reader(task_id) as reader:
-            offset = 0
-            while piece := reader.fetch(offset, 1 << 20):
-                yield piece
-                offset += len(piece)
-        return
-    if form in ("json", "jsonl"):
-        yield json.dumps(_object(store, task_id), indent=1 if form == "json" else None).encode() + b"\n"
-        return
-    summary = store.summary(task_id)
-    entries = (entry if as_is else store.redactor.entry(entry) for _, entry in store.entries(task_id))
-    if form == "md":
-        from rawko_state.exchange.markdown import markdown as render
-    else:
-        from rawko_state.exchange.page import page as render
-    for text in render(summary.id, summary.status, entries):
-        yield text.encode("utf-8", "replace")
-
-
-def _object(store: LocalStore, task_id: str) -> dict[str, object]:
-    from rawko_state.exchange.plain import records_object, task_object
-
-    summary = store.summary(task_id)
-    entries = (entry for _, entry in store.entries(task_id))
-    task = task_object(task_id, summary.status, entries)
-    with store.reader(task_id) as reader:
-        whole = records_object(
-            task_id, _plain_name(store, task_id), reader.records(), reader.fetch, store.blobs_of(task_id)
-        )
-    return {**whole, "task": task}
-
-
-def _several(store: LocalStore, ids: list[str]) -> Iterator[bytes]:
+def _several(store: Store, ids: list[str]) -> Iterator[bytes]:
     yield b"[\n"
     for number, task_id in enumerate(ids):
-        yield (b",\n" if number else b"") + json.dumps(_object(store, task_id), indent=1).encode()
+        yield (b",\n" if number else b"") + json.dumps(whole_object(store, task_id), indent=1).encode()
     yield b"\n]\n"
 
 

@@ -29,19 +29,6 @@ from rawko_state.index.rows import Rows
 from rawko_state.index.schema import tables_for
 
 CHANNEL: Final = "rawko"
-DEFAULT: Final = "default"
-_WORKSPACE = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,38}[a-z0-9])?")
-_ATTEMPTS: Final = 3
-
-
-def check_workspace(name: str) -> str:
-    if not _WORKSPACE.fullmatch(name):
-        raise InvalidValue(f"a workspace is named with small letters, digits, '-' and '_', at most 40: not {name!r}")
-    return name
-
-
-def schema_of(workspace: str) -> str:
-    return f"rawko_ws_{workspace}"
 
 
 @contextlib.contextmanager
@@ -53,6 +40,8 @@ def mapped(what: str) -> Iterator[None]:
         raise
     except (psycopg.OperationalError, psycopg.InterfaceError, p.OperationalError, p.InterfaceError) as error:
         raise StorageError(f"{what} is away: {_first_line(error)}", what) from error
+    except (psycopg.DataError, p.DataError) as error:
+        raise InvalidValue(f"{what} cannot hold a value: {_first_line(error)}") from error
     except (psycopg.Error, p.PeeweeException) as error:
         raise StorageError(f"{what}: {_first_line(error)}", what) from error
 

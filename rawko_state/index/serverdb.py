@@ -153,18 +153,13 @@ class ServerDb(ABC):
 
     # Who did what
 
-    def audit(self, who: str, action: str, workspace: str | None, task: str | None, status: int, peer: str) -> None:
-        with self.mapped():
-            self._audit.insert(
-                at=now(),
-                scope=self.scope,
-                who=who,
-                action=action,
-                workspace=workspace,
-                task=task,
-                status=status,
-                peer=peer,
-            ).execute()
+    def audit_all(self, rows: Sequence[tuple[str, str, str | None, str | None, int, str]]) -> None:
+        """Who, what, in which workspace, to which task, with what outcome, from where."""
+        names = ("who", "action", "workspace", "task", "status", "peer")
+        made = [{"at": now(), "scope": self.scope, **dict(zip(names, row, strict=True))} for row in rows]
+        if made:
+            with self.mapped():
+                self._audit.insert_many(made).execute()
 
     def audited(self, limit: int, workspace: str | None, before: int | None = None) -> list[dict[str, Any]]:
         """The newest first."""
@@ -237,7 +232,7 @@ class PgServerDb(ServerDb):
 
     def create_workspace(self, name: str, external_id: str | None = None) -> bool:
         """False if there is one."""
-        from rawko_state.index.postgres import check_workspace
+        from rawko_state.index.postgres_names import check_workspace
 
         check_workspace(name)
         with self.mapped():

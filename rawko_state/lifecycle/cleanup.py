@@ -14,7 +14,7 @@ from rawko_state.lifecycle.retention import Plan, Policy, plan
 from rawko_state.store import InTrash
 
 if TYPE_CHECKING:
-    from rawko_state.backends.local import LocalStore
+    from rawko_state.store.contract import Store
 
 DAY: Final = 86_400
 _BUDGET: Final = 0.3
@@ -36,17 +36,17 @@ class Done:
         return bool(self.removed or self.packed or self.deleted)
 
 
-def planned(store: LocalStore, policy: Policy, now: datetime | None = None) -> Plan:
+def planned(store: Store, policy: Policy, now: datetime | None = None) -> Plan:
     return plan(store.kept(), policy, now or datetime.now(timezone.utc)) if policy.is_set else Plan()
 
 
-def old_trash(store: LocalStore, policy: Policy) -> list[InTrash]:
+def old_trash(store: Store, policy: Policy) -> list[InTrash]:
     """What has been in the trash for its time."""
     return [each for each in store.trash() if each.at < _trash_limit(policy)]
 
 
 def carry_out(
-    store: LocalStore,
+    store: Store,
     policy: Policy,
     chosen: Plan,
     *,
@@ -85,7 +85,7 @@ def is_due(stamp: Path, now: float | None = None) -> bool:
     return age >= DAY or age < -DAY
 
 
-def in_passing(store: LocalStore, policy: Policy) -> Done:
+def in_passing(store: Store, policy: Policy) -> Done:
     """As much of it as fits in a moment."""
     until = time.monotonic() + _BUDGET
     chosen = planned(store, policy)

@@ -416,6 +416,7 @@ class Store(Protocol):
         by: str | None = None,
         detached: bool = False,
         title: str | None = None,
+        before: Callable[[str, str], None] | None = None,
     ) -> Task:
         """A new task that goes on after a turn of another one."""
 

@@ -1,0 +1,47 @@
+"""Who did what, written down in the background, some at a time: a request does not wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from typing import Any, Final
+
+from rawko_state.errors import RawkoError
+from rawko_state.index.serverdb import ServerDb
+
+_MOST: Final = 10_000
+_Row = tuple[str, str, str | None, str | None, int, str]
+
+
+class Auditor:
+    def __init__(self, db: ServerDb) -> None:
+        self._db = db
+        self._waiting: queue.Queue[_Row | None] = queue.Queue(_MOST)
+        self._thread = threading.Thread(target=self._run, daemon=True, name="audit")
+        self._thread.start()
+
+    def add(self, who: str, action: str, workspace: str | None, task: str | None, status: int, peer: str) -> None:
+        self._waiting.put((who, action, workspace, task, status, peer))
+
+    def flush(self) -> None:
+        """Waits until all that was added is written."""
+        self._waiting.join()
+
+    def close(self) -> None:
+        self._waiting.put(None)
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            rows: list[Any] = [self._waiting.get()]
+            with contextlib.suppress(queue.Empty):
+                while len(rows) < 500:
+                    rows.append(self._waiting.get_nowait())
+            ended = None in rows
+            with contextlib.suppress(RawkoError):  # the database is away: so are the tasks
+                self._db.audit_all([row for row in rows if row is not None])
+            for _ in rows:
+                self._waiting.task_done()
+        self._db.close()

@@ -1,0 +1,156 @@
+"""Who may ask, from where, and how often.
+
+A page in a browser on the same machine is a stranger too: its requests carry an Origin, and a Host that it may have made to lead
+here (DNS rebinding). So the Host must be a name of this server, and an Origin must be this server itself, for sockets as for
+requests.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+import time
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from rawko_state.errors import InvalidValue
+from rawko_state.index.serverdb import ServerDb, Token
+from rawko_state.server.problems import Refused
+
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+NOBODY: Final = Token("local", "admin", None, None, "", None)
+"""Whoever uses a server without tokens, which listens to this machine alone."""
+_MOST: Final = 10_000
+_FAILURES: Final = 20
+_PROTOCOL: Final = "bearer."
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def split_host(value: str) -> tuple[str, int | None]:
+    """Name and port of a Host header; InvalidValue if it is none."""
+    try:
+        parts = urlsplit(f"//{value}")
+        if parts.hostname is None or parts.path or parts.query or parts.fragment or "@" in value:
+            raise ValueError("not a host")
+        return parts.hostname.lower().rstrip("."), parts.port
+    except ValueError:
+        raise InvalidValue(f"not a host: {value!r:.100}") from None
+
+
+class Guard:
+    def __init__(self, db: ServerDb, hosts: frozenset[str], *, rate: float = 0.0, open_to_all: bool = False) -> None:
+        """``hosts``: the names that this server is known by. ``rate``: requests a second that one client may make; 0: any.
+        ``open_to_all``: without tokens whoever reaches it may use it, which only a server on loopback allows."""
+        self._db, self._hosts = db, LOOPBACK | hosts
+        self._open = open_to_all
+        self._rate = Rate(rate, 2 * rate)
+        self._failures = Rate(_FAILURES / 60, _FAILURES)
+
+    def check_origin(self, headers: Mapping[str, str], *, secure: bool) -> None:
+        """Refuses a foreign Host or Origin."""
+        try:
+            host, port = split_host(headers.get("host", ""))
+        except InvalidValue as error:
+            raise Refused(400, "BadHost", str(error)) from None
+        if host not in self._hosts:
+            raise Refused(421, "ForeignHost", f"this server is not {host!r:.100}; --allowed-host lets it be")
+        origin = headers.get("origin")
+        if origin is not None:
+            try:
+                parts = urlsplit(origin)
+                same = (parts.hostname or "").lower().rstrip(".") == host and _port(parts.port, parts.scheme) == _port(
+                    port, "https" if secure else parts.scheme
+                )
+            except ValueError:
+                same = False
+            if not same or parts.scheme not in ("http", "https"):
+                raise Refused(403, "ForeignOrigin", "requests from pages of other servers are not taken")
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            raise Refused(403, "ForeignOrigin", "requests from pages of other servers are not taken")
+
+    def who(self, headers: Mapping[str, str], peer: str) -> Token:
+        """Whose request this is."""
+        given = headers.get("authorization", "")
+        for protocol in headers.get("sec-websocket-protocol", "").split(","):
+            if protocol.strip().startswith(_PROTOCOL):
+                given = f"Bearer {protocol.strip().removeprefix(_PROTOCOL)}"
+        scheme, _, text = given.partition(" ")
+        if not given:
+            if self._open and not self._db.has_tokens():
+                return NOBODY
+            raise self._unknown("a token is needed: Authorization: Bearer …")
+        if self._failures.is_spent(peer):
+            raise Refused(429, "TooMany", "too many wrong tokens; wait a minute", {"Retry-After": "60"})
+        token = self._db.token(text.strip()) if scheme.lower() == "bearer" else None
+        if token is None:
+            self._failures.take(peer)
+            raise self._unknown("this token is not known, or was revoked")
+        return token
+
+    @staticmethod
+    def _unknown(detail: str) -> Refused:
+        return Refused(401, "Unauthorized", detail, {"WWW-Authenticate": "Bearer"})
+
+    def check_rate(self, who: Token, peer: str) -> None:
+        wait = self._rate.take(who.id if who is not NOBODY else peer)
+        if wait:
+            raise Refused(429, "TooMany", "too many requests", {"Retry-After": str(max(1, round(wait)))})
+
+    @staticmethod
+    def workspace(who: Token, wanted: str | None) -> str | None:
+        """The workspace that a request is for. A token of one workspace is for that one alone."""
+        if who.workspace is None:
+            return wanted
+        if wanted is not None and wanted != who.workspace:
+            raise Refused(403, "Forbidden", f"this token is for the workspace {who.workspace!r} alone")
+        return who.workspace
+
+    @staticmethod
+    def check_role(who: Token, role: str) -> None:
+        if not who.may(role):
+            raise Refused(403, "Forbidden", f"this needs the role {role}; the token has {who.role}")
+
+
+def _port(port: int | None, scheme: str) -> int:
+    return port if port is not None else {"http": 80, "https": 443}.get(scheme, 0)
+
+
+class Rate:
+    """So many a second for each client, with some to spare."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst = rate, max(1.0, burst)
+        self._lock = threading.Lock()
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def take(self, key: str) -> float:
+        """0, or the seconds to wait for."""
+        if not self._rate:
+            return 0.0
+        now = time.monotonic()
+        with self._lock:
+            left, at = self._left.get(key, (self._burst, now))
+            left = min(self._burst, left + (now - at) * self._rate)
+            if left < 1:
+                self._left[key] = (left, now)
+                return (1 - left) / self._rate
+            if len(self._left) >= _MOST:
+                self._left.clear()
+            self._left[key] = (left - 1, now)
+            return 0.0
+
+    def is_spent(self, key: str) -> bool:
+        now = time.monotonic()
+        with self._lock:
+            left, at = self._left.get(key, (self._burst, now))
+            return left + (now - at) * self._rate < 1

@@ -1,0 +1,171 @@
+"""Running a server: what it listens on and for whom, its daily work, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+
+from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.index.postgres_names import workspace_of
+from rawko_state.server.app import Server, log_to_stderr
+from rawko_state.server.guard import Guard, is_loopback
+from rawko_state.server.live import Hub
+from rawko_state.server.places import LocalPlaces, PgPlaces, Places
+
+_TIDY_EVERY: Final = 5.0
+_RECONCILE_EVERY: Final = 15.0
+_DAY: Final = 86_400.0
+_GRACE: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    root: Path
+    host: str = "127.0.0.1"
+    port: int = 8737
+    database: str | None = None
+    hosts: tuple[str, ...] = ()
+    rate: float = 0.0
+    quiet: bool = False
+
+
+def build(options: Options, tell: Callable[[str], None]) -> Server:
+    """The server, not yet listening. Refuses to be reachable by others without tokens."""
+    local = is_loopback(options.host)
+    hub = Hub(told=options.database is not None)
+    places: Places
+    if options.database is None:
+        places = LocalPlaces(options.root, hub.changed, tell)
+    else:
+        places = PgPlaces(options.database, options.root, hub.changed, tell)
+    if not local and not places.db.has_tokens():
+        places.close()
+        raise InvalidValue(
+            f"others could reach {options.host}: make a token first ('rawko token create --role write'),"
+            " or listen on 127.0.0.1"
+        )
+    names = frozenset(host.lower() for host in options.hosts)
+    if options.host not in ("0.0.0.0", "::"):
+        names |= {options.host.strip("[]").lower()}
+    guard = Guard(places.db, names, rate=options.rate, open_to_all=local)
+    return Server(places, guard, hub, jobs=lambda server: _jobs(server, options, tell))
+
+
+def run(options: Options, tell: Callable[[str], None]) -> None:
+    """Until SIGTERM or SIGINT. Streams are then ended with a code that lets their readers come back."""
+    server = build(options, tell)
+    log_to_stderr(quiet=options.quiet)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        server.app,
+        host=options.host,
+        port=options.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE,
+        ws_max_size=1 << 20,
+    )
+    uvicorn_server = _Uvicorn(config, server, tell)
+    try:
+        uvicorn_server.run()
+    except SystemExit as stop:
+        raise InvalidValue(f"{options.host}:{options.port} cannot be listened on; is another server there?") from stop
+
+
+class _Uvicorn(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, server: Server, tell: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._rawko, self._tell = server, tell
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.should_exit:
+            return
+        for each in self.servers:
+            for bound in each.sockets:
+                host, port = bound.getsockname()[:2]
+                shown = f"[{host}]" if ":" in host else host
+                self._tell(f"serving {self._rawko.places.kind} tasks on http://{shown}:{port}")
+                return
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._rawko.hub.stop()
+        super().handle_exit(sig, frame)
+
+
+async def _jobs(server: Server, options: Options, tell: Callable[[str], None]) -> None:
+    """What is done now and then, while the server runs."""
+    stop = threading.Event()
+    if isinstance(server.places, PgPlaces):
+        listening = threading.Thread(
+            target=server.places.postgres.listen, args=(stop, _heard(server.hub)), daemon=True, name="listen"
+        )
+        listening.start()
+    reconciled, cleaned = time.monotonic(), 0.0
+    try:
+        while True:
+            now = time.monotonic()
+            await _quietly(server, server.places.tidy)
+            if now - reconciled >= _RECONCILE_EVERY:
+                reconciled = now
+                await _quietly(server, _reconcile, server.places)
+            if now - cleaned >= _DAY or not cleaned:
+                cleaned = now
+                await _quietly(server, server.places.db.tidy)
+                await _quietly(server, _clean, server.places, options.root, tell)
+            await asyncio.sleep(_TIDY_EVERY)
+    finally:
+        stop.set()
+
+
+def _heard(hub: Hub) -> Callable[[str], None]:
+    def told(payload: str) -> None:
+        schema, _, task_id = payload.partition(" ")
+        if payload == "*":
+            hub.changed("*", "*")
+        else:
+            hub.changed(workspace_of(schema), task_id)
+
+    return told
+
+
+async def _quietly(server: Server, work: Callable[..., Any], *arguments: Any) -> None:
+    with contextlib.suppress(RawkoError):  # the database is away, or a disk is full: next time
+        await server.run(work, *arguments)
+
+
+def _reconcile(places: Places) -> None:
+    for place in places.open_places():
+        for task_id in place.store.reconcile():
+            place.changed(task_id)
+
+
+def _clean(places: Places, root: Path, tell: Callable[[str], None]) -> None:
+    """Retention, as the settings around the server say."""
+    from rawko_state.config.settings import load
+    from rawko_state.lifecycle.cleanup import carry_out, described, planned
+    from rawko_state.lifecycle.retention import policy_of
+
+    try:
+        policy = policy_of(load(root))
+    except InvalidValue as error:
+        tell(f"no cleanup today: {error}")
+        return
+    if not policy.is_set:
+        return
+    for place in places.open_places():
+        done = carry_out(place.store, policy, planned(place.store, policy), by="retention")
+        if done:
+            tell(f"cleanup{f' of {place.name}' if place.name else ''}: {described(done)}")

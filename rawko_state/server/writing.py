@@ -1,0 +1,365 @@
+"""What is done to tasks. The JSON of each is that of `rawko record` (docs/record.md); records as bytes are for other rawkos."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any, Final
+
+from rawko_state.backends.recorder import Recorder
+from rawko_state.backends.session import Task
+from rawko_state.errors import ChainMoved, InvalidValue
+from rawko_state.format.records import scan_bytes
+from rawko_state.model import status as words
+from rawko_state.model.appended import Appended
+from rawko_state.model.entries import Entry, Execution, Note, Request, Result, Resumed, TaskHeader, Turn
+from rawko_state.server.operations import BLOCKS, BYTES, WRITE, Call, Operation, Param
+from rawko_state.server.problems import Refused
+from rawko_state.server.reading import ID
+from rawko_state.server.schemas import ANY, COUNT, FLAG, MAPPING, STRING, STRINGS, TEXT, TIME, Schema, lists, obj
+from rawko_state.store.wire import to_wire
+
+_PIECE: Final = 1 << 20
+_ALLOWED: Final = (Turn, Note, Request, Execution, Result, Resumed)
+DONE: Final = obj({"version": COUNT, "task": STRING, "seal": STRING, "turn": COUNT, "status": STRING})
+
+
+def _done(task_id: str, seal: str, turn: int, status: str) -> dict[str, Any]:
+    return {"version": 1, "task": task_id, "seal": seal, "turn": turn, "status": status}
+
+
+def told(task_id: str, appended: Appended) -> dict[str, Any]:
+    return _done(task_id, appended.seal, appended.state.turns, appended.state.status)
+
+
+def told_again(call: Call, task_id: str, seal: str) -> dict[str, Any] | None:
+    """What was answered to a request whose record is there; None if it is not."""
+    with call.store.attach(task_id) as task:
+        if not task.holds(seal):
+            return None
+        return _done(task_id, seal, task.state.turns, task.state.status)
+
+
+def _recorded(call: Call, kind: str, more: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Through the recorder, so that a pipe and the server take the same."""
+    data = {**call.data, **(more or {})}
+    if call.expected is not None:
+        if kind == "turn":
+            data.setdefault("expect", call.expected)
+        else:
+            _check_tail(call)
+
+    def work(task: Task) -> dict[str, Any]:
+        recorder = Recorder(call.store, task)
+        recorder.do(kind, data)
+        return _done(task.id, task.seal, task.state.turns, task.state.status)
+
+    found: dict[str, Any] = call.writing(work)
+    if kind == "result":
+        call.place.warm.close(call.id)
+    return found
+
+
+def _check_tail(call: Call) -> None:
+    def work(task: Task) -> None:
+        task.refresh()
+        if task.seal != call.expected:
+            raise ChainMoved(f"task {task.id} has grown: its last seal is {task.seal}, not {call.expected}")
+
+    call.writing(work)
+
+
+def start_task(call: Call) -> Any:
+    recorder = Recorder(call.store, detached=True, before=call.before_start)
+    recorder.do("start", dict(call.data))
+    task = recorder.task
+    assert task is not None
+    found = _done(task.id, task.seal, task.state.turns, task.state.status)
+    task.close()
+    call.task = task.id
+    call.told(task.id)
+    return found
+
+
+def append_turn(call: Call) -> Any:
+    return _recorded(call, "turn")
+
+
+def decide(call: Call) -> Any:
+    return _recorded(call, "decision")
+
+
+def add_note(call: Call) -> Any:
+    return _recorded(call, "note", None if "by" in call.data else {"by": call.by})
+
+
+def ask(call: Call) -> Any:
+    return _recorded(call, "ask")
+
+
+def answer(call: Call) -> Any:
+    return _recorded(call, "answer", None if "by" in call.data else {"by": call.by})
+
+
+def finish(call: Call) -> Any:
+    return _recorded(call, "result")
+
+
+def say(call: Call) -> Any:
+    by = call.data.get("by") or call.by
+    return call.writing(lambda task: told(task.id, task.say(call.data["text"], by=by)))
+
+
+def _status(call: Call, status: str) -> Any:
+    by = call.data.get("by") or call.by
+    if call.expected is not None:
+        _check_tail(call)
+    return call.writing(lambda task: told(task.id, task.set_status(status, by=by, reason=call.data.get("reason"))))
+
+
+def pause(call: Call) -> Any:
+    return _status(call, words.PAUSED)
+
+
+def cancel(call: Call) -> Any:
+    return _status(call, words.CANCELLED)
+
+
+def resume(call: Call) -> Any:
+    """The task goes on, written to by whoever comes. What a dead writer left becomes an interrupted turn."""
+    call.place.warm.close(call.id)
+    by = call.data.get("by") or call.by
+    task = call.store.attach(call.id)
+    token = call.store.borrow(call.id)
+    try:
+        task.before_write = None
+        task.recover()
+        task.before_write = call._before
+        done = task.reopen(by=by, detached=True, message=call.data.get("message"))
+    finally:
+        task.close()
+        call.store.give_back(call.id, token)
+    call.told(call.id)
+    return told(call.id, done)
+
+
+def fork(call: Call) -> Any:
+    """A new task that goes on after a turn."""
+    parent = call.id
+    task = call.store.fork(
+        parent,
+        call.data["turn"],
+        message=call.data.get("message"),
+        by=call.data.get("by") or call.by,
+        title=call.data.get("title"),
+        detached=True,
+        before=call.before_start,
+    )
+    found = _done(task.id, task.seal, task.state.turns, task.state.status)
+    task.close()
+    call.told(task.id)
+    return {**found, "parent": f"{parent}@{call.data['turn']}"}
+
+
+# Records as bytes
+
+
+def _entries(body: bytes) -> list[Entry]:
+    """The blocks of one record, without its seal."""
+    records, _ = scan_bytes(body)
+    return [block.entry(lambda at, size: body[at : at + size]) for record in records for block in record.blocks]
+
+
+def append_record(call: Call) -> Any:
+    """Blocks as they stand in a task file, without a seal, as one record. Turns get their numbers here."""
+    entries = _entries(call.body)
+    if not entries or not all(isinstance(entry, _ALLOWED) for entry in entries):
+        raise InvalidValue("a record is made of turns, notes, requests, executions, results and resumptions")
+
+    def work(task: Task) -> dict[str, Any]:
+        done = task.add(entries, expect=call.expected)
+        return {
+            **told(task.id, done),
+            "parent": done.parent,
+            "offset": done.offset,
+            "end": done.end,
+            "state": to_wire(done.state),
+        }
+
+    return call.writing(work)
+
+
+def create_record(call: Call) -> Any:
+    """A new task from its first record: a header, whose id is chosen here, and what follows it."""
+    entries = _entries(call.body)
+    if not entries or not isinstance(entries[0], TaskHeader):
+        raise InvalidValue("the first block of a task is its header")
+    if not all(isinstance(entry, _ALLOWED) for entry in entries[1:]):
+        raise InvalidValue("a record is made of turns, notes, requests, executions, results and resumptions")
+    redactor = call.store.redactor
+    header = replace(entries[0], id="")
+    rest = [redactor.entry(entry) for entry in entries[1:]]
+    desk = call.store._create(redactor.entry(header), rest, attached=False, before=call.before_start)
+    task = Task(desk, redactor)
+    found = _done(task.id, task.seal, task.state.turns, task.state.status)
+    found |= {"state": to_wire(task.state), "end": desk.point().end, "file": call.store.find(task.id).filename}
+    task.close()
+    call.task = task.id
+    call.told(task.id)
+    return found
+
+
+def holds_record(call: Call) -> Any:
+    with call.store.attach(call.id) as task:
+        return {"version": 1, "holds": task.holds(call.params["seal"])}
+
+
+def place_task(call: Call) -> Any:
+    """A whole task file, byte for byte; secrets in it are taken out, and it says so."""
+    assert call.upload is not None
+    with open(call.upload, "rb") as stream:
+        placed = call.store.place(call.params["file"], iter(lambda: stream.read(_PIECE), b""))
+    if placed is None:
+        return {"version": 1, "task": None, "redacted": 0}
+    call.task = placed.id
+    found = call.store.redact(placed.id, by=call.by)
+    call.told(placed.id)
+    return {"version": 1, "task": placed.id, "redacted": found.changed}
+
+
+def put_blob(call: Call) -> Any:
+    """A long output, before the task that refers to it is placed."""
+    wanted = call.params["sha256"]
+    if hashlib.sha256(call.body).hexdigest() != wanted:
+        raise InvalidValue("the content is not what its name says")
+    text = call.body.decode("utf-8", "surrogateescape")
+    if call.store.redactor.text(text) != text:
+        raise Refused(422, "HoldsSecrets", "this output holds secrets: redact the task first, then send it again")
+    call.store.journal.put_blob(call.body)
+    return {"version": 1, "sha256": wanted, "size": len(call.body)}
+
+
+# Leases and drafts
+
+
+def take_lease(call: Call) -> Any:
+    seconds = min(call.data.get("seconds") or 30, 300)
+    token = call.store.borrow(call.id, call.data.get("token"), seconds)
+    return {"version": 1, "task": call.id, "token": token, "seconds": seconds}
+
+
+def give_lease_back(call: Call) -> Any:
+    call.store.give_back(call.id, call.params["token"])
+    call.told(call.id)
+
+
+def _holding(call: Call) -> None:
+    """A draft belongs to whoever holds the lease."""
+    call.store.borrow(call.id, call.params["token"])
+
+
+def begin_draft(call: Call) -> Any:
+    _holding(call)
+    call.place.drafts.begin(call.id, _clean(call, call.body))
+    call.told(call.id)
+
+
+def add_to_draft(call: Call) -> Any:
+    _holding(call)
+    if not call.place.drafts.add(call.id, _clean(call, call.body)):
+        raise Refused(409, "NoDraft", f"task {call.id} has no draft; somebody has taken the task over")
+    call.told(call.id)
+
+
+def drop_draft(call: Call) -> Any:
+    _holding(call)
+    call.place.drafts.drop(call.id)
+    call.told(call.id)
+
+
+def _clean(call: Call, body: bytes) -> bytes:
+    """Whole lines of JSON, without secrets."""
+    import json
+
+    lines = []
+    for line in body.split(b"\n"):
+        if line.strip():
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InvalidValue(f"a draft is lines of JSON: {error}") from None
+            if not isinstance(value, dict):
+                raise InvalidValue("a draft is lines of JSON objects")
+            lines.append(json.dumps(call.store.redactor.value(value)).encode() + b"\n")
+    if not lines:
+        raise InvalidValue("a draft is lines of JSON")
+    return b"".join(lines)
+
+
+_TOOLS: Final = lists({"type": "object", "properties": {"tool": STRING}, "required": ["tool"]})
+_QUESTION: Final[dict[str, Schema]] = {
+    "choices": STRINGS,
+    "default": TEXT,
+    "deadline": TIME,
+    "kind": {"type": "string", "enum": ["question", "approval"]},
+}
+START: Final = obj(
+    {"request": STRING},
+    **dict.fromkeys(
+        ("title", "agent", "model", "provider", "repo", "branch", "commit", "cwd", "runtime", "user", "by", "source"),
+        TEXT,
+    ),
+    labels=MAPPING,
+    fields=MAPPING,
+    sections=MAPPING,
+    parent=TEXT,
+    created=TIME,
+)
+TURN: Final = obj(
+    {"agent": {"type": "string", "minLength": 1}},
+    content=TEXT,
+    status=STRING,
+    tools=_TOOLS,
+    progress=lists(obj({"text": STRING}, kind=STRING, time=TEXT)),
+    files=lists(obj({"operation": {"type": "string", "enum": ["read", "write", "delete"]}, "path": STRING})),
+    question=obj({"text": STRING}, **_QUESTION),
+    state=ANY,
+    payload=TEXT,
+    tokens={"type": "object", "additionalProperties": COUNT},
+    cost={"type": ["string", "number", "null"]},
+    model=TEXT,
+    started=TIME,
+    duration_ms={"type": ["integer", "null"], "minimum": 0, "maximum": 10**15},
+    by=TEXT,
+    reason=TEXT,
+    sections=MAPPING,
+    snapshot={"type": ["object", "null"]},
+    expect=TEXT,
+)
+_STOP: Final = obj(None, by=TEXT, reason=TEXT)
+_TOKEN: Final = Param("token", {"type": "string", "pattern": "^[0-9a-f]{32}$"}, "Of the lease.", True)
+
+OPERATIONS: Final = (
+    Operation("POST", "/tasks", "Start a task.", WRITE, start_task, body=START, answer=DONE, status=201),
+    Operation("POST", "/tasks/{id}/turns", "Append a turn; with If-Match, only after that seal.", WRITE, append_turn, (ID,), TURN, DONE, 201),
+    Operation("POST", "/tasks/{id}/decisions", "An arbiter's decision.", WRITE, decide, (ID,), obj(None, selected=TEXT, decision=TEXT, reason=TEXT, guidance=TEXT, agent={"type": "string", "minLength": 1}), DONE, 201),
+    Operation("POST", "/tasks/{id}/notes", "Title, labels, pin, or any data.", WRITE, add_note, (ID,), obj(None, text=TEXT, title=TEXT, labels=MAPPING, unlabel=STRINGS, pinned={"type": ["boolean", "null"]}, by=TEXT, kind=TEXT, data=ANY, in_context={"type": ["boolean", "null"]}), DONE, 201),
+    Operation("POST", "/tasks/{id}/questions", "A turn that ends in a question.", WRITE, ask, (ID,), obj({"agent": {"type": "string", "minLength": 1}, "text": STRING}, content=TEXT, **_QUESTION), DONE, 201),
+    Operation("POST", "/tasks/{id}/answers", "The answer to the open question.", WRITE, answer, (ID,), obj({"text": STRING}, by=TEXT), DONE, 201),
+    Operation("POST", "/tasks/{id}/messages", "Something that the user says.", WRITE, say, (ID,), obj({"text": STRING}, by=TEXT), DONE, 201),
+    Operation("POST", "/tasks/{id}/pause", "Pause it, also in the process that runs it.", WRITE, pause, (ID,), _STOP, DONE),
+    Operation("POST", "/tasks/{id}/cancel", "Cancel it.", WRITE, cancel, (ID,), _STOP, DONE),
+    Operation("POST", "/tasks/{id}/resume", "Go on with it, or add a run.", WRITE, resume, (ID,), obj(None, by=TEXT, message=TEXT), DONE),
+    Operation("POST", "/tasks/{id}/fork", "A new task that goes on after a turn.", WRITE, fork, (ID,), obj({"turn": {"type": "integer", "minimum": 1, "maximum": 10**15}}, message=TEXT, by=TEXT, title=TEXT), {"type": "object"}, 201),
+    Operation("POST", "/tasks/{id}/finish", "End the run.", WRITE, finish, (ID,), obj(None, status={"type": "string", "enum": ["success", "failure", "cancelled"]}, summary=TEXT, files=STRINGS, error=TEXT, by=TEXT, output=ANY), DONE),
+    Operation("POST", "/records", "Start a task from the bytes of its first record.", WRITE, create_record, (), BLOCKS, {"type": "object"}, 201),
+    Operation("POST", "/tasks/{id}/records", "Append the bytes of a record.", WRITE, append_record, (ID,), BLOCKS, {"type": "object"}, 201),
+    Operation("GET", "/tasks/{id}/records/{seal}", "Whether a record is there.", "read", holds_record, (ID, Param("seal", {"type": "string", "pattern": "^[0-9a-f]{16}$"}, "", True)), answer=obj({"version": COUNT, "holds": FLAG})),
+    Operation("PUT", "/files/{file}", "A whole task file, byte for byte.", WRITE, place_task, (Param("file", {"type": "string", "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-[0-9A-Za-z]{1,64}\.task$"}, "Its name.", True),), BYTES, {"type": "object"}, uploads=True),
+    Operation("PUT", "/blobs/{sha256}", "A long output.", WRITE, put_blob, (Param("sha256", {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "", True),), BYTES, {"type": "object"}),
+    Operation("POST", "/tasks/{id}/lease", "Take the right to run it for a while, or keep it.", WRITE, take_lease, (ID,), obj(None, token={"type": ["string", "null"]}, seconds={"type": "integer", "minimum": 1, "maximum": 300}), obj({"version": COUNT, "task": STRING, "token": STRING, "seconds": COUNT})),
+    Operation("DELETE", "/tasks/{id}/lease", "Give it back.", WRITE, give_lease_back, (ID, _TOKEN), status=204),
+    Operation("PUT", "/tasks/{id}/draft", "Begin what a running turn says: its head, a line of JSON.", WRITE, begin_draft, (ID, _TOKEN), BYTES, status=204),
+    Operation("POST", "/tasks/{id}/draft", "More lines of it.", WRITE, add_to_draft, (ID, _TOKEN), BYTES, status=204),
+    Operation("DELETE", "/tasks/{id}/draft", "Its turn has ended.", WRITE, drop_draft, (ID, _TOKEN), status=204),
+)  # fmt: skip
