@@ -276,6 +276,30 @@ class TestOddText:
         assert shown.count("abcd1234") == 0
         assert shown.endswith(" after")
 
+    @pytest.mark.parametrize("payload", [1_900, 2_100, 6_000])
+    @pytest.mark.parametrize("step", [7, 400])
+    def test_a_long_web_token_is_never_let_through(self, payload: int, step: int) -> None:
+        middle = "".join(f"{number:x}Q" for number in range(payload))[:payload]
+        text = f"it said eyJhbGciOiJIUzI1NiJ9.eyJ{middle}.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P and went on"
+        stream = Stream(ALL)
+        shown = "".join(stream.feed(text[at : at + step]) for at in range(0, len(text), step)) + stream.flush()
+        assert not re.search(r"[A-Za-z0-9_]{16}", shown.replace("redacted:jwt:", "")), shown
+        assert shown.startswith("it said [redacted:jwt:")
+        assert shown.endswith(" and went on")
+
+    @pytest.mark.parametrize("own", [False, True])
+    @pytest.mark.parametrize("padding", range(2_000, 2_060, 4))
+    def test_what_was_held_for_long_takes_nothing_with_it(self, padding: int, own: bool) -> None:
+        """A line without a space that looks like a secret early on; one of a user with patterns, which are tried on whole lines."""
+        patterns = {"acme": re.compile("acme_[0-9a-f]{8}")} if own else {}
+        filling = ("word " if own else '"k":1,') * 500
+        text = f'{{"a":"sk-x",{filling[:padding]}"{self.GITHUB}","acme_0123abcd"}}\n'
+        stream = Stream(redactor(patterns=patterns))
+        shown = "".join(stream.feed(text[at : at + 16]) for at in range(0, len(text), 16)) + stream.flush()
+        assert self.GITHUB[:12] not in shown
+        assert self.GITHUB[-12:] not in shown
+        assert ("acme_0123" in shown) is not own
+
     def test_data_that_holds_itself_or_others(self, tmp_path: Path) -> None:
         with LocalStore(tmp_path).start("x") as task:
             cyclic: dict[str, object] = {}

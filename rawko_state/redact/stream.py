@@ -5,14 +5,22 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from rawko_state.redact.redactor import Redactor
+from rawko_state.redact.redactor import Redactor, Span
 from rawko_state.redact.rules import BOUNDARY, Rule
 
 _CONTEXT: Final = 256
 """How much of what was let through is remembered: the name and the '=' before a value tell what it is."""
 _LONGEST: Final = 2048
-"""More than this is held back of a private key alone."""
+"""More than this is held back of a private key and of a JSON web token alone."""
+_LONGEST_HEADER: Final = 8192
+"""What begins like a web token may be any JSON in base64; so much is waited for the dot that tells."""
 _KEPT: Final = 4096
+_JWT: Final = "jwt"
+_WEB_TOKEN = re.compile(
+    r"eyJ[A-Za-z0-9_-]*(?:\Z|(?<=[A-Za-z0-9_-]{8})\.(?:e|ey|eyJ[A-Za-z0-9_-]{0,7})?\Z"
+    r"|\.(?P<payload>eyJ[A-Za-z0-9_-]{8,})(?:\.[A-Za-z0-9_-]{0,7})?\Z)"
+)
+"""The beginning of one, up to where the rule would know it; its signature is still to come."""
 _TOKEN = re.compile(r"[A-Za-z0-9_.\-+/=~]*")
 _BOUNDARY = re.compile(BOUNDARY)
 
@@ -45,14 +53,24 @@ class Stream:
         if end - cut > _LONGEST and "-----BEGIN " not in whole[cut : cut + 16]:
             self._swallowing = bool(spans) and spans[-1].end == end
             cut = end
+        begun = self._web_token(whole)
+        if begun is not None:
+            if begun["payload"] and end - begun.start() > _LONGEST:
+                self._swallowing = True
+                return self._release(whole, end, Span(begun.start(), end, _JWT))
+            cut = min(cut, max(start, begun.start()))
         return self._release(whole, cut)
 
     def flush(self) -> str:
         whole = self._before + self._held
         return self._release(whole, len(whole))
 
-    def _release(self, whole: str, cut: int) -> str:
-        shown = self._redactor.replaced(whole, self._redactor.spans(whole[:cut]), len(self._before), cut)
+    def _release(self, whole: str, cut: int, last: Span | None = None) -> str:
+        """``last``: a secret that the rules cannot know yet."""
+        spans = self._redactor.spans(whole[:cut])
+        if last is not None:
+            spans = [*(span for span in spans if span.end <= last.start), last]
+        shown = self._redactor.replaced(whole, spans, len(self._before), cut)
         self._before, self._held = whole[max(0, cut - _CONTEXT) : cut], whole[cut:]
         return shown
 
@@ -65,7 +83,9 @@ class Stream:
             match = None if rule.opening is None else _last(rule.opening, rule.hints, text, line)
             if match is not None:
                 found = min(found, match)
-        run = max(text.rfind(space, tail) for space in " \t\n") + 1 or tail
+        # A hint from farther back is not held for any more, and must not let through what has begun since.
+        recent = max(0, len(text) - _LONGEST)
+        run = max(max(text.rfind(space, tail) for space in " \t\n") + 1, recent)
         for hint, rules in (*redactor.in_runs.items(), *redactor.anywhere.items()):
             at = text.find(hint, run)
             if at >= 0 and any(rule.opening is None and _may_begin(rule, text, at) for rule in rules):
@@ -78,7 +98,20 @@ class Stream:
                 if text.endswith(literal[:length]):
                     found = min(found, len(text) - length)
                     break
-        return min(found, line) if redactor.patterns else found
+        return min(found, max(line, recent)) if redactor.patterns else found
+
+    def _web_token(self, text: str) -> re.Match[str] | None:
+        """One that has begun and reaches the end of the text."""
+        if not any(rule.name == _JWT for rule in self._redactor.in_runs.get("eyJ", ())):
+            return None
+        tail = max(0, len(text) - _LONGEST_HEADER)
+        at = text.find("eyJ", max(text.rfind(space, tail) for space in " \t\n") + 1 or tail)
+        while at >= 0:
+            match = _WEB_TOKEN.match(text, at) if _BOUNDARY.match(text, at) else None
+            if match is not None:
+                return match
+            at = text.find("eyJ", at + 1)
+        return None
 
 
 def _may_begin(rule: Rule, text: str, at: int) -> bool:
