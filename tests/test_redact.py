@@ -248,6 +248,24 @@ class TestOddText:
     def test_what_stands_before_a_token_does_not_hide_it(self, before: str) -> None:
         assert self.GITHUB not in ALL.text(f"x{before}{self.GITHUB} y")
 
+    @pytest.mark.parametrize(
+        ("text", "shown"),
+        [
+            (r'password: "hunter2\"Zebra9", x', 'password: "[redacted]", x'),
+            (r"password='hunter2\'Zebra9' x", "password='[redacted]' x"),
+            (r'{"password": "bob\\hunter2Zebra", "n": 1}', '{"password": "[redacted]", "n": 1}'),
+            (r"{\"password\": \"hunter2Zebra\", \"n\": 1}", r"{\"password\": \"[redacted]\", \"n\": 1}"),
+            (r'"say password=\"hunter2Zebra\" aloud"', r'"say password=\"[redacted]\" aloud"'),
+            (r'"password = \'hunter2Zebra\nand so on\'"', r'"password = \'[redacted]\nand so on\'"'),
+        ],
+    )
+    def test_escapes_in_a_value_are_part_of_it(self, text: str, shown: str) -> None:
+        assert re.sub(r"\[redacted:[^]]*\]", "[redacted]", ALL.text(text)) == shown
+        for at in range(1, len(text)):
+            stream = Stream(ALL)
+            pieces = stream.feed(text[:at]) + stream.feed(text[at:]) + stream.flush()
+            assert re.sub(r"\[redacted:[^]]*\]", "[redacted]", pieces) == shown, at
+
     def test_tokens_side_by_side_take_no_longer_each(self) -> None:
         token = "nfp_k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpAsDfG"
         shown = ALL.text(token * 2000)

@@ -67,11 +67,22 @@ _NAME = (
 _SEPARATOR = (
     r"(?:\\{0,3}[\"'`])?\]?(?P<gap>[ \t]{0,4})(?::[ \t]{0,2}(?:str|string|String|bytes|Optional\[str\]|str \| None)[ \t]{1,2}(?==))?"
     r"(?P<sep>=>|:=|===?|=|:|>)[ \t]{0,4}"
+    # What would be the value is a name itself, with the value behind it: password: db_password=...
+    r"(?:[A-Za-z_-]{0,30}(?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|key)[=:][ \t]{0,4}(?![=:\s]))?"
 )
 _BARE = r"[^\s\"'`\\,;&<>(){}\[\]=]"
+# Behind a quote that is not escaped itself, an escaped one is part of the value; the escape of a new line ends it, as that does.
+_DOUBLE, _SINGLE = (rf"(?:[^{quote}\\\n]|\\[^nrt\n])" for quote in "\"'")
 _VALUE = (
-    rf"(?:[bfru]{{0,2}}\\{{0,3}}\"(?P<double>[^\"\\\n]{{1,400}})|[bfru]{{0,2}}\\{{0,3}}'(?P<single>[^'\\\n]{{1,400}})|`(?P<back>[^`\\\n]{{1,400}})"
+    rf"(?:[bfru]{{0,2}}(?:\"(?P<double>{_DOUBLE}{{1,400}})|'(?P<single>{_SINGLE}{{1,400}})"
+    r"|\\{1,3}\"(?P<inner_double>[^\"\\\n]{1,400})|\\{1,3}'(?P<inner_single>[^'\\\n]{1,400}))|`(?P<back>[^`\\\n]{1,400})"
     rf"|(?P<bare>{_BARE}{{1,400}}={{0,2}}))"
+)
+# As much of that as there is, at the end of a text.
+_OPEN_VALUE = (
+    rf"(?P<secret>[bfru]{{0,2}}(?:\"{_DOUBLE}{{0,400}}\\?|'{_SINGLE}{{0,400}}\\?"
+    r"|\\{1,3}\"[^\"\\\n]{0,400}|\\{1,3}'[^'\\\n]{0,400}|\\{1,3})|`[^`\\\n]{0,400}"
+    rf"|{_BARE}{{0,400}}={{0,2}})\Z"
 )
 _ENV_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,60}\Z")
 
@@ -228,13 +239,14 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("assigned-secret", _HINTS, re.compile(_NAME + _SEPARATOR + _VALUE, re.IGNORECASE),
          ("DB_PASSWORD=«hunter" "2x»", "export API_KEY=«8e2b7c1d9f3a" "4056b8c7d2e1f0a93b54»", '{"client_secret": "«k2JdQ8sLZx' 'Yv7WbNm2Pt»"}',
           "password: «Tr0ub4dor" "-3»", "aws_secret_access_key = «wJalrXUtnFEMI/K7MDENG/" "bPxRfiCYzk2JdQ8sLZ»", "password = '«correct horse" " battery staple 9»'",
+          "password: password=«hunter2" "Zebra»", "token: api_token=«k2JdQ8sLZx" "Yv7WbNm2Pt»",
           "STRIPE_KEY=«k2JdQ8sLZx" "Yv7WbNm2»", "<password>«Zebra-" "2024-x»</password>", "https://api.example.org/?access_token=«k2JdQ8sLZx" "Yv7WbNm2Pt»&x=1"),
          ("tokens: 12345", "max_tokens=4096", "token = tokenizer.next_token()", "password = os.environ['DB_PASSWORD']", "password = getpass.getpass()", "password: str",
           '"password": "Password"', "DB_PASSWORD=$SECRET", "API_KEY=your-api-key-here", "token_count = 128_000_128", "secret_name = 'prod/db/main-1'", "PWD=/home/bob/src/app1",
           "session_token: 123e4567-e89b-12d3-a456-426614174000", "if token == expected_token:", "primary_key = True", "cache_key=8e2b7c1d9f3a4056b8c7d2e1f0a93b54", "password=<password>",
           "token: string", "SECRET_KEY_FILE=/run/secrets/key1", "TOKEN=${GITHUB_TOKEN}", "password_hash = '8e2b7c1d9f3a4056b8c7'", "PASSWORD=********"), FOLD,
          _is_assigned,
-         re.compile(_NAME + _SEPARATOR + rf"(?P<secret>(?:[bfru]{{0,2}}\\{{0,3}}\"[^\"\\\n]{{0,400}}|[bfru]{{0,2}}\\{{0,3}}'[^'\\\n]{{0,400}}|`[^`\\\n]{{0,400}}|{_BARE}{{0,400}}={{0,2}}))\Z", re.IGNORECASE)),
+         re.compile(_NAME + _SEPARATOR + _OPEN_VALUE, re.IGNORECASE)),
 )  # fmt: skip
 
 SECRET_NAME: Final = re.compile(r".{0,200}?" + _NAME, re.IGNORECASE | re.DOTALL)
