@@ -72,6 +72,7 @@ class TestLayers:
             ("user: {name: a}\nuser: {name: b}\n", ":2: 'user' stands here twice"),
             ("user:\n  name: !!python/object/apply:os.system ['touch /tmp/evil']\n", ":2: user.name: expected text"),
             ("user:\n  name: \"a\\nb\"\n", ":2: user.name: expected text on one line"),
+            ("redact:\n  env: [A, [B, C]]\n", ":2: redact.env: expected a list of words, not ['A', None]"),
             ("runners: {dev: x}\n", ":1: runners is taken from your own settings only"),
         ],
     )  # fmt: skip
@@ -87,6 +88,13 @@ class TestLayers:
     def test_a_wrong_variable(self, tmp_path: Path) -> None:
         (problem,) = load(tmp_path, {"RAWKO_RESUME_BUDGET": "x"}).problems
         assert str(problem).startswith("RAWKO_RESUME_BUDGET: resume.budget: expected a whole number")
+
+    def test_a_variable_that_no_setting_has(self, tmp_path: Path) -> None:
+        given = {"RAWKO_STATE_RETENTION_KEEP_FAILD": "yes", "RAWKO_DIR": "x", "RAWKO_TASK": "x"}
+        (problem,) = load(tmp_path, given).problems
+        assert str(problem) == (
+            "RAWKO_STATE_RETENTION_KEEP_FAILD: no setting has this variable; did you mean 'RAWKO_STATE_RETENTION_KEEP_FAILED'?"
+        )
 
     def test_runners_of_the_user(self, tmp_path: Path) -> None:
         write(tmp_path, "user", "runners:\n  dev: my-agent --x 'a b'\n")
@@ -108,6 +116,9 @@ class TestLayers:
         cue.write_text("#!/bin/sh\necho 'user: {name: from-cue}'\n")
         cue.chmod(0o755)
         assert load(tmp_path)["user.name"] == "from-cue"
+        assert load(tmp_path).value("user.name").origin == f"{tmp_path / '.rawko/config.cue'} (exported):1"
+        cue.write_text("no program\n")
+        assert "cue: " in str(load(tmp_path).problems[0])
         cue.write_text("#!/bin/sh\necho 'some error' >&2; exit 1\n")
         assert "cue: some error" in str(load(tmp_path).problems[0])
 
@@ -181,6 +192,14 @@ class TestCommand:
         assert rawko(tmp_path, "config", "get", "user.name", code=1).stdout == ""
         assert "all is well" in rawko(tmp_path, "config", "check").stdout
         assert "did you mean" in rawko(tmp_path, "config", "set", "user.nam", "x", code=1).stderr
+
+    def test_a_project_is_not_given_what_it_would_not_be_asked_for(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "project", "")
+        for layer in ("--project", "--project-user"):
+            done = rawko(tmp_path, "config", "set", layer, "redact.off", "all", code=1)
+            assert "your own settings only" in done.stderr
+            assert "--user" in done.stderr
+        assert path.read_text() == ""
 
     def test_edit_checks(self, tmp_path: Path) -> None:
         (tmp_path / ".rawko").mkdir()

@@ -114,6 +114,8 @@ def set_command(ctx: click.Context, key: str, value: str, layer: str | None) -> 
     """Set one, leaving the rest of its file as it stands."""
     from rawko_state.config.change import put
 
+    if layer in ("project", "project-user") and key in BY_KEY and BY_KEY[key].own_only:
+        raise InvalidValue(f"{key} {layers.OWN_ONLY}; use --user")
     path = _file(ctx, layer)
     put(path, key, value)
     click.echo(f"{key} is {_shown(key, _loaded(ctx)[key])} here; written to {path}", err=True)

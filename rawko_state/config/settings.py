@@ -5,6 +5,7 @@ Nothing is loaded until a setting is asked for. YAML is only composed, never con
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,12 +16,16 @@ from rawko_state.config.schema import BY_KEY, SECTIONS, SETTINGS, Setting, Wrong
 from rawko_state.errors import InvalidValue
 
 _LARGEST: Final = 1 << 20
+_VARIABLES: Final = tuple({f"RAWKO_{setting.key.partition('.')[0].upper()}_" for setting in SETTINGS})
+OWN_ONLY: Final = "is taken from your own settings only, as a project's files may come from anybody"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     where: str
     message: str
+    key: str = ""
+    """What it is about; nothing when none of the file could be read."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}"
@@ -73,37 +78,49 @@ def load(root: Path | None, environment: Mapping[str, str] | None = None) -> Set
         text = environment.get(setting.variable)
         if text is not None:
             _take(settings, setting, setting.type.of_text, text, setting.variable)
+    settings.problems += _unknown_variables(environment)
     return settings
 
 
+def _unknown_variables(environment: Mapping[str, str]) -> Iterator[Problem]:
+    """Those that are named like a setting's. Others (RAWKO_DIR, RAWKO_TASK ...) are no settings."""
+    known = {setting.variable: setting.key for setting in SETTINGS}
+    for name in sorted(environment):
+        if name.startswith(_VARIABLES) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            advice = f"; did you mean {near[0]!r}?" if near else ""
+            yield Problem(name, f"no setting has this variable{advice}", name)
+
+
 def _take_file(settings: Settings, path: Path, *, ours: bool) -> None:
-    text = read_file(path, settings.problems)
-    if text is not None:
-        for key, value, line in entries(text, path, settings.problems):
-            setting = BY_KEY[key]
-            if setting.own_only and not ours:
-                message = f"{key} is taken from your own settings only, as a project's files may come from anybody"
-                settings.problems.append(Problem(f"{path}:{line}", message))
-                continue
-            _take(settings, setting, setting.type.read, value, f"{path}:{line}")
+    found = read_file(path, settings.problems)
+    if found is None:
+        return
+    text, source = found
+    for key, value, line in entries(text, source, settings.problems):
+        setting = BY_KEY[key]
+        if setting.own_only and not ours:
+            settings.problems.append(Problem(f"{source}:{line}", f"{key} {OWN_ONLY}", key))
+            continue
+        _take(settings, setting, setting.type.read, value, f"{source}:{line}")
 
 
 def _take(settings: Settings, setting: Setting, read: Any, given: Any, origin: str) -> None:
     try:
         value = read(given)
     except Wrong as wrong:
-        settings.problems.append(Problem(origin, f"{setting.key}: expected {wrong}, not {given!r:.80}"))
+        settings.problems.append(Problem(origin, f"{setting.key}: expected {wrong}, not {given!r:.80}", setting.key))
         return
     settings.values[setting.key] = Value(value, origin)
 
 
-def read_file(path: Path, problems: list[Problem]) -> str | None:
-    """The text of a settings file, or of the CUE file in its place; None if there is neither."""
+def read_file(path: Path, problems: list[Problem]) -> tuple[str, str] | None:
+    """The text of a settings file, or of the CUE file in its place, and where it is from; None if there is neither."""
     try:
         if path.stat().st_size > _LARGEST:
             problems.append(Problem(str(path), "larger than a settings file can be"))
             return None
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8"), str(path)
     except FileNotFoundError:
         return _from_cue(path.with_suffix(".cue"), problems)
     except (OSError, UnicodeDecodeError) as error:
@@ -111,7 +128,7 @@ def read_file(path: Path, problems: list[Problem]) -> str | None:
         return None
 
 
-def _from_cue(path: Path, problems: list[Problem]) -> str | None:
+def _from_cue(path: Path, problems: list[Problem]) -> tuple[str, str] | None:
     if not path.is_file():
         return None
     import shutil
@@ -122,17 +139,21 @@ def _from_cue(path: Path, problems: list[Problem]) -> str | None:
         advice = f"cue export --out yaml {path.name} > {path.with_suffix('.yaml').name}"
         problems.append(Problem(str(path), f"the cue command is not installed; where it is: {advice}"))
         return None
-    done = subprocess.run(
-        [command, "export", "--out", "yaml", path.name], cwd=path.parent, capture_output=True, text=True, timeout=60
-    )
+    try:
+        done = subprocess.run(
+            [command, "export", "--out", "yaml", path.name], cwd=path.parent, capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
+        problems.append(Problem(str(path), f"cue: {error}"))
+        return None
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["it failed"])[0]
         problems.append(Problem(str(path), f"cue: {said}"))
         return None
-    return done.stdout
+    return done.stdout, f"{path} (exported)"
 
 
-def entries(text: str, path: Path, problems: list[Problem]) -> Iterator[tuple[str, Any, int]]:
+def entries(text: str, path: Path | str, problems: list[Problem]) -> Iterator[tuple[str, Any, int]]:
     """Each known key with its value and its line."""
     import yaml
 
@@ -150,14 +171,14 @@ def entries(text: str, path: Path, problems: list[Problem]) -> Iterator[tuple[st
         yield from _walk(root, "", path, problems)
 
 
-def _walk(node: Any, prefix: str, path: Path, problems: list[Problem]) -> Iterator[tuple[str, Any, int]]:
+def _walk(node: Any, prefix: str, path: Path | str, problems: list[Problem]) -> Iterator[tuple[str, Any, int]]:
     import yaml
 
     if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"):
         return  # a heading with nothing under it
     if not isinstance(node, yaml.MappingNode):
         what = f"{prefix!r} is" if prefix else "the file is"
-        problems.append(Problem(f"{path}:{node.start_mark.line + 1}", f"{what} expected to be a mapping"))
+        problems.append(Problem(f"{path}:{node.start_mark.line + 1}", f"{what} expected to be a mapping", prefix))
         return
     seen: set[str] = set()
     for key_node, value_node in node.value:
@@ -165,13 +186,13 @@ def _walk(node: Any, prefix: str, path: Path, problems: list[Problem]) -> Iterat
         name = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "?"
         key = f"{prefix}.{name}" if prefix else name
         if key in seen:
-            problems.append(Problem(f"{path}:{line}", f"{key!r} stands here twice"))
+            problems.append(Problem(f"{path}:{line}", f"{key!r} stands here twice", key))
         elif key in SECTIONS:
             yield from _walk(value_node, key, path, problems)
         elif key in BY_KEY:
             yield key, _plain(value_node), line
         else:
-            problems.append(Problem(f"{path}:{line}", f"unknown key {key!r}{nearest(key)}"))
+            problems.append(Problem(f"{path}:{line}", f"unknown key {key!r}{nearest(key)}", key))
         seen.add(key)
 
 
@@ -184,7 +205,8 @@ def _plain(node: Any) -> Any:
             str(key.value): _plain(value) if isinstance(value, yaml.ScalarNode) else None for key, value in node.value
         }
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(item) for item in node.value if isinstance(item, yaml.ScalarNode)]
+        # What is no scalar is of a wrong type, and not to be left out.
+        return [_plain(item) if isinstance(item, yaml.ScalarNode) else None for item in node.value]
     if isinstance(node, yaml.ScalarNode):
         try:
             return yaml.SafeLoader("").construct_object(node)
