@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rawko_state.backends.local import LocalStore
+from rawko_state.backends.secrets import redactor_for
 from rawko_state.errors import InvalidValue
 from rawko_state.model.entries import Question, ToolCall, Turn
 from rawko_state.redact.redactor import Redactor
@@ -162,6 +163,18 @@ class TestTheUsersOwn:
         (home / "config.yaml").write_text("redact:\n  patterns:\n    acme: 'acme_[0-9]{6}'\n  off: [aws-access-key]\n")
         shown = LocalStore(tmp_path).redactor.text("x blue-zebra-hat acme_123456 AKIAQYLPMN5HHHFPZAM2")
         assert re.fullmatch(r"x \[redacted:deploy-value:....\] \[redacted:acme:....\] AKIA\w+", shown)
+
+    def test_a_settings_file_that_cannot_be_read_is_told_of(self, tmp_path: Path) -> None:
+        home = Path(os.environ["XDG_CONFIG_HOME"]) / "rawko"
+        home.mkdir(parents=True)
+        told: list[str] = []
+        for text, count in (("user: {name: 1}\n", 0), ("redact: [\n", 1), ("redact: {off: [nonesuch]}\n", 1)):
+            (home / "config.yaml").write_text(text)
+            told.clear()
+            redactor_for(tmp_path, told.append)
+            assert len(told) == count, told
+        assert "docs/keeping.md" in told[0]
+        assert (Path(__file__).parent.parent / "docs/keeping.md").exists()
 
     def test_a_projects_file_cannot_turn_rules_off(self, tmp_path: Path) -> None:
         (tmp_path / ".rawko").mkdir()
