@@ -694,10 +694,10 @@ class TestCommand:
         filled(store, 2)
         configure(tmp_path, "max_count: 0")
 
-        def answer(text: bytes) -> bytes:
+        def answer(text: bytes, *given: str) -> bytes:
             parent, child = pty.openpty()
             process = subprocess.Popen(
-                [sys.executable, "-m", "rawko_state", "-C", str(tmp_path), "cleanup"],
+                [sys.executable, "-m", "rawko_state", "-C", str(tmp_path), "cleanup", *given],
                 stdin=child,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -709,9 +709,16 @@ class TestCommand:
             return out
 
         assert b"Do this? [y/N]" in answer(b"n\n")
+        assert b"2 to the trash, 0 to be packed, 0 in the trash to be deleted. Do this? [y/N]" in answer(
+            b"n\n", "--json"
+        )
         assert len(contents(tmp_path)) == 2
         answer(b"y\n")
         assert len(contents(tmp_path)) == 0
+        assert b"for good? [y/N]" in answer(b"n\n", "--empty-trash", "--json")
+        assert len(store.trash()) == 2
+        answer(b"", "--empty-trash", "--json", "--yes")
+        assert store.trash() == []
 
     def test_once_a_day_in_passing_with_one_line(self, store: LocalStore, tmp_path: Path) -> None:
         filled(store, 3)

@@ -81,8 +81,8 @@ def _clean(store: LocalStore, dry_run: bool, yes: bool, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(_as_json(store, chosen, expired, dry_run=False), indent=1))
         return
-    if not yes and not as_json and sys.stdin is not None and sys.stdin.isatty():
-        click.confirm("Do this?", abort=True, err=True)
+    if not yes:
+        _ask("Do this?" if not as_json else f"{_in_short(chosen, expired)}. Do this?")
     told = _as_json(store, chosen, expired, dry_run=False)
     done = carry_out(store, policy, chosen, by=me(store.root))
     if as_json:
@@ -96,6 +96,16 @@ def _clean(store: LocalStore, dry_run: bool, yes: bool, as_json: bool) -> None:
     left = len(chosen.removals) - len(done.removed)
     if left:
         click.echo(f"rawko: {left} of them changed meanwhile, or are being run, and stay", err=True)
+
+
+def _ask(question: str) -> None:
+    """On a terminal, and beside what is printed for programs."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        click.confirm(question, abort=True, err=True)
+
+
+def _in_short(chosen: Plan, expired: list[InTrash]) -> str:
+    return f"{len(chosen.removals)} to the trash, {len(chosen.packings)} to be packed, {len(expired)} in the trash to be deleted"
 
 
 def _show(store: LocalStore, chosen: Plan, expired: list[InTrash]) -> None:
@@ -165,8 +175,8 @@ def _list_trash(store: LocalStore, as_json: bool) -> None:
 
 def _empty(store: LocalStore, dry_run: bool, yes: bool, as_json: bool) -> None:
     found = store.trash()
-    if found and not dry_run and not yes and not as_json and sys.stdin is not None and sys.stdin.isatty():
-        click.confirm(f"Delete {len(found)} tasks for good?", abort=True, err=True)
+    if found and not dry_run and not yes:
+        _ask(f"Delete {len(found)} tasks for good?")
     gone = found if dry_run else store.empty_trash()
     if as_json:
         told = {"version": 1, "dry_run": dry_run, "deleted": [_trash_json(each) for each in gone]}
