@@ -49,11 +49,17 @@ def is_there(root: str) -> bool:
 
 
 def learn(root: Path) -> None:
+    from rawko_state.backends.secrets import redactor_for
     from rawko_state.config.project import branch, remotes, vcs_of
     from rawko_state.index.userdb import UserState
 
+    remote, now_on = next(iter(remotes(root)), None), branch(root)
+    if remote or now_on:
+        # A remote may be https://user:password@...
+        redactor = redactor_for(root, lambda message: None)
+        remote, now_on = redactor.entry((remote, now_on))
     with UserState() as user:
-        user.saw_project(str(root), vcs_of(root) or "none", next(iter(remotes(root)), None), branch(root))
+        user.saw_project(str(root), vcs_of(root) or "none", remote, now_on)
 
 
 @command.command()
