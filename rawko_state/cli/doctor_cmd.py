@@ -16,6 +16,8 @@ import click
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import store_of
 from rawko_state.config.project import find_project
+from rawko_state.config.secret import key_path, user_key
+from rawko_state.config.settings import load
 from rawko_state.errors import RawkoError
 from rawko_state.integrations.hooks import trouble as hook_trouble
 
@@ -58,6 +60,8 @@ def command(ctx: click.Context) -> None:
     click.echo(f"running   {len(alive)}" + (f" ({', '.join(sorted(alive))})" if alive else ""))
     wrong += _files(store.journal.layout.tasks, list(layout.strangers()))
     wrong += _permissions(layout.state)
+    wrong += _of_the_user()
+    wrong += [(str(problem), "rawko config edit") for problem in load(store.root).problems]
     wrong += [(f"a hook: {line}", f"rm {layout.live / 'hooks.log'}") for line in hook_trouble(layout.live)]
     wrong += [
         (f"a broken index was moved to {path.name}", f"rm {path}") for path in layout.state.glob("index.db.broken-*")
@@ -101,6 +105,16 @@ def _open_to_all(state: Path) -> Iterator[tuple[str, str]]:
     for path in _folders(state) if os.name != "nt" else ():
         if path.exists() and path.stat().st_mode & stat.S_IWOTH:
             yield f"everybody can write to {path}, and so change what was recorded", f"chmod o-w {path}"
+
+
+def _of_the_user() -> Iterator[tuple[str, str]]:
+    """What all projects share: the key, without which one secret has another tag in every command; and state.db."""
+    key = key_path()
+    if user_key() is None:
+        yield f"{key} cannot be used: it is open to others, not yours, or no key", f"chmod 600 {key}, or rm {key}"
+    database = key.with_name("state.db")
+    if os.name != "nt" and database.exists() and stat.S_IMODE(database.stat().st_mode) & 0o077:
+        yield f"others can read {database}, or write to it", f"chmod 600 {database}"
 
 
 def _permissions(state: Path) -> Iterator[tuple[str, str]]:

@@ -21,13 +21,16 @@ def keyed(purpose: str, text: str, key: bytes) -> str:
 
 def user_key() -> bytes | None:
     """The secret, made when first asked for. None when there is nowhere to keep it, or others could have put it there."""
-    import platformdirs
-
-    path = Path(platformdirs.user_state_dir("rawko")) / "secret"
     try:
-        return _read(path) or _make(path)
+        return _read(key_path()) or _make(key_path())
     except OSError:
         return None
+
+
+def key_path() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("rawko")) / "secret"
 
 
 def _read(path: Path) -> bytes | None:
