@@ -943,6 +943,46 @@ class TestOddOnes:
         rawko(tmp_path, "redact")
         TestRewriting().nowhere(tmp_path)
 
+    def test_redaction_that_was_killed_before_the_old_outputs_went_is_ended_the_next_time(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = quiet(tmp_path)
+        task_id = TestRewriting().written_with_secrets(store, tmp_path)
+        clean = store.journal.put_blob(b"nobody refers to this, and it has no secret")
+        (tmp_path / ".rawko/state/live/reindex.due").touch()
+        with monkeypatch.context() as patched:
+            patched.setattr("rawko_state.backends.redaction._drop", lambda *given: None)
+            store.redact(task_id)
+        store.close()
+        assert any(SECRET.encode() in data for data in contents(tmp_path, "blobs").values())
+        rawko(tmp_path, "redact")
+        TestRewriting().nowhere(tmp_path)
+        assert clean.sha256 in contents(tmp_path, "blobs")
+        self.whole(quiet(tmp_path))
+
+    def test_outputs_that_a_killed_emptying_left_in_the_trash_go_with_the_next(
+        self, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first, second, third = filled(store, 3)
+        store.delete(first)
+        with monkeypatch.context() as patched:
+            patched.setattr("rawko_state.journal.trash.delete_blobs", lambda *given: None)
+            store.empty_trash()
+        assert len(contents(tmp_path, "trash/blobs")) == 1
+        store.delete(second)
+        store.delete(third)
+        log = tmp_path / ".rawko/state/trash/log.jsonl"
+        told = log.read_text()
+        log.write_text(told.replace(f"-{third}.task", "-elsewh.task"))
+        store.empty_trash(datetime.now(timezone.utc) - timedelta(days=1))
+        assert len(contents(tmp_path, "trash/blobs")) == 3
+        log.write_text(told)
+        store.restore(third)
+        store.empty_trash()
+        assert contents(tmp_path, "trash/blobs") == {}
+        assert len(contents(tmp_path, "blobs")) == 1
+        self.whole(store)
+
     def test_an_output_that_is_no_text(self, tmp_path: Path) -> None:
         store = quiet(tmp_path)
         task_id = TestRewriting().written_with_secrets(store, tmp_path)

@@ -119,7 +119,7 @@ def empty(catalogue: Catalogue, before: datetime | None, patience: float = PATIE
             trash.delete(layout, each)
         index = catalogue.fresh()
         left = {blob for each in trash.listed(layout) for blob in each.blobs}
-        blobs = {blob for each in going for blob in each.blobs} - left
+        blobs = ({blob for each in going for blob in each.blobs} - left) | trash.strays(layout)
         if blobs and catalogue.knows_all():
             trash.delete_blobs(layout, holding.unused(index, blobs))
         trash.trim_log(layout)

@@ -8,9 +8,10 @@ from datetime import datetime, timezone
 from typing import Protocol
 
 from rawko_state.backends.catalogue import Catalogue
+from rawko_state.errors import RawkoError
 from rawko_state.index import holding
-from rawko_state.journal import trash
-from rawko_state.journal.layout import TaskName
+from rawko_state.journal import blobs, trash
+from rawko_state.journal.layout import Layout, TaskName
 from rawko_state.journal.locks import gate
 from rawko_state.journal.rewrite import Rewriting, rewrite
 from rawko_state.model.entries import Blob, Entry, Note, ToolCall, Turn
@@ -94,7 +95,7 @@ def redact(catalogue: Catalogue, redactor: Redactor, name: TaskName, by: str | N
             catalogue.journal.layout, name, counting.entry, counting.text, lambda changed: noted(found, changed, by)
         )
     if counting.replaced:
-        _drop(catalogue, name, counting.replaced)
+        _drop(catalogue, counting.replaced)
     return found
 
 
@@ -104,7 +105,23 @@ def noted(found: Found, changed: int, by: str | None) -> Note:
     return Note(at=datetime.now(timezone.utc).replace(microsecond=0), by=by, kind="redacted", data=data)
 
 
-def _drop(catalogue: Catalogue, name: TaskName, replaced: set[str]) -> None:
+def finish(catalogue: Catalogue, redactor: Redactor) -> None:
+    """What a redaction that was killed had not come to: old long outputs with secrets, whose tasks name the new ones already."""
+    layout = catalogue.journal.layout
+    left = {name for name in blobs.names(layout) if _has_secret(layout, redactor, name)}
+    if left:
+        _drop(catalogue, left)
+
+
+def _has_secret(layout: Layout, redactor: Redactor, name: str) -> bool:
+    try:
+        data = blobs.get_bytes(layout, Blob(name, (layout.blobs / name).stat().st_size))
+    except (RawkoError, OSError):
+        return False
+    return bool(redactor.spans(data.decode("utf-8", "surrogateescape")))
+
+
+def _drop(catalogue: Catalogue, replaced: set[str]) -> None:
     """The old long outputs, unless another task, or one in the trash, refers to them."""
     layout = catalogue.journal.layout
     with trash.locked(layout), gate(layout.live / "blobs.lock"):

@@ -52,6 +52,10 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
     if not dry_run and (changed or was_due):
         # Their words are in the old ones; also in those of a time that was stopped before it came to this.
         store.reindex()
+    if was_due and not dry_run:
+        from rawko_state.backends.redaction import finish
+
+        finish(store.catalogue, store.redactor)
     if not dry_run:
         due.unlink(missing_ok=True)
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import Final
 
@@ -14,10 +15,19 @@ from rawko_state.model.entries import Blob
 
 OUTPUT_LIMIT: Final = 16_384
 """Tool output up to this many bytes stands in the task file."""
+_NAME = re.compile(r"[0-9a-f]{64}")
 
 
 def blob_path(layout: Layout, blob: Blob) -> Path:
     return layout.blobs / blob.sha256
+
+
+def names(layout: Layout) -> list[str]:
+    """Of all that are there, whether a task refers to them or not."""
+    try:
+        return [name for name in os.listdir(layout.blobs) if _NAME.fullmatch(name)]
+    except FileNotFoundError:
+        return []
 
 
 def put(layout: Layout, content: str) -> Blob:

@@ -26,6 +26,7 @@ from rawko_state.journal.locks import append_lock, gate, holder_of
 LOG: Final = "log.jsonl"
 BY_HAND: Final = "deleted"
 """The rule of what a person has thrown away."""
+_UNKNOWN: Final = "unknown"
 _PATIENCE: Final = 0.2
 _NAME = re.compile(r"(.+\.task(?:\.gz)?)(?:\.([0-9]{1,6}))?")
 _BLOB = re.compile(r"[0-9a-f]{64}")
@@ -147,7 +148,7 @@ def listed(layout: Layout) -> list[Discarded]:
         named = entry.get("blobs")
         named = named if isinstance(named, list) else []
         blobs = tuple(blob for blob in named if isinstance(blob, str) and _BLOB.fullmatch(blob))
-        found.append(Discarded(name, Path(file.path), at, str(entry.get("rule") or "unknown"), stat.st_size, blobs))
+        found.append(Discarded(name, Path(file.path), at, str(entry.get("rule") or _UNKNOWN), stat.st_size, blobs))
     return sorted(found, key=lambda each: (each.at, each.path.name), reverse=True)
 
 
@@ -221,6 +222,18 @@ def put_away(layout: Layout, blobs: Iterable[str]) -> None:
     for blob in blobs:
         with contextlib.suppress(FileNotFoundError):
             os.rename(layout.blobs / blob, folder / blob)
+
+
+def strays(layout: Layout) -> set[str]:
+    """Blobs in the trash that nothing in it refers to: whoever deleted their task was killed before he came to them. None while
+    there is a task of which the log does not say what it refers to."""
+    there = listed(layout)
+    if any(each.rule == _UNKNOWN for each in there):
+        return set()
+    with contextlib.suppress(FileNotFoundError):
+        found = {name for name in os.listdir(layout.trash / "blobs") if _BLOB.fullmatch(name)}
+        return found - {blob for each in there for blob in each.blobs}
+    return set()
 
 
 def delete_blobs(layout: Layout, blobs: Iterable[str]) -> None:
