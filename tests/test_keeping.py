@@ -227,6 +227,25 @@ class TestTrash:
         with pytest.raises(TaskNotFound):
             store.restore(made)
 
+    def test_emptying_stops_when_its_time_is_up_the_oldest_first(
+        self, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("rawko_state.backends.keeping._AT_LEAST", 1)
+        made = filled(store, 3)
+        for task_id in made:
+            store.delete(task_id)
+        log = tmp_path / ".rawko/state/trash/log.jsonl"
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        for number, line in enumerate(lines):
+            line["at"] = ago(100 - number)
+        log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        times = iter([True, True, False])  # before the trash, and before its second and third task
+        policy = Policy(max_age=10**9)
+        done = carry_out(store, policy, planned(store, policy), proceed=lambda: next(times))
+        assert [each.id for each in done.deleted] == made[:2]
+        assert [each.id for each in store.trash()] == made[2:]
+        assert len(contents(tmp_path, "trash/blobs")) == 1
+
     def test_what_changed_since_the_plan_or_is_being_run_stays(self, store: LocalStore) -> None:
         made = filled(store, 3)
         chosen = planned(store, Policy(max_count=0), NOW)

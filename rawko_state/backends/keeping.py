@@ -25,6 +25,8 @@ PATIENCE: Final = 60.0
 """Seconds that are waited for others who are at the trash."""
 _SOME: Final = 500
 """So many tasks are moved before the index hears of them."""
+_AT_LEAST: Final = 2_000
+"""So many are deleted, which takes a moment, also if listing the trash took longer: else a large one would never empty."""
 
 
 def freed(catalogue: Catalogue, task_ids: Sequence[str]) -> dict[str, int]:
@@ -105,8 +107,14 @@ def restore(catalogue: Catalogue, prefix: str | None) -> list[str]:
     return back
 
 
-def empty(catalogue: Catalogue, before: datetime | None, patience: float = PATIENCE) -> list[InTrash]:
-    """Deletes what came into the trash before a time (None: all of it), and the blobs that only that referred to."""
+def empty(
+    catalogue: Catalogue,
+    before: datetime | None,
+    patience: float = PATIENCE,
+    proceed: Callable[[], bool] = lambda: True,
+) -> list[InTrash]:
+    """Deletes what came into the trash before a time (None: all of it), and the blobs that only that referred to; the oldest
+    first, while ``proceed``."""
     layout = catalogue.journal.layout
     first = trash.oldest(layout)
     if before is not None and first is not None and first >= before:
@@ -114,15 +122,17 @@ def empty(catalogue: Catalogue, before: datetime | None, patience: float = PATIE
     if not layout.trash.exists():
         return []
     with trash.locked(layout, patience), gate(layout.live / "blobs.lock", timeout=patience):
-        going = [each for each in trash.listed(layout) if before is None or each.at < before]
-        for each in going:
-            trash.delete(layout, each)
+        left = trash.listed(layout)
+        going: list[trash.Discarded] = []
+        while left and (before is None or left[-1].at < before) and (len(going) < _AT_LEAST or proceed()):
+            trash.delete(layout, left[-1])
+            going.append(left.pop())
         index = catalogue.fresh()
-        left = {blob for each in trash.listed(layout) for blob in each.blobs}
-        blobs = ({blob for each in going for blob in each.blobs} - left) | trash.strays(layout)
+        used = {blob for each in left for blob in each.blobs}
+        blobs = ({blob for each in going for blob in each.blobs} - used) | trash.strays(layout, left)
         if blobs and catalogue.knows_all():
             trash.delete_blobs(layout, holding.unused(index, blobs))
-        trash.trim_log(layout)
+        trash.trim_log(layout, left)
     return [in_trash(each) for each in going]
 
 

@@ -222,11 +222,17 @@ class LocalStore(Reads, Opening):
 
         return keeping.restore(self.catalogue, prefix) if self.journal.layout.trash.exists() or prefix else []
 
-    def empty_trash(self, before: datetime | None = None, *, patience: float = 60.0) -> list[InTrash]:
-        """Deletes for good what came into the trash before a time; all of it without one."""
+    def empty_trash(
+        self,
+        before: datetime | None = None,
+        *,
+        patience: float = 60.0,
+        proceed: Callable[[], bool] = lambda: True,
+    ) -> list[InTrash]:
+        """Deletes for good what came into the trash before a time; all of it without one. The oldest first, while ``proceed``."""
         from rawko_state.backends import keeping
 
-        return keeping.empty(self.catalogue, before, patience)
+        return keeping.empty(self.catalogue, before, patience, proceed)
 
     def pack(self, task: Kept) -> bool:
         """Makes a finished task a ``.task.gz``, which all else can read. False if it has changed since, or is being run."""

@@ -288,9 +288,20 @@ class PostgresStore(Reads, Opening):
             self.tasks.set_exempt(each.id)
         return True
 
-    def empty_trash(self, before: datetime | None = None, *, patience: float = 60.0) -> list[InTrash]:
-        going = [each for each in self.tasks.thrown() if before is None or each.at < before]
-        for each in going:
+    def empty_trash(
+        self,
+        before: datetime | None = None,
+        *,
+        patience: float = 60.0,
+        proceed: Callable[[], bool] = lambda: True,
+    ) -> list[InTrash]:
+        going = []
+        for each in self.tasks.thrown():
+            if before is not None and each.at >= before:
+                continue
+            if not proceed():
+                break
+            going.append(each)
             with self.postgres.transaction():
                 self.tasks.drop_thrown(each.key)
                 self.tasks.drop_unused_blobs(each.blobs)

@@ -224,10 +224,9 @@ def put_away(layout: Layout, blobs: Iterable[str]) -> None:
             os.rename(layout.blobs / blob, folder / blob)
 
 
-def strays(layout: Layout) -> set[str]:
-    """Blobs in the trash that nothing in it refers to: whoever deleted their task was killed before he came to them. None while
-    there is a task of which the log does not say what it refers to."""
-    there = listed(layout)
+def strays(layout: Layout, there: Sequence[Discarded]) -> set[str]:
+    """Blobs in the trash that nothing which is ``there`` refers to: whoever deleted their task was killed before he came to
+    them. None while there is a task of which the log does not say what it refers to."""
     if any(each.rule == _UNKNOWN for each in there):
         return set()
     with contextlib.suppress(FileNotFoundError):
@@ -270,12 +269,12 @@ def _log(layout: Layout, lines: Sequence[dict[str, Any]]) -> None:
         os.close(descriptor)
 
 
-def trim_log(layout: Layout) -> None:
+def trim_log(layout: Layout, there: Sequence[Discarded]) -> None:
     """Lines of tasks that are not in the trash any more go, once there are many of them."""
     path = layout.trash / LOG
     if not path.exists() or path.stat().st_size < 1 << 20:
         return
-    kept = {each.name.filename for each in listed(layout)}
+    kept = {each.name.filename for each in there}
     descriptor = disk.open_or_create(path)
     try:
         with append_lock(descriptor, path):

@@ -65,7 +65,7 @@ def carry_out(
         if store.pack(task):
             done.packed.append(task.id)
     if proceed():
-        done.deleted = store.empty_trash(_trash_limit(policy), patience=patience)
+        done.deleted = store.empty_trash(_trash_limit(policy), patience=patience, proceed=proceed)
     return done
 
 

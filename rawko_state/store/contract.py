@@ -464,8 +464,14 @@ class Store(Protocol):
     def restore(self, prefix: str | None = None) -> list[str]:
         """Brings tasks back, byte for byte; all of them without an id."""
 
-    def empty_trash(self, before: datetime | None = None, *, patience: float = 60.0) -> list[InTrash]:
-        """Deletes for good what came into the trash before a time."""
+    def empty_trash(
+        self,
+        before: datetime | None = None,
+        *,
+        patience: float = 60.0,
+        proceed: Callable[[], bool] = lambda: True,
+    ) -> list[InTrash]:
+        """Deletes for good what came into the trash before a time; may stop early, if not to ``proceed``."""
 
     def pack(self, task: Kept) -> bool:
         """Makes a finished task smaller, where the backend can; False if it did nothing."""
