@@ -191,6 +191,14 @@ class TestCodex:
             subprocess.run(["zstd", "-q", "--rm", path], check=True)
         assert len(bring(store, "codex", sessions / "codex").new) == 2
 
+    @pytest.mark.skipif(shutil.which("zstd") is None, reason="needs the zstd command")
+    def test_one_that_was_compressed_after_it_came_in_is_the_same(self, store: LocalStore, sessions: Path) -> None:
+        assert len(bring(store, "codex", sessions / "codex").new) == 2
+        for path in (sessions / "codex").iterdir():
+            subprocess.run(["zstd", "-q", "--rm", path], check=True)
+        report = bring(store, "codex", sessions / "codex")
+        assert (report.new, report.grown, report.same, report.wrong) == ([], [], 2, [])
+
     def test_a_clone_elsewhere_belongs_by_its_remote(self, store: LocalStore, sessions: Path) -> None:
         other = Belonging(("/somewhere/else",), frozenset((plain_remote("https://github.com/acme/app"),)))
         assert len(bring(store, "codex", sessions / "codex", belonging=other, dry_run=True).new) == 1
@@ -311,6 +319,20 @@ class TestAgain:
         assert store.summary(task).status == "completed"
         agrees(store)
         store.close()
+
+    def test_a_last_record_without_a_line_end_comes_in_and_what_is_added_after_it_too(
+        self, store: LocalStore, sessions: Path
+    ) -> None:
+        path = sessions / "claude-code/session-1.0.jsonl"
+        whole = path.read_bytes().replace(b"tests", b"t\xffsts")
+        path.write_bytes(whole[:-1])
+        report = bring(store, "claude-code", path)
+        assert not report.wrong
+        more = b'\n{"type":"user","message":{"role":"user","content":"and now"}}'
+        path.write_bytes(whole[:-1] + more)
+        assert bring(store, "claude-code", path).grown == report.new
+        assert payload(store, report.new[0]).encode("utf-8", "surrogateescape") == whole[:-1] + more
+        agrees(store)
 
     def test_a_torn_last_line_waits_for_its_end(self, store: LocalStore, sessions: Path) -> None:
         path = sessions / "claude-code/session-1.0.jsonl"

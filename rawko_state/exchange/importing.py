@@ -361,7 +361,7 @@ def grow(
         data = note.data if note is not None and isinstance(note.data, dict) else {}
         place = data.get("place")
         start = place if isinstance(place, int) else 0
-        if data.get("mark") not in (None, session.marked(start).get("mark")):
+        if not session.is_marked(start, data.get("mark")):
             raise RawkoError(
                 f"not the file that task {task} came from: it is another one, or was changed before byte {start}"
             )

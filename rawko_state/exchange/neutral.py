@@ -7,6 +7,7 @@ it stands, with the name of its kind, so that nothing is lost.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -92,6 +93,11 @@ class Session:
     """The folder that it was run in, where that is known before it is read."""
     agent: str = ""
 
+    def is_marked(self, place: int, mark: object) -> bool:
+        """Whether this may be the file of a mark. What was packed since, as agents do with old ones, has none to compare."""
+        mine = self.marked(place).get("mark")
+        return mark is None or mine is None or mark == mine
+
     def marked(self, place: int) -> dict[str, str]:
         """A mark of what stands before a place, to know the file again by; nothing for what is no plain file of lines."""
         if self.path.suffix != ".jsonl":
@@ -105,8 +111,9 @@ class Session:
 
 
 def lines(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, str]]:
-    """The lines of a file from a place on, each with the place behind it. A last one without its end is on its way: it is left
-    for the next time. Bytes that are no UTF-8 come as lone surrogates, which are written back as they were."""
+    """The lines of a file from a place on, each with the place behind it. A last one without its end is on its way, unless it is
+    a whole object: it is left for the next time. Bytes that are no UTF-8 come as lone surrogates, which are written back as they
+    were."""
     with open(path, "rb") as stream:
         stream.seek(start)
         place = start
@@ -118,6 +125,9 @@ def lines(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, str]]
             number += 1
             if not line.endswith(b"\n"):
                 if len(line) < LONGEST_LINE:
+                    if _is_whole(line):
+                        yield place + len(line), line.decode("utf-8", "surrogateescape")
+                        return
                     wrong.append(f"the last line, of {len(line)} bytes, has no end: left for the next time")
                     return
                 length = len(line)
@@ -130,6 +140,14 @@ def lines(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, str]]
             place += len(line)
             if line.strip():
                 yield place, line[:-1].decode("utf-8", "surrogateescape")
+
+
+def _is_whole(line: bytes) -> bool:
+    """Many programs write no line end after their last record. A part of an object is never an object, so this one is whole."""
+    try:
+        return isinstance(json.loads(line.decode("utf-8", "surrogateescape")), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def time_of(value: object) -> datetime | None:
