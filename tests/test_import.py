@@ -180,6 +180,44 @@ class TestCodex:
             )
         agrees(store)
 
+    def test_models_tokens_and_outputs_are_of_the_turn_that_they_came_in(
+        self, store: LocalStore, project: Path, tmp_path: Path
+    ) -> None:
+        def said(role: str, text: str) -> tuple[str, object]:
+            return "response_item", {"type": "message", "role": role, "content": [{"type": "text", "text": text}]}
+
+        def counted(total: int, last: int) -> tuple[str, object]:
+            info = {"total_token_usage": {"input_tokens": total}, "last_token_usage": {"input_tokens": last}}
+            return "event_msg", {"type": "token_count", "info": info}
+
+        output = {
+            "type": "function_call_output",
+            "call_id": "k",
+            "output": '{"output":"no","metadata":{"exit_code":2}}',
+        }
+        records: list[tuple[str, object]] = [
+            ("session_meta", {"id": "m1", "cwd": str(project)}),
+            ("turn_context", {"model": "first"}),
+            said("user", "one"),
+            said("assistant", "1"),
+            counted(10, 10),
+            counted(10, 10),
+            ("turn_context", {"model": "second"}),
+            said("user", "two"),
+            ("response_item", {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "k"}),
+            ("response_item", output),
+            counted(30, 20),
+        ]
+        path = tmp_path / "rollout-2026-10-01T09-00-00-m1.jsonl"
+        path.write_text("".join(json.dumps({"type": kind, "payload": inner}) + "\n" for kind, inner in records))
+        task = bring(store, "codex", path).new[0]
+        assert store.summary(task).model == "first"
+        found = [(turn.model, dict(turn.tokens)) for turn in turns(store, task) if turn.agent == "codex"]
+        assert found == [("first", {"in": 10}), ("second", {"in": 20})]
+        call = turns(store, task)[-1].tools[0]
+        assert isinstance(call, ToolCall)
+        assert (call.result, call.output) == ("error", "no")
+
     def test_compressed_ones(self, store: LocalStore, sessions: Path) -> None:
         if shutil.which("zstd") is None:
             path = sessions / "codex" / "rollout-2025-05-01T09-00-00-zst1.jsonl.zst"

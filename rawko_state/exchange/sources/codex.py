@@ -82,6 +82,9 @@ class Reader:
     def __init__(self) -> None:
         self._turn = 0
         self._ended = True
+        self._model: str | None = None
+        """Said once for all that follows."""
+        self._used: object = None
 
     def step_of(self, line: str) -> Step:
         try:
@@ -96,8 +99,9 @@ class Reader:
         if kind == "session_meta":
             return Step(line, at, facts=_facts(payload))
         if kind == "turn_context":
-            return Step(line, at, model=payload.get("model") if isinstance(payload.get("model"), str) else None,
-                        facts=words(payload, "cwd"))  # fmt: skip
+            facts = words(payload, "cwd", "model")
+            self._model = facts.get("model", self._model)
+            return Step(line, at, facts=facts)
         if kind == "response_item":
             return self._item(line, at, payload)
         if kind == "event_msg":
@@ -116,7 +120,7 @@ class Reader:
         if kind == "message":
             text = text_of(payload.get("content"))
             if payload.get("role") == "assistant":
-                return Step(line, at, turn=self._key(), agent="codex", text=text)
+                return Step(line, at, turn=self._key(), agent="codex", model=self._model, text=text)
             if payload.get("role") == "user" and not text.startswith(
                 ("<environment_context>", "<user_instructions>", "# AGENTS.md")
             ):
@@ -124,20 +128,20 @@ class Reader:
                 return Step(line, at, prompt=text, aborted=False)
             return Step(line, at)
         if kind == "reasoning":
-            return Step(line, at, turn=self._key(), agent="codex", thinking=text_of(payload.get("summary")) or None)
+            thought = text_of(payload.get("summary")) or None
+            return Step(line, at, turn=self._key(), agent="codex", model=self._model, thinking=thought)
         if kind in ("function_call", "custom_tool_call", "local_shell_call"):
-            return Step(line, at, turn=self._key(), agent="codex", calls=(_call(payload, kind),))
+            called = (_call(payload, kind),)
+            return Step(line, at, turn=self._key(), agent="codex", model=self._model, calls=called)
         if kind in ("function_call_output", "custom_tool_call_output"):
             self._ended = True
-            return Step(line, at, outputs=(Output(str(payload.get("call_id")), text_of(payload.get("output"))),))
+            return Step(line, at, outputs=(_output(payload),))
         return Step(line, at, unknown=None if kind in ("web_search_call", "compaction") else f"response_item/{kind}")
 
     def _event(self, line: str, at: Any, payload: Mapping[str, Any]) -> Step:
         kind = str(payload.get("type"))
         if kind == "token_count":
-            info = payload.get("info")
-            last = info.get("last_token_usage") if isinstance(info, dict) else None
-            return Step(line, at, tokens=_tokens(last))
+            return Step(line, at, tokens=self._new_tokens(payload.get("info")))
         if kind == "turn_aborted":
             self._ended = True
             return Step(line, at, aborted=True)
@@ -163,6 +167,15 @@ class Reader:
                 text=f"[the last {payload.get('num_turns')} turns were taken back]",
             )
         return Step(line, at, unknown=None if kind in _PASSED_ON else f"event_msg/{kind}")
+
+    def _new_tokens(self, info: object) -> dict[str, int]:
+        """Of the last request. It is told again when only the limits have changed: then the total is as it was."""
+        if not isinstance(info, dict):
+            return {}
+        total = info.get("total_token_usage")
+        is_told_again = total is not None and total == self._used
+        self._used = total
+        return {} if is_told_again else _tokens(info.get("last_token_usage"))
 
     def _exec(self, line: str, at: Any, kind: str, record: Mapping[str, Any]) -> Step:
         item = record.get("item")
@@ -193,6 +206,19 @@ class Reader:
         return Step(
             line, at, unknown=None if kind in ("item.started", "item.updated", "turn.started") else f"{kind}/{what}"
         )
+
+
+def _output(payload: Mapping[str, Any]) -> Output:
+    """A command's output comes as text, or as JSON in a text, with its exit code."""
+    given = payload.get("output")
+    code: object = None
+    if isinstance(given, str) and given.startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            inside = json.loads(given)
+            about = inside.get("metadata")
+            if isinstance(inside.get("output"), str) and isinstance(about, dict):
+                given, code = inside["output"], about.get("exit_code")
+    return Output(str(payload.get("call_id")), text_of(given), code not in (0, None))
 
 
 def _facts(payload: Mapping[str, Any]) -> dict[str, str]:
