@@ -263,6 +263,18 @@ class TestOthers:
         assert store.summary(newer.id).runs == 2
         agrees(store)
 
+    def test_an_aider_history_whose_beginning_was_cut_off(
+        self, store: LocalStore, sessions: Path, project: Path
+    ) -> None:
+        shutil.copy(sessions / "aider/.aider.chat.history.md", project)
+        last = bring(store, "aider").new[-1]
+        path = project / ".aider.chat.history.md"
+        text = path.read_text()
+        path.write_text(text[text.rindex("# aider chat started at") :] + "\n#### again\n\nSure.\n")
+        report = bring(store, "aider")
+        assert (report.new, report.grown) == ([], [last])
+        assert payload(store, last).strip() == path.read_text().strip()
+
     def test_cowork_snapshot_and_database(
         self, store: LocalStore, sessions: Path, tmp_path: Path, project: Path
     ) -> None:
@@ -407,6 +419,29 @@ class TestAgain:
         assert len(found) == 60
         assert all(payload(store, summary.id) + "\n" == text for summary in found)
         agrees(store)
+
+
+class TestSeveralFilesOfOneSession:
+    """They would be tasks of one id, of which only one is seen."""
+
+    def test_the_fullest_one_comes_in_and_another_one_is_told_of(self, store: LocalStore, sessions: Path) -> None:
+        path = sessions / "claude-code/session-1.0.jsonl"
+        copies = [sessions / f"claude-code/{name}/session-1.0.jsonl" for name in ("copy", "other")]
+        lines = path.read_text().splitlines(True)
+        for copy, part in zip(copies, (lines[:3], lines[2:]), strict=True):
+            copy.parent.mkdir()
+            copy.write_text("".join(part))
+        for report in (bring(store, "claude-code", sessions / "claude-code") for _ in range(2)):
+            assert [trouble.path for trouble in report.wrong] == [copies[1]]
+        assert payload(store, task_id("claude-code", "session-1.0")) == path.read_text().rstrip("\n")
+        assert len(store.history(TaskFilter())) == 3
+        agrees(store)
+
+    def test_a_rollout_and_its_packed_form_and_a_file_named_twice(self, store: LocalStore, sessions: Path) -> None:
+        path = next((sessions / "codex").glob("*-old1.jsonl"))
+        path.with_name(path.name + ".zst").write_bytes(b"packed")
+        report = bring(store, "codex", path.parent, path)
+        assert (len(report.new), report.wrong) == (2, [])
 
 
 class TestBelonging:

@@ -19,6 +19,7 @@ from rawko_state.backends.secrets import redactor_for
 from rawko_state.backends.session import Task
 from rawko_state.config.project import find_project
 from rawko_state.errors import InvalidValue, NoProject, RawkoError
+from rawko_state.exchange.doubles import one_each
 from rawko_state.exchange.grouping import IMPORTED, Grouping
 from rawko_state.exchange.neutral import Session, Trouble
 from rawko_state.exchange.sources import sessions
@@ -201,9 +202,8 @@ def import_sessions(
     report = Report()
     with UserState() as user:
         work = _Import(store, source, belonging, dry_run, pack, user, report)
-        found = [
-            each for each in work.looked_at(sessions(source, paths, store.root, report.wrong)) if _is_since(each, since)
-        ]
+        all_found = one_each(sessions(source, paths, store.root, report.wrong), report.wrong)
+        found = [each for each in work.looked_at(all_found) if _is_since(each, since)]
         fresh = [each for each in found if not work.is_known(each)]
         done = len(found) - len(fresh)
         new = [each for each in fresh if f"{source}:{each.key}" not in work.tasks]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -25,8 +26,11 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
             if paths:
                 wrong.append(Trouble(path, f"no {NAME} there"))
             continue
-        for number, (start, title) in enumerate(_starts(file)):
-            yield Session("aider", f"{title} #{number}", file, _read, at=start, folder=file.parent, agent="aider")
+        begun: Counter[str] = Counter()
+        for start, title in _starts(file):
+            # Not by its number in the file: people cut the beginning off.
+            yield Session("aider", f"{title} #{begun[title]}", file, _read, at=start, folder=file.parent, agent="aider")
+            begun[title] += 1
 
 
 def _lines(path: Path, start: int) -> Iterator[tuple[int, str]]:
@@ -49,8 +53,9 @@ def _starts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
-    """A step is a stretch of lines of one kind: what the user said, what the program did, what the model said."""
-    begin = max(start, session.at)
+    """A step is a stretch of lines of one kind: what the user said, what the program did, what the model said. Places count from
+    where the session begins, so that they hold when what is before it is cut off."""
+    begin = session.at + start
     kind, stretch, at = "", list[str](), None
     turn = 0
     place = begin
@@ -67,14 +72,14 @@ def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int,
             new = kind or "start"
         if new != kind and stretch:
             turn += kind == "user"
-            yield place, _step(kind, stretch, at, turn)
+            yield place - session.at, _step(kind, stretch, at, turn)
             stretch = []
         kind = new
         stretch.append(line)
     else:
         place = end
     if stretch:
-        yield place, _step(kind, stretch, at, turn + (kind == "user"))
+        yield place - session.at, _step(kind, stretch, at, turn + (kind == "user"))
 
 
 def _step(kind: str, stretch: list[str], at: datetime | None, turn: int) -> Step:
