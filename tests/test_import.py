@@ -507,7 +507,10 @@ class TestBroken:
         cycle = good.replace('"parentUuid":null', '"parentUuid":"u11"')
         (folder / "cycle.jsonl").write_text(cycle, encoding="utf-8")
         report = bring(store, "claude-code", folder)
-        assert report.empty == 1
+        assert report.empty == [folder / "empty.jsonl"]
+        assert [(each.path, each.text.split(",")[0]) for each in report.wrong] == [
+            (folder / "folder.jsonl", "a folder")
+        ]
         assert len(report.new) == 5
         assert payload(store, task_id("claude-code", "cycle")) + "\n" == cycle
         latin = payload(store, task_id("claude-code", "latin")) + "\n"
@@ -686,6 +689,21 @@ class TestCommand:
         process.communicate(timeout=20)
         store = quiet(project)
         assert payload(store, task_id("claude-code", "session-2.0")) + "\n" == path.read_text()
+
+    def test_watching_says_once_what_is_wrong(self, project: Path, sessions: Path) -> None:
+        (project / ".rawko").mkdir()
+        (sessions / "claude-code/torn.jsonl").write_text('{"type":"us')
+        (sessions / "claude-code/empty.jsonl").write_text("")
+        words = ["-C", str(project), "import", "claude-code", str(sessions / "claude-code"), "--watch"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rawko_state", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert "imported" in process.stdout.readline()
+        time.sleep(5)  # some rounds
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=20)[1]
+        assert [said.count(name) for name in ("torn.jsonl", "empty.jsonl")] == [1, 1]
 
     def test_projects_and_a_search_through_all(self, project: Path, sessions: Path, tmp_path: Path) -> None:
         other = tmp_path / "other"
@@ -1051,6 +1069,13 @@ class TestHandOver:
         )
 
 
+def _is_alive(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
+
+
 class TestOddOnes:
     """What a review came upon."""
 
@@ -1205,6 +1230,26 @@ class TestOddOnes:
         bring(store, "claude-code", *files)
         assert len(store.history(TaskFilter(limit=None))) == 30
         agrees(store)
+
+    def test_workers_end_with_an_import_that_is_killed(self, project: Path, sessions: Path, tmp_path: Path) -> None:
+        if sys.platform != "linux" or (os.cpu_count() or 1) < 2:
+            pytest.skip("NOT TESTED HERE: needs /proc, and cores enough for workers")
+        (project / ".rawko").mkdir()
+        folder = tmp_path / "many"
+        folder.mkdir()
+        for number in range(300):
+            shutil.copy(sessions / "claude-code/session-2.0.jsonl", folder / f"k{number}.jsonl")
+        words = [sys.executable, "-m", "rawko_state", "-C", str(project), "import", "claude-code", str(folder)]
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while len(workers := children.read_text().split()) < 2:
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        until = time.monotonic() + 15
+        while any(_is_alive(worker) for worker in workers) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert not [worker for worker in workers if _is_alive(worker)]
 
     def test_one_odd_event_does_not_keep_the_others_from_being_recorded(self, project: Path, sessions: Path) -> None:
         (project / ".rawko").mkdir()

@@ -68,6 +68,7 @@ def command(
     from rawko_state.exchange.importing import import_sessions
 
     belonging = _belonging(store, all_projects)
+    told: set[tuple[str, str]] = set()
     while True:
         report = import_sessions(
             store,
@@ -79,6 +80,10 @@ def command(
             pack=pack,
             step=None if as_json else _progress(),
         )
+        if watch:  # what is wrong with a file is said once, not every time that it is looked at
+            report.wrong = [each for each in report.wrong if (str(each.path), each.text) not in told]
+            report.empty = [path for path in report.empty if (str(path), "empty") not in told]
+            told |= {(str(each.path), each.text) for each in report.wrong} | {(str(p), "empty") for p in report.empty}
         if not watch or report.new or report.grown or report.wrong:
             _told(report, dry_run, as_json)
         if report.new and not dry_run:
@@ -139,9 +144,15 @@ def _progress() -> Any:
 def _told(report: Report, dry_run: bool, as_json: bool) -> None:
     for trouble in report.wrong:
         click.echo(f"rawko: {visible(str(trouble.path))}: {visible(trouble.text)}", err=True)
+    for path in report.empty if not as_json else ():
+        click.echo(f"rawko: {visible(str(path))}: empty", err=True)
     if as_json:
         shown = {"version": 1, "dry_run": dry_run, "new": report.new, "grown": report.grown, "same": report.same}
-        shown |= {"elsewhere": report.elsewhere, "empty": report.empty, "unknown": dict(report.unknown)}
+        shown |= {
+            "elsewhere": report.elsewhere,
+            "empty": [str(path) for path in report.empty],
+            "unknown": dict(report.unknown),
+        }
         shown["wrong"] = [{"path": str(each.path), "message": each.text} for each in report.wrong]
         click.echo(json.dumps(shown, indent=1))
         return
@@ -150,7 +161,7 @@ def _told(report: Report, dry_run: bool, as_json: bool) -> None:
     if report.elsewhere:
         parts.append(f"{report.elsewhere} of other projects (--all-projects)")
     if report.empty:
-        parts.append(f"{report.empty} empty")
+        parts.append(f"{len(report.empty)} empty")
     click.echo(", ".join(parts))
     if report.unknown:
         kinds = ", ".join(f"{visible(kind)} {count}" for kind, count in report.unknown.most_common(8))

@@ -6,6 +6,8 @@ import contextlib
 import hashlib
 import os
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +40,7 @@ _SOME: Final = 64
 """So many sessions are brought in before the index hears of them."""
 _WORTH_A_POOL: Final = 8
 _AT_ONCE: Final = 4
+_LOOK_EVERY: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -49,7 +52,8 @@ class Report:
     same: int = 0
     elsewhere: int = 0
     """Sessions of other projects."""
-    empty: int = 0
+    empty: list[Path] = field(default_factory=list)
+    """Files with nothing in them: no trouble, but not brought in either."""
     wrong: list[Trouble] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
     """Records of a kind that is not known: kept, and counted."""
@@ -301,7 +305,7 @@ class _Import:
         report.wrong += [Trouble(session.path, text) for text in done.wrong]
         report.unknown.update(done.unknown)
         if done.is_empty:
-            report.empty += 1
+            report.empty += [session.path] if not done.wrong else []
         elif done.is_here and done.root is not None and done.task is not None:
             self._stores.setdefault(done.root, LocalStore(done.root, warn=lambda message: None))
             self.grow(session, self._stores[done.root], done.task)
@@ -449,7 +453,7 @@ def _by_many(jobs: Sequence[_Job], cores: int) -> Iterator[_Done]:
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     left = list(reversed(jobs))
     running: dict[Future[list[_Done]], list[_Job]] = {}
-    with ProcessPoolExecutor(cores, mp_context=context) as pool:
+    with ProcessPoolExecutor(cores, mp_context=context, initializer=_end_with, initargs=(os.getpid(),)) as pool:
         try:
             while left or running:
                 while left and len(running) < 2 * cores:
@@ -463,6 +467,17 @@ def _by_many(jobs: Sequence[_Job], cores: int) -> Iterator[_Done]:
             left += [job for some in running.values() for job in some]
             running.clear()
     yield from map(_brought, left)
+
+
+def _end_with(parent: int) -> None:
+    """A worker whose parent was killed hears of nothing any more, and would wait for work for ever."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_EVERY)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _some_brought(jobs: Sequence[_Job]) -> list[_Done]:

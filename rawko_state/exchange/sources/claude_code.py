@@ -41,14 +41,17 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
     for path in paths or [home() / "projects"]:
         if path.is_dir():
             for file in sorted(path.rglob("*.jsonl")):
-                yield from _one(file)
+                yield from _one(file, wrong)
         elif path.is_file():
-            yield from _one(path)
+            yield from _one(path, wrong)
         elif paths:
             wrong.append(Trouble(path, "no such file or folder"))
 
 
-def _one(path: Path) -> Iterator[Session]:
+def _one(path: Path, wrong: list[Trouble]) -> Iterator[Session]:
+    if path.is_dir():
+        wrong.append(Trouble(path, "a folder, where a session's file was looked for"))
+        return
     if not path.is_file() or path.name in ("history.jsonl", "journal.jsonl"):
         return
     if path.parent.name == "subagents":

@@ -50,6 +50,8 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
 
 def _one(path: Path, wrong: list[Trouble]) -> Iterator[Session]:
     match = _NAME.fullmatch(path.name)
+    if match and path.is_dir():
+        wrong.append(Trouble(path, "a folder, where a session's file was looked for"))
     if path.is_file() and path.name.endswith((".jsonl", ".jsonl.zst")):
         yield Session("codex", match[1] if match else path.name.partition(".")[0], path, _read, agent="codex")
 
