@@ -821,6 +821,58 @@ class TestHooks:
         rawko(project, "hook", "run", "claude-code", given="junk", RAWKO_DIR=str(project))
         assert "a hook: " in rawko(project, "doctor", code=1).stdout
 
+    def test_trouble_where_there_is_no_project_yet_is_too(self, project: Path, tmp_path: Path) -> None:
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        for text in ("junk", "[]"):
+            rawko(elsewhere, "hook", "run", "claude-code", given=text, RAWKO_DIR=str(elsewhere))
+        assert not list(elsewhere.iterdir())
+        (project / ".rawko").mkdir()
+        assert rawko(project, "doctor", code=1).stdout.count("a hook: ") == 2
+
+    def test_the_home_folder_is_not_made_a_project(self, project: Path, sessions: Path, tmp_path: Path) -> None:
+        home = tmp_path / "home"
+        home.mkdir()
+        given = self.event("Stop", sessions / "claude-code/session-2.0.jsonl", home)
+        rawko(home, "hook", "run", "claude-code", given=given, HOME=str(home))
+        assert not (home / ".rawko").exists()
+        (project / ".rawko").mkdir()
+        assert "is no project" in rawko(project, "doctor", code=1).stdout
+
+    def test_a_second_sweeper_is_no_trouble(self, store: LocalStore) -> None:
+        from rawko_state.integrations import hooks
+        from rawko_state.journal.locks import gate
+
+        store.journal.layout.make()
+        live = store.journal.layout.live
+        with gate(live / hooks.LOCK):
+            assert hooks.sweep(store) == 0
+        assert hooks.trouble(live) == []
+
+    def test_what_is_told_of_while_a_sweeper_ends_is_recorded(
+        self, store: LocalStore, sessions: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from rawko_state.integrations import hooks
+
+        path = sessions / "claude-code/session-2.0.jsonl"
+        event = json.loads(self.event("Stop", path, store.root))
+        store.journal.layout.make()
+        (store.root / ".rawko").mkdir(exist_ok=True)
+        real = time.sleep
+
+        def sleep(seconds: float) -> None:
+            """The last nap before the sweeper ends: the event finds the lock held, and starts no other."""
+            real(0.05)
+            if not told:
+                told.append(True)
+                hooks.tell("claude-code", event)
+
+        told: list[bool] = []
+        monkeypatch.setattr(hooks, "_start", lambda root: pytest.fail("the lock is held: nothing is to be started"))
+        monkeypatch.setattr(hooks.time, "sleep", sleep)
+        hooks.sweep(store, idle=0.01)
+        assert store.summary(task_id("claude-code", "session-2.0")).status == "completed"
+
     def test_codex_tells_by_an_argument(self, project: Path, sessions: Path, tmp_path: Path) -> None:
         (project / ".rawko").mkdir()
         home = tmp_path / "codex"

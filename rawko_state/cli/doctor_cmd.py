@@ -40,9 +40,12 @@ def command(ctx: click.Context) -> None:
         f"rawko {metadata.version('rawko-state')}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     )
     click.echo(f"project   {store.root}")
+    hooks = [(f"a hook: {line}", f"rm {log}") for line, log in hook_trouble(layout.live)]
     if not layout.state.exists():
         click.echo("nothing has been recorded here yet")
-        return
+        if hooks:  # which may be why
+            _report(hooks)
+        ctx.exit(1 if hooks else 0)
     wrong: list[tuple[str, str]] = []
     for name, size in store.disk().items():
         click.echo(f"{name:9} {size:,} bytes")
@@ -62,7 +65,7 @@ def command(ctx: click.Context) -> None:
     wrong += _permissions(layout.state)
     wrong += _of_the_user()
     wrong += [(str(problem), "rawko config edit") for problem in load(store.root).problems]
-    wrong += [(f"a hook: {line}", f"rm {layout.live / 'hooks.log'}") for line in hook_trouble(layout.live)]
+    wrong += hooks
     wrong += [
         (f"a broken index was moved to {path.name}", f"rm {path}") for path in layout.state.glob("index.db.broken-*")
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 
@@ -36,10 +37,8 @@ def run(agent: str, event: str | None) -> None:
         cwd = said.get("cwd") if isinstance(said.get("cwd"), str) else None
         hooks.tell(agent, said)
     except Exception as error:  # the agent comes first
-        try:
-            hooks.log(hooks.root_of(cwd) / ".rawko/state/live", f"{agent}: {type(error).__name__}: {error}")
-        except Exception:
-            return
+        with contextlib.suppress(Exception):
+            hooks.complain(cwd, f"{agent}: {type(error).__name__}: {error}")
 
 
 @command.command(hidden=True)

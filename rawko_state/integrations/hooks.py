@@ -2,8 +2,8 @@
 
 ``tell`` is what the agent waits for, so it only notes the event in ``live/hooks.spool`` and sees to it that a sweeper runs.
 ``sweep`` is that one: it reads the transcripts that the events speak of from where they were last read. So a missed event costs
-nothing: the next one finds what it would have found. Nothing here may fail the agent: trouble goes to ``live/hooks.log``, which
-`rawko doctor` shows.
+nothing: the next one finds what it would have found. Nothing here may fail the agent: trouble goes to ``live/hooks.log``, or
+where there is no such folder to one in the user's state folder; `rawko doctor` shows both.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ def tell(agent: str, event: Mapping[str, Any], *, sweeper: bool = True) -> None:
 
 
 def root_of(cwd: str | None) -> Path:
-    """The project that an event is of; without one, the folder itself becomes it."""
+    """The project that an event is of; without one, the folder itself becomes it.
+
+    Not the home folder: as a project it would take in every repository below that has not been used with rawko yet.
+    """
     from rawko_state.config.project import find_project
     from rawko_state.errors import NoProject
 
@@ -66,6 +69,8 @@ def root_of(cwd: str | None) -> Path:
     try:
         return find_project(here)
     except NoProject:
+        if Path.home().resolve().is_relative_to(here.resolve()):
+            raise NoProject(f"{here} is no project, and is not made one; 'rawko init' there does") from None
         return here
 
 
@@ -106,10 +111,26 @@ def _start(root: Path) -> None:
     subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def log(live: Path, text: str) -> None:
+def complain(cwd: str | None, text: str) -> None:
+    """One line about an event that cannot be noted, wherever there is a place for it."""
+    live = None
+    with contextlib.suppress(Exception):
+        live = root_of(cwd) / ".rawko" / "state" / "live"
+    log(live if live is not None and live.is_dir() else users_place(), text)
+
+
+def users_place() -> Path:
+    """Where trouble is noted that is of no project."""
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("rawko"))
+
+
+def log(folder: Path, text: str) -> None:
     """One line about trouble. That too may fail, quietly."""
     with contextlib.suppress(OSError):
-        path = live / LOG
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / LOG
         if path.exists() and path.stat().st_size > _LARGEST_LOG:
             path.unlink()
         flat = " ".join(text.split())[:1000]
@@ -117,12 +138,13 @@ def log(live: Path, text: str) -> None:
             stream.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {flat}\n")
 
 
-def trouble(live: Path) -> list[str]:
-    """The last lines of the log."""
-    try:
-        return (live / LOG).read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
-    except OSError:
-        return []
+def trouble(live: Path) -> list[tuple[str, Path]]:
+    """The last lines of the logs, each with the log that it is in."""
+    found = []
+    for path in (live / LOG, users_place() / LOG):
+        with contextlib.suppress(OSError):
+            found += [(line, path) for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]]
+    return found
 
 
 def sweep(store: LocalStore, idle: float = _IDLE) -> int:
@@ -133,19 +155,31 @@ def sweep(store: LocalStore, idle: float = _IDLE) -> int:
 
     live = store.journal.layout.live
     done = 0
-    try:
-        with gate(live / LOCK, timeout=0):
+    # Who tells of something while we still have the lock starts no sweeper: so we look again when it is free.
+    while not _is_swept(live):
+        try:
+            with gate(live / LOCK, timeout=0):
+                done += _swept(store, idle)
+        except RawkoError as error:
+            if not _is_swept(live):
+                log(live, str(error))
+            break
+        if not (live / SPOOL).exists():
+            break
+    return done
+
+
+def _swept(store: LocalStore, idle: float) -> int:
+    done = 0
+    until = time.monotonic() + idle
+    while time.monotonic() < until:
+        events = _taken(store.journal.layout.live)
+        if events:
+            done += len(events)
+            _record(store, events)
             until = time.monotonic() + idle
-            while time.monotonic() < until:
-                events = _taken(live)
-                if events:
-                    done += len(events)
-                    _record(store, events)
-                    until = time.monotonic() + idle
-                else:
-                    time.sleep(0.05)
-    except RawkoError as error:
-        log(live, str(error))
+        else:
+            time.sleep(0.05)
     return done
 
 
