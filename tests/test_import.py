@@ -1098,6 +1098,30 @@ class TestHandOver:
         assert turns(store, task)[-1].content == "More is done."
         assert store.summary(task).runs == 2
 
+    def test_natively_in_the_folder_of_the_session_and_not_when_that_is_gone(
+        self, store: LocalStore, project: Path, sessions: Path, tmp_path: Path
+    ) -> None:
+        """Claude Code finds a session only from the folder that it was run in."""
+        below = project / "below"
+        below.mkdir()
+        path = tmp_path / "claude/projects/-x/session-2.0.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text((sessions / "claude-code/session-2.0.jsonl").read_text().replace(f'"{project}"', f'"{below}"'))
+        task = bring(store, "claude-code", path).new[0]
+        env = self.agent(tmp_path, "claude", "pwd")
+        assert rawko(project, "resume", task, "--with", "claude", **env).stdout.endswith(f"<Go on.>{below}\n")
+        below.rmdir()
+        assert "<--session-id>" in rawko(project, "resume", task, "--with", "claude", **env).stdout
+
+    def test_a_fork_that_was_handed_over_has_ended(self, store: LocalStore, project: Path, tmp_path: Path) -> None:
+        with store.start("Fix the frobnicator") as task:
+            task.add_turn(Turn(number=1, agent="dev", content="half done"))
+        for code in (0, 3):
+            env = self.agent(tmp_path, "codex", f"exit {code}")
+            rawko(project, "resume", task.id, "--at-turn", "1", "--with", "codex", code=code, **env)
+        forks = [each.status for each in store.history(TaskFilter()) if (each.parent or "").startswith(task.id)]
+        assert sorted(forks) == ["completed", "failed"]
+
     def test_with_a_context_otherwise_and_as_a_child(self, store: LocalStore, project: Path, tmp_path: Path) -> None:
         with store.start("Fix the frobnicator") as task:
             task.add_turn(Turn(number=1, agent="dev", content="half done"))

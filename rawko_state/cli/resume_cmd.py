@@ -234,6 +234,11 @@ def _hand_over(
         env = {**os.environ, "RAWKO_TASK": task_id, "RAWKO_PROJECT": str(store.root)}
         code = handover.run(chosen, env)
         task = handover.bring_in(store, task_id, agent, chosen, since)
+    if at_turn is not None:
+        with store.attach(task_id) as fork:  # what was to be done in it is done: nobody else goes on with it
+            fork.finish(
+                "failure" if code else "success", summary=f"went on in {agent}" + (f" as {task}" if task else "")
+            )
     if task is None:
         click.echo(f"rawko: {agent} has left no session that could be brought in", err=True)
     else:

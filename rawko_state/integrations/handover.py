@@ -39,6 +39,8 @@ class HandOver:
     native: bool
     session: str | None = None
     """The key of the session that it goes on with, or begins."""
+    folder: str | None = None
+    """Where it is to run, if not here."""
 
 
 def native_session(agent: str, source: str | None) -> Session | None:
@@ -66,6 +68,10 @@ def _codex(key: str) -> Session | None:
     return None
 
 
+def _run_in(session: Session | None) -> str | None:
+    return Grouping(session, 0, (), []).facts.values.get("cwd") if session is not None else None
+
+
 def _plain(key: str) -> str:
     """Of a session's key, what can stand in the name of a file and means nothing to glob."""
     return "".join(c for c in key if c.isalnum() or c in "-_.")
@@ -76,6 +82,9 @@ def plan(agent: str, source: str | None, message: str | None, context: str, file
     if shutil.which(agent) is None:
         raise RawkoError(f"{agent} cannot be run: there is no such command")
     session = native_session(agent, source)
+    folder = _run_in(session)
+    if agent == "claude" and folder is not None and not os.path.isdir(folder):
+        session = None  # it finds its sessions by the folder that they were run in, and that one is gone
     if session is not None:
         more = [message] if message else []
         if agent == "claude":
@@ -90,7 +99,7 @@ def plan(agent: str, source: str | None, message: str | None, context: str, file
                 if terminal
                 else ["codex", "exec", "resume", session.key, message or _GO_ON]
             )
-        return HandOver(words, True, session.key)
+        return HandOver(words, True, session.key, folder if folder is not None and os.path.isdir(folder) else None)
     prompt = context if not message else f"{context}\n\n{message}"
     if agent == "aider" or len(prompt.encode("utf-8", "replace")) > _LONGEST:
         file.write_text(prompt, encoding="utf-8", errors="replace")
@@ -107,7 +116,7 @@ def run(hand_over: HandOver, env: dict[str, str]) -> int:
     """With our own terminal: the agent has it to itself. Ctrl-C is the agent's."""
     before = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
-        code = subprocess.run(hand_over.words, env=env).returncode
+        code = subprocess.run(hand_over.words, env=env, cwd=hand_over.folder).returncode
     except OSError as error:
         raise RawkoError(f"{hand_over.words[0]} cannot be run: {error.strerror}") from None
     finally:
