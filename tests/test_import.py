@@ -729,6 +729,23 @@ class TestCommand:
         rawko(project, "projects", "forget", str(project))
         assert f"{project}\n" in rawko(project, "projects", "scan", str(tmp_path)).stdout
 
+    def test_a_project_is_learned_of_when_it_is_made_and_where_it_is_moved_to(
+        self, project: Path, tmp_path: Path
+    ) -> None:
+        def roots() -> set[str]:
+            return {
+                each["root"] for each in json.loads(rawko(tmp_path, "projects", "list", "--json").stdout)["projects"]
+            }
+
+        rawko(project, "init")
+        assert roots() == {str(project)}
+        rawko(project, "task", "start", "something about clock skew")
+        moved = tmp_path / "moved"
+        shutil.move(project, moved)
+        rawko(moved, "history")
+        assert roots() == {str(project), str(moved)}
+        assert "clock skew" in rawko(tmp_path, "history", "--all-projects").stdout
+
 
 def settled(store: LocalStore, until: object, seconds: float = 20) -> None:
     end = time.monotonic() + seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -29,6 +30,7 @@ GITIGNORE = """\
 @click.pass_context
 def command(ctx: click.Context, gitignore: bool | None) -> None:
     """Make this folder (or -C DIR) a project: .rawko/, a settings file, and lines for .gitignore."""
+    from rawko_state.cli.projects_cmd import learn
     from rawko_state.journal.layout import Layout
 
     root = Path(ctx.find_root().obj or os.environ.get("RAWKO_DIR") or ".").resolve()
@@ -39,6 +41,8 @@ def command(ctx: click.Context, gitignore: bool | None) -> None:
     try:
         if not settings.exists():
             settings.write_text(SETTINGS, encoding="utf-8")
+        with contextlib.suppress(Exception):  # the list of projects can be learned anew
+            learn(root)
         click.echo(f"project at {root}")
         _gitignore(root / ".gitignore", gitignore)
     except OSError as error:

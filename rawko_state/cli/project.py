@@ -48,6 +48,7 @@ def _daily(store: LocalStore) -> None:
     try:
         from rawko_state.lifecycle.cleanup import described, in_passing, is_due
 
+        _learn_of(store, again=is_due(stamp))
         if not is_due(stamp):
             return
         from rawko_state.config.settings import load
@@ -57,10 +58,6 @@ def _daily(store: LocalStore) -> None:
         with gate(stamp, timeout=0):
             os.utime(stamp)
             store.journal.clear_leftovers()
-            with contextlib.suppress(Exception):  # the list of projects can be learned anew
-                from rawko_state.cli.projects_cmd import learn
-
-                learn(store.root)
             policy = policy_of(load(store.root))
             done = in_passing(store, policy) if policy.is_set else None
         if done:
@@ -69,6 +66,18 @@ def _daily(store: LocalStore) -> None:
         _tell(f"no cleanup today: {error}")
     except Exception:  # a full disk, a lock, a folder that is gone: tomorrow is another day
         return
+
+
+def _learn_of(store: LocalStore, *, again: bool) -> None:
+    """The list of projects hears of this one once a day, and at once when it is new or stands somewhere else than before."""
+    mark = store.journal.layout.live / "learned"
+    with contextlib.suppress(Exception):  # it can be learned of anew
+        here = os.fsencode(store.root)
+        if again or not mark.exists() or mark.read_bytes() != here:
+            from rawko_state.cli.projects_cmd import learn
+
+            learn(store.root)
+            mark.write_bytes(here)
 
 
 def me(root: Path | None = None) -> str:
