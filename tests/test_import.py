@@ -493,6 +493,17 @@ class TestBelonging:
         old.write_text(old.read_text().replace(f"{tmp_path / 'project'}/sub", str(repo)))
         assert "1 imported" in rawko(new, "import", "claude-code", str(old)).stdout
 
+    def test_a_project_that_was_moved_and_has_no_remote(self, project: Path, sessions: Path, tmp_path: Path) -> None:
+        (project / ".rawko").mkdir()
+        rawko(project, "task", "start", "x")
+        copy, moved = tmp_path / "copy", tmp_path / "moved"
+        shutil.copytree(project, copy)
+        path = str(sessions / "claude-code/session-2.0.jsonl")
+        assert "1 of other projects" in rawko(copy, "import", "claude-code", path).stdout
+        project.rename(moved)
+        assert "1 imported" in rawko(moved, "import", "claude-code", path).stdout
+        assert quiet(moved).history(TaskFilter(file="auth/sso.py"))
+
 
 class TestBroken:
     def test_odd_files_are_told_of_and_the_rest_goes_on(self, store: LocalStore, sessions: Path, project: Path) -> None:

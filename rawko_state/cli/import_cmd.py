@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rawko_state.cli.printing import visible
-from rawko_state.cli.project import store_of
+from rawko_state.cli.project import stood_at, store_of
 from rawko_state.cli.times import When
 from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.journal.layout import parse_name
@@ -102,6 +102,8 @@ def _belonging(store: LocalStore, everywhere: bool) -> Belonging:
 
     mine = frozenset(plain_remote(url) for url in remotes(store.root))
     roots = [str(store.root), *worktrees(store.root)]
+    # A copy of a project has the list of the original, which is still there.
+    roots += [place for place in stood_at(store) if not Path(place).is_dir()]
     with UserState() as user:
         for project in user.projects():
             moved = project.remote is not None and plain_remote(project.remote) in mine

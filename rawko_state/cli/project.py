@@ -70,14 +70,26 @@ def _daily(store: LocalStore) -> None:
 
 def _learn_of(store: LocalStore, *, again: bool) -> None:
     """The list of projects hears of this one once a day, and at once when it is new or stands somewhere else than before."""
-    mark = store.journal.layout.live / "learned"
     with contextlib.suppress(Exception):  # it can be learned of anew
-        here = os.fsencode(store.root)
-        if again or not mark.exists() or mark.read_bytes() != here:
+        places, here = stood_at(store), str(store.root)
+        if again or places[-1:] != [here]:
             from rawko_state.cli.projects_cmd import learn
 
             learn(store.root)
-            mark.write_bytes(here)
+            kept = [place for place in places if place != here]
+            _places_file(store).write_bytes(b"\0".join(map(os.fsencode, [*kept, here])))
+
+
+def stood_at(store: LocalStore) -> list[str]:
+    """The folders in which this project has been used, the last one last. The list moves along with it."""
+    try:
+        return [os.fsdecode(place) for place in _places_file(store).read_bytes().split(b"\0") if place]
+    except OSError:
+        return []
+
+
+def _places_file(store: LocalStore) -> Path:
+    return store.journal.layout.live / "learned"
 
 
 def me(root: Path | None = None) -> str:
