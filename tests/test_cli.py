@@ -338,6 +338,21 @@ class TestExport:
         assert rawko("-C", str(other), "import", "rawko", "all.json").out == "0 imported, 4 here already\n"
         assert rawko("-C", str(other), "history", "--ids").out.split() == ids
 
+    def test_a_dry_run_writes_nothing_and_a_folder_stops_nobody(self, rawko, filled: Path, tmp_path_factory) -> None:  # type: ignore[no-untyped-def]
+        ids = rawko("history", "--ids").out.split()
+        rawko("history", "export", *ids, "--format", "jsonl", "-o", "all.jsonl")
+        (filled / "folder").mkdir()
+        other = tmp_path_factory.mktemp("other")
+        done = rawko("-C", str(other), "import", "rawko", "folder", "all.jsonl", "--dry-run")
+        assert (done.code, done.out) == (1, "4 would be imported, 0 here already, 1 files with errors\n")
+        assert not (other / ".rawko").exists()
+        with open(filled / "all.jsonl", "a") as stream:
+            stream.write('{"version": 1, "id"')
+        done = rawko("-C", str(other), "import", "rawko", "folder", "all.jsonl")
+        assert (done.code, done.out) == (1, "4 imported, 0 here already, 2 files with errors\n")
+        assert "line 5" in done.err
+        assert rawko("import", "rawko", "all.jsonl", "-n").out.startswith("0 would be imported, 4 here already")
+
     def test_an_import_never_overwrites(self, rawko, filled: Path) -> None:  # type: ignore[no-untyped-def]
         rawko("history", "export", "abc123", "-o", "a.json")
         rawko("task", "note", "abc123", "grown since")

@@ -1477,4 +1477,4 @@ class TestOddOnes:
 
     def test_options_that_would_do_nothing_are_refused(self, project: Path, tmp_path: Path) -> None:
         (project / ".rawko").mkdir()
-        assert "no options" in rawko(project, "import", "rawko", "--dry-run", "x.json", code=2).stderr
+        assert "no option" in rawko(project, "import", "rawko", "--since", "1d", "x.json", code=2).stderr

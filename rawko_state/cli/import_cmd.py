@@ -62,9 +62,9 @@ def command(
     """
     store = store_of(ctx, only_look=dry_run)
     if source == "rawko":
-        if all_projects or since or dry_run or pack or watch or as_json:
-            raise click.UsageError("'rawko import rawko' takes files and no options", ctx)
-        ctx.exit(_exported(store, paths))
+        if all_projects or since or pack or watch or as_json:
+            raise click.UsageError("'rawko import rawko' takes files, and no option but --dry-run", ctx)
+        ctx.exit(_exported(store, paths, dry_run))
     from rawko_state.exchange.importing import import_sessions
 
     belonging = _belonging(store, all_projects)
@@ -170,29 +170,38 @@ def _told(report: Report, dry_run: bool, as_json: bool) -> None:
         click.echo(f"kept without being understood: {kinds}", err=True)
 
 
-def _exported(store: LocalStore, paths: tuple[Path, ...]) -> int:
+def _exported(store: LocalStore, paths: tuple[Path, ...], dry_run: bool) -> int:
     """Each task file is made again, byte for byte; one that is here is passed over, other content under its id refused."""
-    from rawko_state.exchange.plain import blobs_bytes, records_bytes
-
     if not paths:
         raise click.UsageError("name the files that 'rawko history export' wrote")
     for path in paths:
-        if not path.is_file():
-            raise click.UsageError(f"{path} does not exist, or is no file")
+        if not path.exists():
+            raise click.UsageError(f"{path} does not exist")
     new = same = bad = 0
     for path in paths:
         try:
             for task in _tasks(path):
-                if store.place(str(task.get("file")), records_bytes(task), blobs_bytes(task)) is None:
-                    same += 1
-                else:
-                    new += 1
-                    _warn(store, str(task.get("file")))
+                is_new = _placed(store, task, dry_run)
+                new, same = new + is_new, same + (not is_new)
         except (RawkoError, OSError) as error:
             bad += 1
             click.echo(f"rawko: {visible(str(path))}: {visible(str(error))}", err=True)
-    click.echo(f"{new} imported, {same} here already" + (f", {bad} files with errors" if bad else ""))
+    verb = "would be imported" if dry_run else "imported"
+    click.echo(f"{new} {verb}, {same} here already" + (f", {bad} files with errors" if bad else ""))
     return 1 if bad else 0
+
+
+def _placed(store: LocalStore, task: dict[str, Any], dry_run: bool) -> bool:
+    from rawko_state.exchange.plain import blobs_bytes, records_bytes
+
+    filename, data, blobs = str(task.get("file")), records_bytes(task), blobs_bytes(task)
+    if dry_run:
+        name = parse_name(filename)
+        return name is not None and not store.journal.layout.path(name).exists()
+    if store.place(filename, data, blobs) is None:
+        return False
+    _warn(store, filename)
+    return True
 
 
 def _warn(store: LocalStore, filename: str) -> None:
@@ -205,17 +214,29 @@ def _warn(store: LocalStore, filename: str) -> None:
 
 
 def _tasks(path: Path) -> Iterator[dict[str, Any]]:
-    """One object, an array of them, or one a line."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    try:
-        data = json.loads(text)
-        found = data if isinstance(data, list) else [data]
-    except (ValueError, RecursionError):
-        try:
-            found = [json.loads(line) for line in text.split("\n") if line.strip()]
-        except (ValueError, RecursionError) as error:
-            raise InvalidValue(f"not JSON: {error}") from None
-    for task in found:
+    """One a line, which are read one by one; or one object, or an array of them."""
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        first = _parsed(stream.readline())
+        if isinstance(first, dict):
+            yield first
+            for number, line in enumerate(stream, 2):
+                if line.strip():
+                    task = _parsed(line)
+                    if not isinstance(task, dict):
+                        raise InvalidValue(f"not an export of rawko: line {number} is no object")
+                    yield task
+            return
+    whole = _parsed(path.read_text(encoding="utf-8", errors="replace"))
+    if whole is None:
+        raise InvalidValue("not JSON, and not lines of it")
+    for task in whole if isinstance(whole, list) else [whole]:
         if not isinstance(task, dict):
             raise InvalidValue("not an export of rawko")
         yield task
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
