@@ -531,9 +531,9 @@ class StoreConformance:
         secret = "ghp_" + "a1B2" * 9
         data = f"=== TASK abc123 ===\nStatus: completed\n\n=== REQUEST ===\nUser: use {secret}\n".encode()
         store.place("2024-01-15T10-30-00-abc123.task", data)
-        found = another.redact("abc123", dry_run=True)
-        assert sum(found.rules.values()) == 1
         if secret.encode() in _bytes(store, "abc123"):  # a server has taken it out by itself
+            found = another.redact("abc123", dry_run=True)
+            assert sum(found.rules.values()) == 1
             assert another.redact("abc123").changed >= 1
         assert secret.encode() not in _bytes(store, "abc123")
 

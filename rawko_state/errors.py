@@ -16,8 +16,10 @@ RawkoError
 │   ├── IndexCorrupt        it is not a database, or a broken one
 │   └── IndexNewer          it was made by a later version; it is not touched
 ├── SearchTrouble           the search index cannot be used now; searches read the task files
-└── StorageError            the system refused a file operation
-    └── OutcomeUnknown      a sync failed: the record may be on the disk, or not
+├── StorageError            the system refused a file operation
+│   └── OutcomeUnknown      a sync failed: the record may be on the disk, or not
+├── ServerAway              the server cannot be reached; what was asked may have been done, or not
+└── ServerRefused           the server does not take a request: who asks, or how, is not right
 
 An error says what happened, to which file or task, and what to do now.
 """
@@ -127,3 +129,13 @@ class OutcomeUnknown(StorageError):
     def __init__(self, message: str, path: str, errno: int | None, seal: str) -> None:
         super().__init__(message, path, errno)
         self.seal = seal
+
+
+class ServerAway(RawkoError):
+    pass
+
+
+class ServerRefused(RawkoError):
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status

@@ -11,11 +11,13 @@ import pytest
 
 from rawko_state.backends.local import LocalStore
 from rawko_state.backends.postgres import PostgresStore
+from rawko_state.backends.remote import RemoteStore
 from rawko_state.conformance import StoreConformance
 from rawko_state.errors import ChainMoved, IndexNewer, InvalidValue, StorageError
 from rawko_state.index.postgres import MIGRATIONS, Postgres
 from rawko_state.index.postgres_names import check_workspace
 from rawko_state.model.entries import Turn
+from tests.serving import Served, served
 
 
 class TestLocal(StoreConformance):
@@ -50,6 +52,46 @@ class TestPostgres(StoreConformance):
         other = PostgresStore(postgres, store.workspace, root=store.root)
         yield other
         other.close()
+
+
+class TestRemoteOverLocal(StoreConformance):
+    @pytest.fixture
+    def server(self, tmp_path: Path) -> Iterator[Served]:
+        (tmp_path / "server").mkdir()
+        with served(tmp_path / "server") as running:
+            yield running
+
+    @pytest.fixture
+    def store(self, server: Served, tmp_path: Path) -> Iterator[RemoteStore]:
+        store = RemoteStore(server.url, root=tmp_path)
+        yield store
+        store.close()
+
+    @pytest.fixture
+    def another(self, server: Served, tmp_path: Path) -> Iterator[RemoteStore]:
+        store = RemoteStore(server.url, root=tmp_path)
+        yield store
+        store.close()
+
+
+class TestRemoteOverPostgres(StoreConformance):
+    @pytest.fixture
+    def server(self, postgres: str, workspace: str, tmp_path: Path) -> Iterator[Served]:
+        with served(tmp_path, postgres) as running:
+            running.server.places.db.create_workspace(workspace)
+            yield running
+
+    @pytest.fixture
+    def store(self, server: Served, workspace: str, tmp_path: Path) -> Iterator[RemoteStore]:
+        store = RemoteStore(server.url, workspace=workspace, root=tmp_path)
+        yield store
+        store.close()
+
+    @pytest.fixture
+    def another(self, server: Served, workspace: str, tmp_path: Path) -> Iterator[RemoteStore]:
+        store = RemoteStore(server.url, workspace=workspace, root=tmp_path)
+        yield store
+        store.close()
 
 
 class TestTheChainInTheDatabase:

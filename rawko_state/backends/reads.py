@@ -178,18 +178,8 @@ class Reads(ABC):
     def entries(self, prefix: str, *, whole: bool = True) -> Iterator[tuple[str, Entry]]:
         """Everything that a task's file says, block by block: the kind of its record, and the block. One block at a time is
         held; with ``whole`` its large sections too."""
-        from rawko_state.model.entries import Torn, Turn
-
         with self.journal.reader(self.find(prefix)) as reader:
-            for record in reader.records():
-                if record.kind == "tail":
-                    yield record.kind, Torn(length=record.torn)
-                for block in record.blocks:
-                    entry = block.entry(reader.fetch if whole else None)
-                    if record.kind == "tail" and isinstance(entry, Turn):
-                        # Whatever it says of itself, it was not finished.
-                        entry = replace(entry, status="interrupted")
-                    yield record.kind, entry
+            yield from entries_of(reader, whole=whole)
 
     def blobs_of(self, prefix: str) -> dict[str, bytes]:
         """The long outputs that a task refers to, as far as they are there, by their names."""
@@ -316,3 +306,18 @@ class Reads(ABC):
     def disk(self) -> dict[str, int]:
         """Bytes on the disk, by what they are for."""
         return self.journal.disk_use()
+
+
+def entries_of(reader: TaskReader, *, whole: bool) -> Iterator[tuple[str, Entry]]:
+    """Everything that a task's bytes say, block by block: the kind of its record, and the block."""
+    from rawko_state.model.entries import Torn, Turn
+
+    for record in reader.records():
+        if record.kind == "tail":
+            yield record.kind, Torn(length=record.torn)
+        for block in record.blocks:
+            entry = block.entry(reader.fetch if whole else None)
+            if record.kind == "tail" and isinstance(entry, Turn):
+                # Whatever it says of itself, it was not finished.
+                entry = replace(entry, status="interrupted")
+            yield record.kind, entry

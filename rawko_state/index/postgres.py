@@ -62,6 +62,7 @@ class Postgres:
             self.url, prefer_psycopg3=True, connect_timeout=10, application_name="rawko", autoconnect=True
         )
         self._local = threading.local()
+        self._made: list[psycopg.Connection[Any]] = []
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
@@ -73,11 +74,21 @@ class Postgres:
                     return found
                 self.db.close()
             self.db.connect()
-            return self.db.connection()  # type: ignore[no-untyped-call, no-any-return]
+            made: psycopg.Connection[Any] = self.db.connection()  # type: ignore[no-untyped-call]
+            self._made = [each for each in self._made if not each.closed] + [made]
+            return made
 
     def close(self) -> None:
+        """This thread's connection."""
         with contextlib.suppress(p.PeeweeException, psycopg.Error):
             self.db.close()
+
+    def close_all(self) -> None:
+        """Every thread's: when none of them will ask any more."""
+        self.close()
+        for connection in list(self._made):
+            with contextlib.suppress(psycopg.Error):
+                connection.close()
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[psycopg.Connection[Any]]:

@@ -105,9 +105,9 @@ class Server:
             if jobs is not None:
                 jobs.cancel()
             await self.run(self.auditor.close)
-            await self.run(self.places.close)
-            self._pool.shutdown(wait=False)
-            self._streams.shutdown(wait=False)
+            self._streams.shutdown(wait=True)
+            self._pool.shutdown(wait=True)
+            self.places.close()
 
     async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
@@ -138,7 +138,7 @@ class Server:
         except ClientDisconnect:
             response = Response(status_code=400)
         except RawkoError as error:
-            response = _problem(error)
+            response = _problem(error, self.places.root)
         except Exception as error:  # a fault of ours: said without what was asked
             _log.error(
                 json.dumps({"at": _now(), "operation": operation.name, "fault": type(error).__name__}),
@@ -431,9 +431,9 @@ def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) 
     )
 
 
-def _problem(error: RawkoError) -> Response:
+def _problem(error: RawkoError, root: Path | None = None) -> Response:
     headers = error.headers if isinstance(error, Refused) else {}
-    return Response(problems.body(error), problems.status_of(error), headers, problems.MEDIA)
+    return Response(problems.body(error, root), problems.status_of(error), headers, problems.MEDIA)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -190,6 +190,8 @@ class Places(ABC):
     """All that one server serves."""
 
     kind: str
+    root: Path
+    """The project whose settings count; with files, where they are."""
     db: ServerDb
 
     @abstractmethod
@@ -222,6 +224,7 @@ class LocalPlaces(Places):
     def __init__(self, root: Path, told: Told, warn: Callable[[str], None]) -> None:
         from rawko_state.backends.local import LocalStore
 
+        self.root = root
         self.db = LocalServerDb(root)
         self._user = UserState()
         store = LocalStore(root, warn=warn)
@@ -261,7 +264,7 @@ class PgPlaces(Places):
         from rawko_state.index.postgres_names import DEFAULT
 
         self._postgres = Postgres(url)
-        self._root, self._told, self._warn = root, told, warn
+        self.root, self._told, self._warn = root, told, warn
         self.db = PgServerDb(self._postgres)
         self.db.create_workspace(DEFAULT)
         self._lock = threading.Lock()
@@ -287,7 +290,7 @@ class PgPlaces(Places):
             raise Refused(404, "NoWorkspace", f"there is no workspace {name!r}")
         with self._lock:
             if name not in self._places:
-                store = PostgresStore(self._postgres, name, root=self._root, warn=self._warn)
+                store = PostgresStore(self._postgres, name, root=self.root, warn=self._warn)
                 registry = PgRegistry(self._postgres, schema_of(name))
                 self._places[name] = Place(name, store, self.db, registry, PgDrafts(store), self._told)
             return self._places[name]
@@ -303,4 +306,4 @@ class PgPlaces(Places):
 
     def close(self) -> None:
         super().close()
-        self._postgres.close()
+        self._postgres.close_all()

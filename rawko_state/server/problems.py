@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, Final
 
 from rawko_state import errors
@@ -55,5 +56,9 @@ def problem(error: RawkoError) -> dict[str, Any]:
     return {**found, **({"data": fields} if fields else {})}
 
 
-def body(error: RawkoError) -> bytes:
-    return json.dumps(problem(error), default=str).encode()
+def body(error: RawkoError, root: Path | None = None) -> bytes:
+    """``root``: where the tasks are on this machine, which is nobody's business."""
+    found = problem(error)
+    if root is not None:
+        found["detail"] = found["detail"].replace(f"{root}/", "")
+    return json.dumps(found, default=str).encode()

@@ -222,7 +222,9 @@ def place_task(call: Call) -> Any:
     if placed is None:
         return {"version": 1, "task": None, "redacted": 0}
     call.task = placed.id
-    found = call.store.redact(placed.id, by=call.by)
+    found = call.store.redact(placed.id, dry_run=True)
+    if found.rules:  # else it stays as it came, byte for byte
+        found = call.store.redact(placed.id, by=call.by)
     call.told(placed.id)
     return {"version": 1, "task": placed.id, "redacted": found.changed}
 

@@ -1,0 +1,255 @@
+"""Talking to a server: one kept connection a thread, errors raised again as what they were, never a hang.
+
+Nothing but the standard library: a command that asks a server is as quick to start as one that asks files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import socket
+import ssl
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+from rawko_state import errors
+from rawko_state.errors import InvalidValue, RawkoError, ServerAway, ServerRefused
+
+PREFIX: Final = "/api/v1"
+_CONNECT: Final = 5.0
+_ANSWER: Final = 60.0
+_SILENCE: Final = 45.0
+"""Seconds without even a heartbeat after which a stream is taken for dead."""
+_PIECE: Final = 1 << 20
+_TRIES: Final = 4
+_LOST: Final = (OSError, http.client.HTTPException)
+
+
+class Http:
+    """One server. Safe to be used from several threads."""
+
+    def __init__(self, url: str, token: str | None = None, workspace: str | None = None) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidValue(f"a server is given as https://host[:port], not {url!r:.200}")
+        self.url = url.rstrip("/")
+        self._parts, self._token, self._workspace = parts, token, workspace
+        self._base = parts.path.rstrip("/") + PREFIX
+        self._local = threading.local()
+
+    # Connections
+
+    def _connect(self, timeout: float = _ANSWER) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        made: http.client.HTTPConnection
+        if self._parts.scheme == "https":
+            made = http.client.HTTPSConnection(host, port, timeout=_CONNECT, context=ssl.create_default_context())
+        else:
+            made = http.client.HTTPConnection(host, port, timeout=_CONNECT)
+        try:
+            made.connect()
+        except OSError as error:
+            raise ServerAway(f"{self.url} is away: {error.strerror or error}") from error
+        made.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.sock.settimeout(timeout)
+        return made
+
+    def close(self) -> None:
+        """This thread's connection."""
+        kept = getattr(self._local, "connection", None)
+        if kept is not None:
+            kept.close()
+            self._local.connection = None
+
+    def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
+        found = {"Accept": "application/json", **more}
+        if self._token:
+            found["Authorization"] = f"Bearer {self._token}"
+        if self._workspace:
+            found["Rawko-Workspace"] = self._workspace
+        return found
+
+    def path(self, *parts: object, **query: Any) -> str:
+        """An address, each part of it quoted; what is None is left out of the query, a list is given several times."""
+        where = "/".join(quote(str(part), safe="") for part in parts)
+        pairs = [
+            (name, {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value))
+            for name, values in query.items()
+            for value in (values if isinstance(values, (list, tuple)) else [values])
+            if value is not None
+        ]
+        return f"{self._base}/{where}" + (f"?{urlencode(pairs)}" if pairs else "")
+
+    # Requests
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        data: Any = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """What the server answers, as JSON; None for nothing. A change has a key, so that it is safe to send it once more when
+        the answer does not come."""
+        given = dict(headers or {})
+        if data is not None:
+            body = json.dumps(data).encode()
+            given["Content-Type"] = "application/json"
+        elif body is not None:
+            given.setdefault("Content-Type", "application/octet-stream")
+        if method != "GET":
+            given.setdefault("Idempotency-Key", uuid.uuid4().hex)
+        _, content = self._sent(method, path, body, self._headers(given))
+        if not content:
+            return None
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise ServerRefused(f"{self.url} did not answer as a rawko server does") from None
+
+    def fetch(self, path: str, start: int, length: int) -> bytes:
+        """Some bytes of what stands there; fewer at the end."""
+        headers = self._headers({"Range": f"bytes={start}-{start + length - 1}"})
+        try:
+            status, content = self._sent("GET", path, None, headers)
+        except ServerRefused as error:
+            if error.status == 416:
+                return b""
+            raise
+        return content if status == 206 else content[start : start + length]
+
+    def _sent(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+        for attempt in range(_TRIES):
+            connection = getattr(self._local, "connection", None)
+            fresh = connection is None
+            if connection is None:
+                connection = self._connect()
+            try:
+                connection.request(method, path, body, headers)
+                response = connection.getresponse()
+                content = response.read()
+            except _LOST as error:
+                connection.close()
+                self._local.connection = None
+                # A kept connection may have been closed meanwhile; what is sent twice is done once.
+                if attempt == _TRIES - 1 or (fresh and isinstance(error, TimeoutError)):
+                    raise ServerAway(f"{self.url} is away: {_why(error)}") from error
+                if fresh:
+                    time.sleep(0.2 * (attempt + 1))
+                continue
+            self._local.connection = None if response.will_close else connection
+            if response.will_close:
+                connection.close()
+            if response.status == 409 and _title(content) == "InProgress":
+                time.sleep(0.2 * (attempt + 1))
+                continue
+            if response.status >= 400:
+                raise raised(response.status, content, self.url)
+            return response.status, content
+        raise ServerAway(f"{self.url} does not come to an end with a request")
+
+    def upload(self, path: str, pieces: Iterable[bytes]) -> Any:
+        """A long body, piece by piece."""
+        connection = self._connect(600.0)
+        try:
+            headers = self._headers({"Content-Type": "application/octet-stream", "Transfer-Encoding": "chunked"})
+            connection.request("PUT", path, iter(pieces), headers, encode_chunked=True)
+            response = connection.getresponse()
+            content = response.read()
+        except _LOST as error:
+            raise ServerAway(f"{self.url} is away: {_why(error)}") from error
+        finally:
+            connection.close()
+        if response.status >= 400:
+            raise raised(response.status, content, self.url)
+        return json.loads(content) if content else None
+
+    def stream(self, path: str, after: str | None) -> Iterator[tuple[str, str, str] | None]:
+        """Server-sent events as (kind, id, data); None for a heartbeat. ServerAway when the connection is lost."""
+        connection = self._connect(_SILENCE)
+        try:
+            headers = self._headers({"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})})
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise raised(response.status, response.read(), self.url)
+            kind = cursor = ""
+            lines: list[str] = []
+            while line := response.readline():
+                text = line.decode("utf-8", "replace").rstrip("\n")
+                if not text:
+                    if lines:
+                        yield kind or "message", cursor, "\n".join(lines)
+                    kind, lines = "", []
+                elif text.startswith(":"):
+                    yield None
+                else:
+                    name, _, value = text.partition(": ")
+                    if name == "data":
+                        lines.append(value)
+                    elif name == "event":
+                        kind = value
+                    elif name == "id":
+                        cursor = value
+        except _LOST as error:
+            raise ServerAway(f"{self.url} is away: {_why(error)}") from error
+        finally:
+            connection.close()
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "it does not answer"
+    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+
+
+def _title(content: bytes) -> str:
+    try:
+        return str(json.loads(content).get("title"))
+    except (ValueError, AttributeError):
+        return ""
+
+
+def raised(status: int, content: bytes, url: str) -> RawkoError:
+    """The error that the server met with, as it would have been raised here."""
+    try:
+        problem = json.loads(content)
+        title, detail, data = str(problem["title"]), str(problem["detail"]), problem.get("data") or {}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ServerRefused(f"{url} answers with {status}, and not as a rawko server does", status)
+    kind = getattr(errors, title, None)
+    if not isinstance(kind, type) or not issubclass(kind, RawkoError) or kind is RawkoError:
+        if title == "RawkoError":
+            return RawkoError(detail)
+        return ServerRefused(f"{url}: {detail}", status)
+    made = kind.__new__(kind)
+    Exception.__init__(made, detail)
+    for name, value in data.items():
+        if name.isidentifier() and not name.startswith("_"):
+            setattr(made, name, tuple(value) if isinstance(value, list) else value)
+    if isinstance(made, errors.Stopped):
+        made.status = data.get("became", "")
+    if isinstance(made, errors.StorageError):
+        made.path, made.errno = url, None
+    return made
+
+
+def token_for(url: str) -> str | None:
+    """From RAWKO_REMOTE_TOKEN, else from the system's keyring, if that is there."""
+    given = os.environ.get("RAWKO_REMOTE_TOKEN")
+    if given:
+        return given
+    with contextlib.suppress(Exception):  # no keyring, or a locked one: the server will say what is missing
+        import keyring
+
+        found: str | None = keyring.get_password("rawko", url.rstrip("/"))
+        return found
+    return None

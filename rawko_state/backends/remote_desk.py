@@ -1,0 +1,173 @@
+"""One task on a server, open for writing: records are sent as bytes, on the condition that the one before is still the last."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rawko_state.backends.desk import BeforeWrite, Make, Point
+from rawko_state.backends.expiring import LEASE, ExpiringLease
+from rawko_state.errors import ChainMoved, RawkoError
+from rawko_state.format.blocks import emit_block
+from rawko_state.format.codec import encode
+from rawko_state.journal.draft import Draft, Spoken, spoken_of
+from rawko_state.model.appended import Appended
+from rawko_state.model.entries import Entry, Turn
+from rawko_state.model.state import TaskState
+from rawko_state.store.wire import from_wire
+
+if TYPE_CHECKING:
+    from rawko_state.backends.remote import RemoteStore
+
+_BLOCKS = "application/vnd.rawko.blocks"
+
+
+def blocks_of(entries: Sequence[Entry]) -> bytes:
+    """As they stand in a task file."""
+    return b"".join(emit_block(encode(entry)) for entry in entries)
+
+
+class _DraftSink:
+    def __init__(self, store: RemoteStore, task_id: str, token: str) -> None:
+        self._http = store.http
+        self._path = store.http.path("tasks", task_id, "draft", token=token)
+        self._begun = False
+
+    def write(self, data: bytes, *, durable: bool) -> None:
+        self._http.ask("POST" if self._begun else "PUT", self._path, body=data)
+        self._begun = True
+
+    def discard(self) -> None:
+        with contextlib.suppress(RawkoError):
+            self._http.ask("DELETE", self._path)
+
+    def leave(self) -> None:
+        return
+
+
+class RemoteDesk:
+    """``Desk`` on a server."""
+
+    def __init__(self, store: RemoteStore, task_id: str, lease: float | None) -> None:
+        self.id = task_id
+        self._store, self._http = store, store.http
+        self._lease: ExpiringLease | None = None
+        if lease is not None:
+            self._lease = ExpiringLease(
+                task_id,
+                lambda token: store.borrow(task_id, token, LEASE),
+                lambda token: store.give_back(task_id, token),
+                wait=lease,
+                done=store.close,
+            )
+        try:
+            self._look()
+        except BaseException:
+            self.let_go()
+            raise
+
+    def _look(self) -> None:
+        about = self._store._about(self.id)
+        self._state = from_wire(TaskState, about["state"])
+        self._seal, self._end = str(about["seal"]), int(about["end"])
+
+    @property
+    def root(self) -> Path:
+        return self._store.root
+
+    @property
+    def state(self) -> TaskState:
+        return self._state
+
+    @property
+    def seal(self) -> str:
+        return self._seal
+
+    @property
+    def is_leased(self) -> bool:
+        return self._lease is not None
+
+    def point(self) -> Point:
+        return Point(self._end, self._seal, self._state.status)
+
+    def refresh(self) -> TaskState:
+        self._look()
+        return self._state
+
+    def has_grown(self) -> bool:
+        return bool(self._store._about(self.id)["seal"] != self._seal)
+
+    def holds(self, seal: str) -> bool:
+        return bool(self._store._get("tasks", self.id, "records", seal)["holds"])
+
+    def append(self, make: Make, expect: str | None = None, before: BeforeWrite | None = None) -> Appended:
+        if expect is not None:
+            self._look()
+        while True:
+            body = blocks_of(make(self._state))
+            headers = {"Content-Type": _BLOCKS, "If-Match": f'"{expect or self._seal}"'}
+            try:
+                done = self._http.ask("POST", self._http.path("tasks", self.id, "records"), body=body, headers=headers)
+            except ChainMoved:
+                self._look()
+                if expect is not None:
+                    raise
+                continue  # somebody was faster: what is to be said may depend on what he said
+            self._state = from_wire(TaskState, done["state"])
+            self._seal, self._end = done["seal"], done["end"]
+            return Appended(done["seal"], done["parent"], done["offset"], done["end"], self._state)
+
+    def since(self, end: int, seal: str) -> Iterator[Entry]:
+        with self._store.reader(self.id) as reader:
+            for record in reader.scan((end, seal) if end else None):
+                for block in record.blocks if record.counts else ():
+                    yield block.entry(reader.fetch, head_only=True)
+
+    def last_turns(self) -> Iterator[Turn]:
+        rows, _ = self._store.turn_rows(self.id)
+        with self._store.reader(self.id) as reader:
+            for row in reversed(rows):
+                found = reader.turn_at(row.offset, row.length)
+                if found is not None:
+                    yield found
+
+    def keeping_blobs(self, turn: Turn | None = None) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def with_blobs(self, turn: Turn, redact: Callable[[str], str]) -> Turn:
+        """Long outputs are sent with their turn, and moved apart by the server."""
+        return turn
+
+    def draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
+        assert self._lease is not None
+        sink = _DraftSink(self._store, self.id, self._lease.token)
+        return Draft(sink, agent, self._end, self._seal, fields, durable)
+
+    def spoken(self) -> Spoken | None:
+        return spoken_of(self._lines())
+
+    def _lines(self) -> list[bytes]:
+        import json
+
+        found = self._store._get("tasks", self.id, "draft")["lines"]
+        return [json.dumps(line).encode() + b"\n" for line in found]
+
+    def draft_text(self) -> str:
+        return b"".join(self._lines()).decode("utf-8", "replace")
+
+    def drop_draft(self) -> None:
+        if self._lease is not None and self._lines():
+            self._http.ask("DELETE", self._http.path("tasks", self.id, "draft", token=self._lease.token))
+
+    def let_go(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def tend(self) -> None:
+        return
+
+    def close(self) -> None:
+        self.let_go()

@@ -1,0 +1,42 @@
+"""A server on a real socket of this machine, for the time of a test."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvicorn
+
+from rawko_state.server.app import Server
+from rawko_state.server.run import Options, build
+
+
+class Served(NamedTuple):
+    url: str
+    port: int
+    server: Server
+    uvicorn: uvicorn.Server
+
+
+@contextlib.contextmanager
+def served(root: Path, database: str | None = None, **options: Any) -> Iterator[Served]:
+    server = build(Options(root=root, database=database, **options), lambda message: None)
+    config = uvicorn.Config(server.app, host="127.0.0.1", port=0, log_config=None, timeout_graceful_shutdown=3)
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run, daemon=True)
+    thread.start()
+    while not running.started:
+        assert thread.is_alive(), "the server did not start"
+        time.sleep(0.01)
+    port = running.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield Served(f"http://127.0.0.1:{port}", port, server, running)
+    finally:
+        server.hub.stop()
+        running.should_exit = True
+        thread.join(10)
+        assert not thread.is_alive(), "the server did not stop"
