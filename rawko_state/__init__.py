@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rawko_state.backends.local import LocalStore
+    from rawko_state.backends.postgres import PostgresStore
+    from rawko_state.backends.remote import RemoteStore
     from rawko_state.errors import (
         AmbiguousTask,
         ChainMoved,
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
         OutcomeUnknown,
         RawkoError,
         SearchTrouble,
+        ServerAway,
+        ServerRefused,
         Stopped,
         StorageError,
         TaskBusy,
@@ -57,6 +61,7 @@ if TYPE_CHECKING:
     from rawko_state.model.events import Event
     from rawko_state.model.state import TaskState
     from rawko_state.store import Answer, Hit, Stats, TaskFilter, TaskSummary
+    from rawko_state.store.contract import Store
 
 __version__ = "0.1.0"
 
@@ -79,15 +84,20 @@ __all__ = [
     "Note",
     "OutcomeUnknown",
     "Parent",
+    "PostgresStore",
     "Progress",
     "Question",
     "RawkoError",
+    "RemoteStore",
     "Request",
     "Result",
     "SearchTrouble",
+    "ServerAway",
+    "ServerRefused",
     "Stats",
     "Stopped",
     "StorageError",
+    "Store",
     "TaskBusy",
     "TaskFilter",
     "TaskHeader",
@@ -100,7 +110,17 @@ __all__ = [
     "open",
 ]
 
-_HOMES = ("errors", "model.entries", "model.events", "model.state", "store", "backends.local")
+_HOMES = (
+    "errors",
+    "model.entries",
+    "model.events",
+    "model.state",
+    "store",
+    "store.contract",
+    "backends.local",
+    "backends.remote",
+    "backends.postgres",
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -113,9 +133,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'rawko_state' has no attribute {name!r}")
 
 
-def open(folder: str | Path | None = None) -> LocalStore:
-    """The store of the project around ``folder`` (or around the current folder)."""
-    from rawko_state.backends.local import LocalStore
+def open(
+    folder: str | Path | None = None, *, remote: str | None = None, workspace: str | None = None
+) -> LocalStore | RemoteStore:
+    """The store of the project around ``folder`` (or around the current folder): its files, or the server that ``remote`` or the
+    settings name. ``remote="local"``: the files in any case."""
+    from rawko_state.backends.selection import selected
     from rawko_state.config.project import find_project
 
-    return LocalStore(find_project(Path(folder) if folder is not None else None))
+    return selected(find_project(Path(folder) if folder is not None else None), remote=remote, workspace=workspace)

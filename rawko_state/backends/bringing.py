@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from rawko_state.backends.intake import file_path
+from rawko_state.errors import RawkoError
 from rawko_state.format.blocks import emit_block
 from rawko_state.format.codec import copy_value, encode
 from rawko_state.format.records import seal_record
@@ -47,6 +50,33 @@ def bring(
     bulk = Bulk(ids=[name.id])
     bulk.add(work.projector, merged(work.rows))
     return bulk
+
+
+def taken(journal: Journal, name: TaskName) -> Callable[[str], bool]:
+    """Whether the file of a task is there, in either form."""
+    paths = [journal.layout.path(replace(name, packed=packed)) for packed in (False, True)]
+    return lambda task: any(path.exists() for path in paths)
+
+
+class Placing(Protocol):
+    def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None: ...
+
+
+def carried(store: Placing, redactor: Redactor, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
+    """A new task for a store that is elsewhere: made as a file here, then placed there. False when there is one."""
+    with tempfile.TemporaryDirectory(prefix="rawko-") as folder:
+        journal = Journal(Path(folder))
+        journal.layout.make()
+        bring(journal, redactor, name, records, lambda task: False)
+        path = journal.layout.path(name)
+        blobs = (each.read_bytes() for each in sorted(journal.layout.blobs.iterdir()))
+        with open(path, "rb") as stream:
+            try:
+                return store.place(name.filename, iter(lambda: stream.read(1 << 20), b""), blobs) is not None
+            except RawkoError as error:
+                if "there is another task" in str(error):
+                    return False
+                raise
 
 
 class _Writing:

@@ -43,6 +43,10 @@ class Http:
         self._base = parts.path.rstrip("/") + PREFIX
         self._local = threading.local()
 
+    @property
+    def where(self) -> str:
+        return f"{self.url} ({self._workspace})" if self._workspace else self.url
+
     # Connections
 
     def _connect(self, timeout: float = _ANSWER) -> http.client.HTTPConnection:

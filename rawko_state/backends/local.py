@@ -152,6 +152,24 @@ class LocalStore(Reads, Opening):
     def give_back(self, prefix: str, token: str) -> None:
         self._borrowed.give_back(self.find(prefix).id, token)
 
+    @property
+    def where(self) -> str:
+        return str(self.root)
+
+    def bring(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
+        """A whole new task from its records; False when there is one of its id."""
+        from rawko_state.backends.bringing import bring, taken
+
+        self.journal.layout.make()
+        rows = bring(self.journal, self.redactor, name, records, taken(self.journal, name))
+        if rows is None:
+            return False
+        with contextlib.suppress(RawkoError):  # then the next look at the folder sees it
+            index = self.catalogue.index()
+            with index.transaction():
+                index.put_new(rows)
+        return True
+
     def importing(self) -> AbstractContextManager[None]:
         """While this is held, nobody else brings the sessions of other agents in."""
         from rawko_state.journal.locks import gate
@@ -191,6 +209,24 @@ class LocalStore(Reads, Opening):
             for content in blobs:
                 self.journal.put_blob(content)
             return name if self.journal.place(name, data) else None
+
+    def replace(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
+        """A longer writing of a task, if the one that is there is still so long and ends with that seal."""
+        from rawko_state.journal.rewrite import replaced
+
+        there = self.find(name.id)
+        lease = self.journal.lease(name.id)
+        try:
+            if there.packed:
+                from rawko_state.backends.keeping import unpack
+
+                there = unpack(self.catalogue, there)
+            with self.journal.keeping_blobs():
+                for content in blobs:
+                    self.journal.put_blob(content)
+                return replaced(self.journal.layout, there, data, size, seal)
+        finally:
+            lease.release()
 
     def discard(
         self,

@@ -19,6 +19,7 @@ from rawko_state.backends.pgdesk import PgDesk, projected
 from rawko_state.backends.pgfiles import BytesSource, PgCatalogue, PgFiles, pieces_of, spooled
 from rawko_state.backends.reads import Reads
 from rawko_state.errors import AmbiguousTask, InvalidValue, RawkoError, StorageError, TaskBusy, TaskNotFound
+from rawko_state.format.seal import GENESIS
 from rawko_state.index import holding
 from rawko_state.index.pgtasks import PgTasks, Thrown, holder_name
 from rawko_state.index.postgres import PgRows, Postgres, is_duplicate
@@ -188,6 +189,21 @@ class PostgresStore(Reads, Opening):
                 raise
         return name
 
+    def replace(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
+        """A longer writing of a task, if the one that is there is still so long and ends with that seal."""
+        with spooled(data) as source, self.postgres.transaction():
+            row = self.tasks.rows.row(name.id, lock=True)
+            if (
+                row is None
+                or (row["file_size"], row["tail_seal"] or GENESIS) != (size, seal)
+                or name.id in self.alive()
+            ):
+                return False
+            for content in blobs:
+                self.journal.put_blob(content)
+            self.rewrite(TaskName(str(row["file_path"]).rpartition("/")[2][:19], name.id), pieces_of(source))
+        return True
+
     def _is_same(self, task_id: str, source: Source) -> bool:
         at = 0
         while piece := source.fetch(at, 1 << 20):
@@ -195,6 +211,15 @@ class PostgresStore(Reads, Opening):
                 return False
             at += len(piece)
         return True
+
+    @property
+    def where(self) -> str:
+        return f"the workspace {self.workspace} of {self.postgres.name}"
+
+    def bring(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
+        from rawko_state.backends.bringing import carried
+
+        return self.tasks.size(name.id) is None and carried(self, self.redactor, name, records)
 
     def _put(self, name: TaskName, source: Source, *, base: int = 0) -> None:
         """A whole task, new or anew. Inside a transaction."""

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rawko_state.backends.live import LiveTurn
-from rawko_state.backends.opening import Opening
-from rawko_state.backends.session import Task
 from rawko_state.errors import InvalidValue
 from rawko_state.format.parts import read_money
 from rawko_state.format.values import read_time, read_tokens, write_tokens
 from rawko_state.model.appended import Appended
 from rawko_state.model.entries import FileTouch, Parent, Progress, Question, Section, ToolCall, Turn
+from rawko_state.store.contract import LiveTurn, Store, Task
 
 _TEXT = (str,)
 _OPTIONAL_TEXT = (str, type(None))
@@ -26,7 +24,7 @@ class Recorder:
 
     def __init__(
         self,
-        store: Opening,
+        store: Store,
         task: Task | None = None,
         *,
         detached: bool = False,

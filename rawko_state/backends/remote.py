@@ -330,6 +330,15 @@ class RemoteStore(Opening):
     def give_back(self, prefix: str, token: str) -> None:
         self.http.ask("DELETE", self.http.path("tasks", prefix, "lease", token=token))
 
+    @property
+    def where(self) -> str:
+        return self.http.where
+
+    def bring(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
+        from rawko_state.backends.bringing import carried
+
+        return carried(self, self.redactor, name, records)
+
     def importing(self) -> AbstractContextManager[None]:
         """Of two who bring the same session in, one finds that the task has grown meanwhile."""
         return contextlib.nullcontext()

@@ -28,14 +28,18 @@ COMMANDS = {
     "import": "Bring in what other agents, or rawko elsewhere, have recorded.",
     "init": "Make this folder a project.",
     "kv": "Small values of your own, kept per user.",
+    "pg": "Move tasks between the files here and PostgreSQL, both ways.",
     "projects": "The projects in which rawko was used.",
     "record": "Write a task from JSON lines on standard input, live.",
     "redact": "Take secrets out of tasks that were recorded with them.",
     "reindex": "Rebuild the index from the task files.",
     "run": "Run a command, and record what it does.",
+    "serve": "Serve tasks to a team: this project's, or those of PostgreSQL.",
     "stats": "Tasks, time, agents, files and tokens in figures.",
     "task": "Write to a task from a shell script, one step at a time.",
+    "token": "Who may use a server: make, list, revoke and keep tokens.",
     "verify": "Check every seal of every task file; mend what can be mended.",
+    "workspace": "The workspaces of a server on PostgreSQL.",
 }
 
 
@@ -70,11 +74,14 @@ class LazyGroup(click.Group):
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-C", "folder", metavar="DIR", help="Work on the project in DIR (also: RAWKO_DIR).")
+@click.option("--remote", metavar="URL", help="Use the tasks of a `rawko serve`; 'local' for the files here.")
+@click.option("--workspace", metavar="NAME", help="The workspace, on a server that has such.")
 @click.version_option(package_name="rawko-state", prog_name="rawko")
 @click.pass_context
-def cli(ctx: click.Context, folder: str | None) -> None:
+def cli(ctx: click.Context, folder: str | None, remote: str | None, workspace: str | None) -> None:
     """Keeps what coding agents did: readable task files, with an index that can be rebuilt from them."""
     ctx.obj = folder
+    ctx.meta["rawko.remote"], ctx.meta["rawko.workspace"] = remote, workspace
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -19,9 +19,9 @@ from rawko_state.lifecycle.retention import policy_of
 from rawko_state.store import TaskFilter
 
 if TYPE_CHECKING:
-    from rawko_state.backends.local import LocalStore
     from rawko_state.lifecycle.retention import Plan
     from rawko_state.store import InTrash
+    from rawko_state.store.contract import Store
 
 _ALL = "\0all"
 _SOME = 500
@@ -65,7 +65,7 @@ def command(
         _clean(store, dry_run, yes, as_json)
 
 
-def _clean(store: LocalStore, dry_run: bool, yes: bool, as_json: bool) -> None:
+def _clean(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
     policy = policy_of(load(store.root))
     chosen = planned(store, policy)
     expired = old_trash(store, policy)
@@ -108,7 +108,7 @@ def _in_short(chosen: Plan, expired: list[InTrash]) -> str:
     return f"{len(chosen.removals)} to the trash, {len(chosen.packings)} to be packed, {len(expired)} in the trash to be deleted"
 
 
-def _show(store: LocalStore, chosen: Plan, expired: list[InTrash]) -> None:
+def _show(store: Store, chosen: Plan, expired: list[InTrash]) -> None:
     blobs = store.freed([task.id for task, _ in chosen.removals])
     total = 0
     for start in range(0, len(chosen.removals), _SOME):
@@ -130,7 +130,7 @@ def _show(store: LocalStore, chosen: Plan, expired: list[InTrash]) -> None:
         click.echo("nothing to do")
 
 
-def _as_json(store: LocalStore, chosen: Plan, expired: list[InTrash], *, dry_run: bool) -> dict[str, Any]:
+def _as_json(store: Store, chosen: Plan, expired: list[InTrash], *, dry_run: bool) -> dict[str, Any]:
     blobs = store.freed([task.id for task, _ in chosen.removals])
     removed = [
         {
@@ -151,7 +151,7 @@ def _trash_json(each: InTrash) -> dict[str, Any]:
     return {"id": each.id, "at": write_time(each.at), "rule": each.rule, "bytes": each.size}
 
 
-def _restore(store: LocalStore, prefix: str | None, as_json: bool) -> None:
+def _restore(store: Store, prefix: str | None, as_json: bool) -> None:
     if prefix is not None and not store.trash():
         raise TaskNotFound(prefix)
     back = store.restore(prefix)
@@ -163,7 +163,7 @@ def _restore(store: LocalStore, prefix: str | None, as_json: bool) -> None:
     click.echo(f"{len(back)} brought back; cleanups leave them alone from now on", err=True)
 
 
-def _list_trash(store: LocalStore, as_json: bool) -> None:
+def _list_trash(store: Store, as_json: bool) -> None:
     found = store.trash()
     if as_json:
         click.echo(json.dumps({"version": 1, "trash": [_trash_json(each) for each in found]}, indent=1))
@@ -173,7 +173,7 @@ def _list_trash(store: LocalStore, as_json: bool) -> None:
     click.echo(f"{len(found)} in the trash, {size_text(sum(each.size for each in found))}", err=True)
 
 
-def _empty(store: LocalStore, dry_run: bool, yes: bool, as_json: bool) -> None:
+def _empty(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
     found = store.trash()
     if found and not dry_run and not yes:
         _ask(f"Delete {len(found)} tasks for good?")

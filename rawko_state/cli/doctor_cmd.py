@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli.printing import visible
-from rawko_state.cli.project import store_of
+from rawko_state.cli.project import files_of
 from rawko_state.config.project import find_project
 from rawko_state.config.secret import key_path, user_key
 from rawko_state.config.settings import load
@@ -34,7 +34,7 @@ def command(ctx: click.Context) -> None:
     if open_to_all:
         _report(open_to_all)
         ctx.exit(1)
-    store = store_of(ctx)
+    store = files_of(ctx)
     layout = store.journal.layout
     click.echo(
         f"rawko {metadata.version('rawko-state')}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"

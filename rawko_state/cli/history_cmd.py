@@ -117,6 +117,8 @@ def command(
         limit=limit or None,
     )
     if all_projects:
+        if ctx.find_root().meta.get("rawko.remote") not in (None, "local"):
+            raise click.UsageError("--all-projects is about the projects on this machine: it does not go with --remote")
         from rawko_state.cli import history_everywhere
 
         history_everywhere.run(search, wanted, turns=turns, form=form)

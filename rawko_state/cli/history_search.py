@@ -11,16 +11,16 @@ from typing import Any
 import click
 
 from rawko_state.backends.folding import CHEAP, WORTH_IT, is_off
-from rawko_state.backends.local import LocalStore
 from rawko_state.cli.history_cmd import JSON_VERSION, STATUS_COLOURS, about, page
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.times import local
 from rawko_state.errors import RawkoError
 from rawko_state.store import Hit, TaskFilter
+from rawko_state.store.contract import Store
 from rawko_state.store.wire import summary_json
 
 
-def run(store: LocalStore, query: str, wanted: TaskFilter, *, turns: bool, form: str | None) -> None:
+def run(store: Store, query: str, wanted: TaskFilter, *, turns: bool, form: str | None) -> None:
     """Answers, then sees to the search index."""
     answer = store.search(query, wanted, turns=turns)
     if answer.hint:
@@ -106,7 +106,7 @@ def _plain(text: str) -> str:
     return visible(text).replace("\n", " ").replace("\t", " ")
 
 
-def _tend(store: LocalStore) -> None:
+def _tend(store: Store) -> None:
     """A tail that has grown long is taken in: at once when that is cheap, else by a process of its own."""
     try:
         waiting = store.unfolded()

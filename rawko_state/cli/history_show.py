@@ -33,8 +33,8 @@ from rawko_state.model.entries import (
 )
 
 if TYPE_CHECKING:
-    from rawko_state.backends.local import LocalStore
     from rawko_state.store import TaskSummary
+    from rawko_state.store.contract import Store
 
 
 @click.command(name="show")
@@ -92,7 +92,7 @@ def command(
     _paged(_task(store, summary))
 
 
-def _raw(store: LocalStore, task_id: str) -> None:
+def _raw(store: Store, task_id: str) -> None:
     with store.reader(task_id) as reader:
         offset = 0
         while piece := reader.fetch(offset, 1 << 20):
@@ -101,7 +101,7 @@ def _raw(store: LocalStore, task_id: str) -> None:
     sys.stdout.buffer.flush()
 
 
-def _span(store: LocalStore, task_id: str, text: str) -> list[int]:
+def _span(store: Store, task_id: str, text: str) -> list[int]:
     match = re.fullmatch(r"([1-9][0-9]*)-([1-9][0-9]*)?", text)
     if match is None:
         raise InvalidValue(f"turns are written 3-7 or 3-, not {text!r}")
@@ -129,7 +129,7 @@ def _paged(lines: Iterable[str]) -> None:
         click.echo(line, color=use_colour())
 
 
-def _task(store: LocalStore, summary: TaskSummary) -> Iterator[str]:
+def _task(store: Store, summary: TaskSummary) -> Iterator[str]:
     colour = STATUS_COLOURS.get(summary.status)
     title = one_line(summary.title or summary.request or "", 200)
     yield (
@@ -151,7 +151,7 @@ def _task(store: LocalStore, summary: TaskSummary) -> Iterator[str]:
 _MOST_RELATIVES = 60
 
 
-def _family(store: LocalStore, summary: TaskSummary) -> Iterator[str]:
+def _family(store: Store, summary: TaskSummary) -> Iterator[str]:
     """The tree that a task stands in: from the first task that others were forked from, down."""
     root, seen = summary, {summary.id}
     while root.parent:
@@ -174,7 +174,7 @@ def _family(store: LocalStore, summary: TaskSummary) -> Iterator[str]:
         yield "   …"
 
 
-def _tree(store: LocalStore, parent: str, shown: str, seen: set[str], indent: str) -> Iterator[str]:
+def _tree(store: Store, parent: str, shown: str, seen: set[str], indent: str) -> Iterator[str]:
     children = [child for child in store.children(parent) if child[0] not in seen]
     for number, (child, turn, request) in enumerate(children):
         last = number == len(children) - 1

@@ -15,12 +15,12 @@ import click
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import stood_at, store_of
 from rawko_state.cli.times import When
-from rawko_state.errors import InvalidValue, RawkoError
-from rawko_state.journal.layout import parse_name
+from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
+from rawko_state.model.names import parse_name
 
 if TYPE_CHECKING:
-    from rawko_state.backends.local import LocalStore
     from rawko_state.exchange.importing import Belonging, Report
+    from rawko_state.store.contract import Store
 
 _SOURCES = ("claude-code", "codex", "aider", "cowork", "rawko", "jsonl")
 _WATCH_EVERY = 2.0
@@ -94,7 +94,7 @@ def command(
     ctx.exit(1 if report.wrong else 0)
 
 
-def _belonging(store: LocalStore, everywhere: bool) -> Belonging:
+def _belonging(store: Store, everywhere: bool) -> Belonging:
     """The folders that count as this project: its own, its other worktrees, and where it was before it was moved."""
     from rawko_state.config.project import remotes, worktrees
     from rawko_state.exchange.importing import Belonging, plain_remote
@@ -103,7 +103,7 @@ def _belonging(store: LocalStore, everywhere: bool) -> Belonging:
     mine = frozenset(plain_remote(url) for url in remotes(store.root))
     roots = [str(store.root), *worktrees(store.root)]
     # A copy of a project has the list of the original, which is still there.
-    roots += [place for place in stood_at(store) if not Path(place).is_dir()]
+    roots += [place for place in stood_at(store.root) if not Path(place).is_dir()]
     with UserState() as user:
         for project in user.projects():
             moved = project.remote is not None and plain_remote(project.remote) in mine
@@ -112,7 +112,7 @@ def _belonging(store: LocalStore, everywhere: bool) -> Belonging:
     return Belonging(tuple(dict.fromkeys(roots)), mine, everywhere)
 
 
-def _fold(store: LocalStore) -> None:
+def _fold(store: Store) -> None:
     """So that searches are quick; until it is done they are right all the same."""
     from rawko_state.backends.folding import CHEAP, is_off
     from rawko_state.cli.history_search import in_background
@@ -170,7 +170,7 @@ def _told(report: Report, dry_run: bool, as_json: bool) -> None:
         click.echo(f"kept without being understood: {kinds}", err=True)
 
 
-def _exported(store: LocalStore, paths: tuple[Path, ...], dry_run: bool) -> int:
+def _exported(store: Store, paths: tuple[Path, ...], dry_run: bool) -> int:
     """Each task file is made again, byte for byte; one that is here is passed over, other content under its id refused."""
     if not paths:
         raise click.UsageError("name the files that 'rawko history export' wrote")
@@ -191,20 +191,23 @@ def _exported(store: LocalStore, paths: tuple[Path, ...], dry_run: bool) -> int:
     return 1 if bad else 0
 
 
-def _placed(store: LocalStore, task: dict[str, Any], dry_run: bool) -> bool:
+def _placed(store: Store, task: dict[str, Any], dry_run: bool) -> bool:
     from rawko_state.exchange.plain import blobs_bytes, records_bytes
 
     filename, data, blobs = str(task.get("file")), records_bytes(task), blobs_bytes(task)
     if dry_run:
         name = parse_name(filename)
-        return name is not None and not store.journal.layout.path(name).exists()
+        try:
+            return name is not None and store.find(name.id).id != name.id
+        except TaskNotFound:
+            return True
     if store.place(filename, data, blobs) is None:
         return False
     _warn(store, filename)
     return True
 
 
-def _warn(store: LocalStore, filename: str) -> None:
+def _warn(store: Store, filename: str) -> None:
     """It is here byte for byte, and so are its secrets."""
     name = parse_name(filename)
     found = store.redact(name.id, dry_run=True).rules if name is not None else None

@@ -12,24 +12,31 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from rawko_state.cli.printing import visible
-from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.errors import InvalidValue, RawkoError, ServerAway
 
 if TYPE_CHECKING:
     from rawko_state.backends.local import LocalStore
+    from rawko_state.backends.remote import RemoteStore
 
+REMOTE, WORKSPACE = "rawko.remote", "rawko.workspace"
 _LABEL = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> LocalStore:
-    """The store of the project that -C, RAWKO_DIR or the current folder names.
+def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> LocalStore | RemoteStore:
+    """The store that --remote or the settings name, else that of the project that -C, RAWKO_DIR or the current folder names.
 
     Unless told not to ``tidy``, what the settings say of retention is done when the command is done, at most once a day. With
     ``only_look`` nothing at all is done that was not asked for: a dry run.
     """
     from rawko_state.backends.local import LocalStore
+    from rawko_state.backends.selection import selected
     from rawko_state.config.project import find_project
 
-    store = LocalStore(find_project(override=ctx.find_root().obj), warn=_tell)
+    meta = ctx.find_root().meta
+    root = find_project(override=ctx.find_root().obj)
+    store = selected(root, remote=meta.get(REMOTE), workspace=meta.get(WORKSPACE), warn=_tell)
+    if not isinstance(store, LocalStore):
+        return store
     if (store.journal.layout.state / "live").exists() and not only_look:
         for task_id in store.reconcile():
             _tell(
@@ -37,6 +44,36 @@ def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) 
             )
     if tidy and not only_look:
         ctx.find_root().call_on_close(lambda: _daily(store))
+    return store
+
+
+def files_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> LocalStore:
+    """The same, for what can be done only where the files are."""
+    from rawko_state.backends.local import LocalStore
+
+    store = store_of(ctx, tidy=tidy, only_look=only_look)
+    if not isinstance(store, LocalStore):
+        raise InvalidValue(
+            f"'{ctx.command_path}' works on files, and the tasks are on {store.where}: run it there, or with '--remote local'"
+        )
+    return store
+
+
+def fallback_of(ctx: click.Context) -> LocalStore | RemoteStore:
+    """The same, for what must not be lost: when the server is away, the files here, and that is said."""
+    from rawko_state.backends.remote import RemoteStore
+
+    store = store_of(ctx)
+    if isinstance(store, RemoteStore):
+        try:
+            store.hello()
+        except ServerAway as error:
+            _tell(
+                f"{error}; recording to the files here ('rawko history export' and 'rawko --remote … import rawko' bring it there later)"
+            )
+            ctx.find_root().meta[REMOTE] = "local"
+            ctx.find_root().meta[WORKSPACE] = None
+            return store_of(ctx)
     return store
 
 
@@ -71,25 +108,25 @@ def _daily(store: LocalStore) -> None:
 def _learn_of(store: LocalStore, *, again: bool) -> None:
     """The list of projects hears of this one once a day, and at once when it is new or stands somewhere else than before."""
     with contextlib.suppress(Exception):  # it can be learned of anew
-        places, here = stood_at(store), str(store.root)
+        places, here = stood_at(store.root), str(store.root)
         if again or places[-1:] != [here]:
             from rawko_state.cli.projects_cmd import learn
 
             learn(store.root)
             kept = [place for place in places if place != here]
-            _places_file(store).write_bytes(b"\0".join(map(os.fsencode, [*kept, here])))
+            _places_file(store.root).write_bytes(b"\0".join(map(os.fsencode, [*kept, here])))
 
 
-def stood_at(store: LocalStore) -> list[str]:
+def stood_at(root: Path) -> list[str]:
     """The folders in which this project has been used, the last one last. The list moves along with it."""
     try:
-        return [os.fsdecode(place) for place in _places_file(store).read_bytes().split(b"\0") if place]
+        return [os.fsdecode(place) for place in _places_file(root).read_bytes().split(b"\0") if place]
     except OSError:
         return []
 
 
-def _places_file(store: LocalStore) -> Path:
-    return store.journal.layout.live / "learned"
+def _places_file(root: Path) -> Path:
+    return root / ".rawko" / "state" / "live" / "learned"
 
 
 def me(root: Path | None = None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rawko_state.cli.printing import visible
-from rawko_state.cli.project import stdin, store_of
+from rawko_state.cli.project import fallback_of, stdin
 
 
 @click.command(name="record")
@@ -31,7 +31,7 @@ def command(ctx: click.Context, quiet: bool) -> None:
     from rawko_state.backends.recorder import Recorder
     from rawko_state.errors import RawkoError, Stopped
 
-    recorder = Recorder(store_of(ctx))
+    recorder = Recorder(fallback_of(ctx))
     failed = 0
     try:
         for number, line in enumerate(stdin(), 1):

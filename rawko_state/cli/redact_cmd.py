@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from rawko_state.backends.local import LocalStore
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import complete_ids, me, store_of
 from rawko_state.errors import RawkoError
+from rawko_state.store import TaskFilter
+
+if TYPE_CHECKING:
+    from rawko_state.backends.remote import RemoteStore
 
 
 @click.command(name="redact")
@@ -27,16 +32,17 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
     changed.
     """
     store = store_of(ctx, only_look=dry_run)
-    due = store.journal.layout.live / "reindex.due"
-    was_due = due.exists()
-    chosen = [store.find(task_id).id for task_id in task_ids] or sorted(store.catalogue.names())
+    files = store if isinstance(store, LocalStore) else None
+    due = files.journal.layout.live / "reindex.due" if files is not None else None
+    was_due = due is not None and due.exists()
+    chosen = [store.find(task_id).id for task_id in task_ids] or _all(store)
     told: list[dict[str, Any]] = []
     total: Counter[str] = Counter()
     changed = failed = 0
     for task_id in chosen:
         try:
-            if not dry_run and not due.exists():
-                store.journal.layout.make()
+            if files is not None and due is not None and not dry_run and not due.exists():
+                files.journal.layout.make()
                 due.touch(mode=0o600)
             found = store.redact(task_id, dry_run=dry_run, by=me(store.root))
         except RawkoError as error:
@@ -49,14 +55,14 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
             told.append({"id": task_id, "secrets": dict(found.rules)})
             if not as_json:
                 click.echo(f"{task_id}  " + ", ".join(f"{rule} {count}" for rule, count in sorted(found.rules.items())))
-    if not dry_run and (changed or was_due):
-        # Their words are in the old ones; also in those of a time that was stopped before it came to this.
-        store.reindex()
-    if was_due and not dry_run:
-        from rawko_state.backends.redaction import finish
+    if files is not None and due is not None and not dry_run:
+        if changed or was_due:
+            # Their words are in the old ones; also in those of a time that was stopped before it came to this.
+            files.reindex()
+        if was_due:
+            from rawko_state.backends.redaction import finish
 
-        finish(store.catalogue, store.redactor)
-    if not dry_run:
+            finish(files.catalogue, files.redactor)
         due.unlink(missing_ok=True)
     if as_json:
         click.echo(json.dumps({"version": 1, "dry_run": dry_run, "tasks": told, "failed": failed}, indent=1))
@@ -66,3 +72,9 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
         if store.trash():
             click.echo("the trash was not looked at: 'rawko cleanup --empty-trash' deletes what is in it", err=True)
     ctx.exit(1 if failed else 0)
+
+
+def _all(store: LocalStore | RemoteStore) -> list[str]:
+    if isinstance(store, LocalStore):
+        return sorted(store.catalogue.names())
+    return sorted(task.id for task in store.history(TaskFilter()))

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from rawko_state.cli.printing import visible
-from rawko_state.cli.project import store_of
+from rawko_state.cli.project import files_of
 
 
 @click.command(name="reindex")
@@ -22,7 +22,7 @@ def command(ctx: click.Context, only_search: bool, quiet: bool) -> None:
 
     Others may read and write meanwhile; it may be interrupted at any moment. Exits with 1 if a file could not be fully read.
     """
-    store = store_of(ctx)
+    store = files_of(ctx)
     with _bars(quiet) as (files, taken):
         if only_search:
             done = store.fold(taken)

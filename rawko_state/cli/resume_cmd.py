@@ -14,10 +14,9 @@ from rawko_state.cli.project import complete_ids, me, store_of, text_of
 from rawko_state.errors import RawkoError, Stopped
 
 if TYPE_CHECKING:
-    from rawko_state.backends.local import LocalStore
-    from rawko_state.backends.session import Task
     from rawko_state.config.settings import Settings
     from rawko_state.lifecycle.context import Context
+    from rawko_state.store.contract import Store, Task
 
 
 @click.command(name="resume")
@@ -119,7 +118,7 @@ _FEW = 1_000
 """Tokens: enough of a context to tell who is next."""
 
 
-def _settings(store: LocalStore) -> Settings:
+def _settings(store: Store) -> Settings:
     from rawko_state.config.settings import load
 
     found = load(store.root)
@@ -128,15 +127,13 @@ def _settings(store: LocalStore) -> Settings:
     return found
 
 
-def _opened(
-    store: LocalStore, task_id: str, at_turn: int | None, message: str | None, by: str, *, attached: bool
-) -> Task:
+def _opened(store: Store, task_id: str, at_turn: int | None, message: str | None, by: str, *, attached: bool) -> Task:
     if at_turn is not None:
         return store.fork(task_id, at_turn, message=message, by=by, detached=not attached)
     return store.resume(task_id, by=by, detached=not attached, message=message)
 
 
-def _let_go_on(store: LocalStore, task_id: str, by: str, message: str | None, command_line: str | None) -> bool:
+def _let_go_on(store: Store, task_id: str, by: str, message: str | None, command_line: str | None) -> bool:
     """A paused task whose process is still there is let go on in it, with a message if there is one."""
     if store.status(task_id) != "paused" or task_id not in store.alive():
         return False
@@ -152,7 +149,7 @@ def _let_go_on(store: LocalStore, task_id: str, by: str, message: str | None, co
     return True
 
 
-def _context(store: LocalStore, task_id: str, at_turn: int | None, budget: int | None) -> Context:
+def _context(store: Store, task_id: str, at_turn: int | None, budget: int | None) -> Context:
     from rawko_state.lifecycle.context import build
 
     return build(store, task_id, at_turn, budget)
@@ -170,7 +167,7 @@ def _say(context: Context, *, forked: bool) -> None:
     click.echo(f"next: {visible(context.next_agent)}", err=True)
 
 
-def _rendered(store: LocalStore, context: Context, form: str, budget: int | None) -> str:
+def _rendered(store: Store, context: Context, form: str, budget: int | None) -> str:
     from rawko_state.lifecycle import context as contexts
 
     if form == "messages":
@@ -180,12 +177,12 @@ def _rendered(store: LocalStore, context: Context, form: str, budget: int | None
     return contexts.prompt(store, context, budget)
 
 
-def _print(store: LocalStore, context: Context, form: str, budget: int | None) -> None:
+def _print(store: Store, context: Context, form: str, budget: int | None) -> None:
     text = _rendered(store, context, form, budget)
     click.echo(visible(text) if form == "prompt" and sys.stdout.isatty() else text, nl=False)
 
 
-def _run(store: LocalStore, task: Task, context: Context, command_line: str, form: str, budget: int | None) -> int:
+def _run(store: Store, task: Task, context: Context, command_line: str, form: str, budget: int | None) -> int:
     from rawko_state.backends.recorder import Recorder
     from rawko_state.lifecycle.runner import run
 
@@ -211,7 +208,7 @@ def _run(store: LocalStore, task: Task, context: Context, command_line: str, for
 
 
 def _hand_over(
-    store: LocalStore, task_id: str, at_turn: int | None, agent: str, message: str | None, by: str, budget: int | None
+    store: Store, task_id: str, at_turn: int | None, agent: str, message: str | None, by: str, budget: int | None
 ) -> int:
     """Go on in another agent, with this terminal; what it has done is brought in when it is done."""
     import os
@@ -246,7 +243,7 @@ def _hand_over(
     return code
 
 
-def _restore(store: LocalStore, task_id: str, at_turn: int | None, target: Path) -> None:
+def _restore(store: Store, task_id: str, at_turn: int | None, target: Path) -> None:
     from rawko_state.backends.snapshots import restore
 
     turn = at_turn if at_turn is not None else store.summary(task_id).turns

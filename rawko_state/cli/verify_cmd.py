@@ -6,8 +6,10 @@ import json
 
 import click
 
+from rawko_state.backends.local import LocalStore
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import complete_ids, store_of
+from rawko_state.store.contract import Store
 
 
 @click.command(name="verify")
@@ -41,15 +43,13 @@ def command(ctx: click.Context, task_id: str | None, repair: bool, as_json: bool
             kind = "unsealed, " if verdict.unsealed else ""
             torn = f", {verdict.torn} torn bytes kept" if verdict.torn else ""
             click.echo(f"{verdict.name.filename}: {kind}{verdict.records} records, {verdict.turns} turns{torn}: ok")
-    for stranger in store.journal.layout.strangers():
-        click.echo(f"rawko: not a task file: {visible(stranger)!r}", err=True)
+    if isinstance(store, LocalStore):
+        for stranger in store.journal.layout.strangers():
+            click.echo(f"rawko: not a task file: {visible(stranger)!r}", err=True)
     if not as_json and not quiet:
         click.echo(f"{files} files, {bad} bad")
     ctx.exit(1 if bad else 0)
 
 
-def _faults_left(store: object, task_id: str) -> bool:
-    from rawko_state.backends.local import LocalStore
-
-    assert isinstance(store, LocalStore)
+def _faults_left(store: Store, task_id: str) -> bool:
     return any(verdict.faults for verdict in store.verify(task_id))

@@ -20,7 +20,7 @@ from rawko_state.errors import RawkoError
 from rawko_state.model.events import Event
 
 if TYPE_CHECKING:
-    from rawko_state.backends.local import LocalStore
+    from rawko_state.store.contract import EventStream, Store
 
 
 @click.command(name="watch")
@@ -63,13 +63,13 @@ def show(events: Iterator[Event | None], *, as_json: bool = False, many: bool = 
         view.end()
 
 
-def all_running(store: LocalStore) -> Iterator[Event | None]:
+def all_running(store: Store) -> Iterator[Event | None]:
     """The events of all tasks from now on; of those that begin meanwhile, all. Tasks that somebody has open are looked at all the
     time, the others once a second."""
-    from rawko_state.backends.events import EventReader, Pace
+    from rawko_state.backends.events import Pace
 
     cursors = store.cursors()
-    readers: dict[str, EventReader] = {}
+    readers: dict[str, EventStream] = {}
     pace = Pace()
     if not store.active():
         click.echo("no task is running; waiting for one", err=True)

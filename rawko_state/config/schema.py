@@ -128,13 +128,14 @@ class Setting:
     @property
     def variable(self) -> str:
         """The environment variable that sets it."""
-        return "RAWKO_" + self.key.upper().replace(".", "_")
+        return "RAWKO_" + self.key.upper().replace(".", "_").replace("-", "_")
 
 
 SETTINGS: Final = (
     Setting("redact.env", WORDS, (), "Environment variables whose values are secrets: taken out wherever they stand."),
     Setting("redact.off", WORDS, (), "Rules of redaction that are not to be applied; `all` for none of them.", own_only=True),
     Setting("redact.patterns", PATTERNS, {}, "Your own formats of secrets.", own_only=True),
+    Setting("remote-server", TEXT, None, "The address of a `rawko serve` that is used instead of the files here."),
     Setting("resume.budget", WHOLE, None, "Tokens that the context of `rawko resume` is shortened to, without --budget."),
     Setting("runners", COMMANDS, {}, "For each agent the command that `rawko resume` runs when that is next.", own_only=True),
     Setting("search.fold", one_of("auto", "off"), "auto", "Whether searches and finished tasks fold what is new, unasked."),
@@ -144,7 +145,9 @@ SETTINGS: Final = (
     Setting("state.retention.max_count", WHOLE, None, "With more tasks than this, the oldest go to the trash."),
     Setting("state.retention.min_keep", WHOLE, 0, "The newest so many tasks are always kept."),
     Setting("state.retention.trash", DURATION, 2_592_000, "How long tasks stay in the trash before they are deleted."),
+    Setting("trusted-servers", WORDS, (), "Servers that a project's settings may name as `remote-server`.", own_only=True),
     Setting("user.name", TEXT, None, "Who you are in records (`By:`); by default the user of this machine."),
+    Setting("workspace", TEXT, None, "The workspace that is used on a server that has such."),
 )  # fmt: skip
 BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
 # The mappings that settings stand in.

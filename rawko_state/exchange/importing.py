@@ -10,15 +10,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from rawko_state.backends.bringing import bring
+from rawko_state.backends.bringing import bring, taken
 from rawko_state.backends.local import LocalStore
 from rawko_state.backends.secrets import redactor_for
-from rawko_state.backends.session import Task
 from rawko_state.config.project import find_project
 from rawko_state.errors import InvalidValue, NoProject, RawkoError
 from rawko_state.exchange.doubles import one_each
@@ -28,11 +27,11 @@ from rawko_state.exchange.sources import sessions
 from rawko_state.index.projection import Bulk
 from rawko_state.index.userdb import Imported, UserState
 from rawko_state.journal.journal import Journal
-from rawko_state.journal.layout import TaskName, name_for
-from rawko_state.journal.locks import gate
 from rawko_state.model.entries import Entry, Turn
+from rawko_state.model.names import name_for
 from rawko_state.model.status import FINISHED
 from rawko_state.redact.redactor import Redactor
+from rawko_state.store.contract import Store, Task
 
 _LETTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ID: Final = 8
@@ -142,6 +141,7 @@ class _Done:
     is_empty: bool = False
     is_here: bool = False
     """There is a task of it, which may have to grow."""
+    is_new: bool = False
     version: str | None = None
 
 
@@ -155,8 +155,9 @@ def _place(root: str) -> tuple[Journal, Redactor]:
     return _places[root]
 
 
-def _brought(job: _Job) -> _Done:
-    """One new session, in whichever process. Never raises: a file that cannot be read is told of, not the end."""
+def _brought(job: _Job, elsewhere: Store | None = None) -> _Done:
+    """One new session, in whichever process; into the project's files, or to a store that is ``elsewhere``. Never raises: a file
+    that cannot be read is told of, not the end."""
     session, done = job.session, _Done(job.session)
     try:
         grouping = Grouping(session, 0, job.belonging.roots, done.wrong)
@@ -171,28 +172,26 @@ def _brought(job: _Job) -> _Done:
         done.version = grouping.facts.values.get("version")
         if job.dry_run:
             return done
-        journal, redactor = _place(done.root)
         created = grouping.facts.first or datetime.fromtimestamp(session.path.stat().st_mtime, timezone.utc)
         parent = session.parent or grouping.facts.values.get("parent")
         header = grouping.header(done.task, task_id(session.source, parent) if parent else None, created)
         name = name_for(created, done.task)
-        done.rows = bring(journal, redactor, name, grouping.new(header), _taken(journal, name), pack=job.pack)
+        if elsewhere is not None:
+            done.is_here = not elsewhere.bring(name, grouping.new(header))
+        else:
+            journal, redactor = _place(done.root)
+            done.rows = bring(journal, redactor, name, grouping.new(header), taken(journal, name), pack=job.pack)
+            done.is_here = done.rows is None
+        done.is_new = not done.is_here
         done.unknown = grouping.facts.unknown
-        done.is_here = done.rows is None
     except Exception as error:  # whatever it is: the other sessions go on
         done.wrong.append(str(error) or type(error).__name__)
         done.rows = None
     return done
 
 
-def _taken(journal: Journal, name: TaskName) -> Callable[[str], bool]:
-    """Whether the file of a session is there, in either form."""
-    paths = [journal.layout.path(replace(name, packed=packed)) for packed in (False, True)]
-    return lambda task: any(path.exists() for path in paths)
-
-
 def import_sessions(
-    store: LocalStore,
+    store: Store,
     source: str,
     paths: Sequence[Path],
     *,
@@ -229,7 +228,7 @@ def _is_since(session: Session, since: datetime | None) -> bool:
 class _Import:
     def __init__(
         self,
-        store: LocalStore,
+        store: Store,
         source: str,
         belonging: Belonging,
         dry_run: bool,
@@ -242,14 +241,21 @@ class _Import:
         self._user, self._report = user, report
         # What belongs where depends on how it is asked.
         asked = repr((sorted(belonging.roots), sorted(belonging.remotes), belonging.everywhere))
-        self._scope = f"{store.root} {hashlib.sha256(asked.encode('utf-8', 'replace')).hexdigest()[:12]}"
+        self._scope = f"{store.where} {hashlib.sha256(asked.encode('utf-8', 'replace')).hexdigest()[:12]}"
         self._known = user.imported(self._scope, source)
         self._seen: dict[str, Imported] = {}
         self._stats: dict[str, tuple[int, int]] = {}
         """Of each file before it was read: what comes while it is read is seen the next time."""
         self.tasks = store.by_source(f"{source}:")
         self._there = set(self.tasks.values()) | {each.id for each in store.trash()}
-        self._stores: dict[str, LocalStore] = {str(store.root): store}
+        self._elsewhere = None if isinstance(store, LocalStore) else store
+        self._stores: dict[str, Store] = {str(store.root): store}
+
+    def _store_of(self, root: str) -> Store:
+        """Where the sessions of a project go."""
+        if self._elsewhere is not None:
+            return self._elsewhere
+        return self._stores.setdefault(root, LocalStore(root, warn=lambda message: None))
 
     def looked_at(self, found: Iterable[Session]) -> Iterator[Session]:
         for session in found:
@@ -286,7 +292,7 @@ class _Import:
         waiting: list[_Done] = []
         versions: set[str] = set()
         try:
-            for count, done in enumerate(_all_brought(jobs), 1):
+            for count, done in enumerate(_all_brought(jobs, self._elsewhere), 1):
                 self._take(done)
                 versions |= {done.version} if done.version else set()
                 waiting.append(done)
@@ -307,19 +313,19 @@ class _Import:
         if done.is_empty:
             report.empty += [session.path] if not done.wrong else []
         elif done.is_here and done.root is not None and done.task is not None:
-            self._stores.setdefault(done.root, LocalStore(done.root, warn=lambda message: None))
-            self.grow(session, self._stores[done.root], done.task)
+            self.grow(session, self._store_of(done.root), done.task)
         elif done.root is None and not done.wrong:
             report.elsewhere += 1
             self._see(session, None)
-        elif done.task is not None and (done.rows is not None or self._dry_run):
+        elif done.task is not None and (done.is_new or self._dry_run):
             report.new.append(done.task)
             self._see(session, done.task)
 
     def _index(self, done: Sequence[_Done]) -> None:
         """Their rows are there already; if the index cannot take them, the next look at the folder does."""
         for root in {each.root for each in done if each.root is not None and each.rows is not None}:
-            store = self._stores.setdefault(root, LocalStore(root, warn=lambda message: None))
+            store = self._store_of(root)
+            assert isinstance(store, LocalStore)
             try:
                 index = store.catalogue.index()
                 with index.transaction():
@@ -329,7 +335,7 @@ class _Import:
             except RawkoError:
                 continue
 
-    def grow(self, session: Session, store: LocalStore | None = None, task: str | None = None) -> None:
+    def grow(self, session: Session, store: Store | None = None, task: str | None = None) -> None:
         """What has come to a session that is here, or in another project."""
         report, wrong = self._report, list[str]()
         store, task = store or self._store, task or self.tasks[f"{self._source}:{session.key}"]
@@ -348,7 +354,7 @@ class _Import:
 
 
 def grow(
-    store: LocalStore,
+    store: Store,
     task: str,
     session: Session,
     wrong: list[str],
@@ -358,9 +364,8 @@ def grow(
     dry_run: bool = False,
 ) -> tuple[bool, Counter[str]]:
     """Appends what has come to a session since it was last brought in. Whether there was anything, and the kinds not known."""
-    store.journal.layout.make()
     # Two that read the same place would write the same turns.
-    with gate(store.journal.layout.live / "import.lock"):
+    with store.importing():
         note = store.last_note(task, IMPORTED)
         data = note.data if note is not None and isinstance(note.data, dict) else {}
         place = data.get("place")
@@ -398,9 +403,7 @@ def _added(task: Task, record: Sequence[Entry]) -> None:
         task.add(bare)
 
 
-def start(
-    store: LocalStore, session: Session, wrong: list[str], *, ended: bool, parent: str | None = None
-) -> str | None:
+def start(store: Store, session: Session, wrong: list[str], *, ended: bool, parent: str | None = None) -> str | None:
     """The task of a session that is not here yet; None while there is nothing to say of it."""
     grouping = Grouping(session, 0, (str(store.root),), wrong, ended=ended)
     if grouping.is_empty or (grouping.prompt is None and not ended):
@@ -410,16 +413,8 @@ def start(
     above = session.parent or grouping.facts.values.get("parent")
     header = grouping.header(task, parent or (task_id(session.source, above) if above else None), created)
     name = name_for(created, task)
-    store.journal.layout.make()
-    rows = bring(store.journal, store.redactor, name, grouping.new(header), _taken(store.journal, name))
-    if rows is None:
+    if not store.bring(name, grouping.new(header)):
         raise RawkoError(f"there is a task {task} already, from somewhere else")
-    try:
-        index = store.catalogue.index()
-        with index.transaction():
-            index.put_new(rows)
-    except RawkoError:
-        pass  # the next look at the folder sees it
     return task
 
 
@@ -437,7 +432,9 @@ def _stat(session: Session) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _all_brought(jobs: Sequence[_Job]) -> Iterable[_Done]:
+def _all_brought(jobs: Sequence[_Job], elsewhere: Store | None) -> Iterable[_Done]:
+    if elsewhere is not None:
+        return (_brought(job, elsewhere) for job in jobs)
     cores = os.cpu_count() or 1
     if len(jobs) < _WORTH_A_POOL or cores < 2:
         return map(_brought, jobs)

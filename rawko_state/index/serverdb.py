@@ -109,10 +109,12 @@ class ServerDb(ABC):
             query = self._tokens.select().where(self._tokens.scope == self.scope)
             return [_token(row) for row in query.order_by(self._tokens.created_at).dicts()]
 
-    def has_tokens(self) -> bool:
+    def has_tokens(self, *, valid: bool = False) -> bool:
+        """Whether there ever were any: from then on one is needed, also when all were revoked. Or any that is ``valid``."""
         with self.mapped():
-            valid = (self._tokens.scope == self.scope) & self._tokens.revoked_at.is_null(True)
-            return bool(self._tokens.select().where(valid).exists())
+            mine = self._tokens.scope == self.scope
+            mine = mine & self._tokens.revoked_at.is_null(True) if valid else mine
+            return bool(self._tokens.select().where(mine).exists())
 
     def revoke_token(self, key: str) -> bool:
         with self.mapped():
@@ -240,6 +242,15 @@ class PgServerDb(ServerDb):
                 return False
             self._workspaces.insert(name=name, external_id=external_id, created_at=now()).on_conflict_ignore().execute()
             return True
+
+    def drop_workspace(self, name: str) -> None:
+        """With everything in it, for good."""
+        from rawko_state.index.postgres_names import check_workspace, schema_of
+
+        check_workspace(name)
+        with self.postgres.transaction() as connection:
+            connection.execute(f'DROP SCHEMA IF EXISTS "{schema_of(name)}" CASCADE')
+            self._workspaces.delete().where(self._workspaces.name == name).execute()
 
 
 class PgRegistry(Registry):

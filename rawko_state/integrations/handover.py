@@ -21,8 +21,8 @@ from rawko_state.exchange.importing import grow, start
 from rawko_state.exchange.sources import aider, claude_code, codex
 
 if TYPE_CHECKING:
-    from rawko_state.backends.local import LocalStore
     from rawko_state.exchange.neutral import Session
+    from rawko_state.store.contract import Store
 
 AGENTS: Final = ("claude", "codex", "aider")
 BUDGET: Final = 25_000
@@ -130,7 +130,7 @@ def context_file() -> Iterator[Path]:
         yield Path(folder) / "context.md"
 
 
-def bring_in(store: LocalStore, task_id: str, agent: str, hand_over: HandOver, since: float) -> str | None:
+def bring_in(store: Store, task_id: str, agent: str, hand_over: HandOver, since: float) -> str | None:
     """What the agent has written: to the task that it went on with, or as a child of it. Returns that task's id, if any."""
     session = _written(store, agent, hand_over, since)
     if session is None:
@@ -143,7 +143,7 @@ def bring_in(store: LocalStore, task_id: str, agent: str, hand_over: HandOver, s
     return start(store, session, wrong, ended=True, parent=task_id)
 
 
-def _written(store: LocalStore, agent: str, hand_over: HandOver, since: float) -> Session | None:
+def _written(store: Store, agent: str, hand_over: HandOver, since: float) -> Session | None:
     if agent == "claude":
         return _claude(hand_over.session or "")
     if agent == "codex":

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rawko_state.backends.local import LocalStore
     from rawko_state.exchange.neutral import Session
+    from rawko_state.store.contract import Store
 
 SPOOL, LOG, LOCK = "hooks.spool", "hooks.log", "hooks.lock"
 ENDS: Final = frozenset(("Stop", "SessionEnd", "SubagentStop", "agent-turn-complete"))
@@ -200,8 +201,26 @@ def _taken(live: Path) -> list[dict[str, Any]]:
     return events
 
 
-def _record(store: LocalStore, events: list[dict[str, Any]]) -> None:
+def _target(files: LocalStore) -> Store:
+    """Where what hooks tell of goes: to the server that the settings name, while it can be reached."""
+    from rawko_state.backends.remote import RemoteStore
+    from rawko_state.backends.selection import selected
+    from rawko_state.errors import RawkoError
+
+    try:
+        store = selected(files.root)
+        if isinstance(store, RemoteStore):
+            store.hello()
+            return store
+    except RawkoError as error:
+        log(files.journal.layout.live, f"recorded to the files here: {error}")
+    return files
+
+
+def _record(files: LocalStore, events: list[dict[str, Any]]) -> None:
     from rawko_state.exchange.importing import grow, start
+
+    store = _target(files)
 
     sessions: dict[str, tuple[Session, bool]] = {}
     for event in events:
@@ -209,7 +228,7 @@ def _record(store: LocalStore, events: list[dict[str, Any]]) -> None:
             for session, ended in _sessions(event):
                 sessions[f"{session.source}:{session.key}"] = (session, ended)
         except Exception as error:  # one event must not keep the others from being recorded
-            log(store.journal.layout.live, f"{event.get('agent')}: {type(error).__name__}: {error}")
+            log(files.journal.layout.live, f"{event.get('agent')}: {type(error).__name__}: {error}")
     known: dict[str, str] = {}
     for source in {session.source for session, _ in sessions.values()}:
         known |= store.by_source(f"{source}:")
@@ -221,11 +240,11 @@ def _record(store: LocalStore, events: list[dict[str, Any]]) -> None:
             else:
                 start(store, session, wrong, ended=ended)
         except Exception as error:  # whatever it is, the next event finds the rest
-            log(store.journal.layout.live, f"{session.path}: {type(error).__name__}: {error}")
+            log(files.journal.layout.live, f"{session.path}: {type(error).__name__}: {error}")
         # A last line on its way is no trouble here.
         for text in wrong:
             if "has no end" not in text:
-                log(store.journal.layout.live, f"{session.path}: {text}")
+                log(files.journal.layout.live, f"{session.path}: {text}")
     for path in {event["spool"] for event in events}:
         path.unlink(missing_ok=True)
 

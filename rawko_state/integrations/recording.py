@@ -21,8 +21,7 @@ from rawko_state.model.entries import Note, Section
 from rawko_state.model.status import FINISHED
 
 if TYPE_CHECKING:
-    from rawko_state.backends.live import LiveTurn
-    from rawko_state.backends.session import Task
+    from rawko_state.store.contract import LiveTurn, Task
 
 _LOOK_EVERY: Final = 0.3
 _PIECE: Final = 1 << 16

@@ -6,7 +6,7 @@ the end stands a note that says that this was done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,6 +126,30 @@ def rewrite(layout: Layout, name: TaskName, change: Change, text: ChangeText, no
         return work.changed
     finally:
         source.close()
+
+
+def replaced(layout: Layout, name: TaskName, data: Iterable[bytes], size: int, seal: str) -> bool:
+    """Puts other bytes in a task's place, whole and durable, if it is so long and ends with that seal. Whoever calls this holds
+    its lease."""
+    path = layout.path(name)
+    beside = disk.write_temporary(layout.live, data)
+    chain = Chain(path, name.id)
+    done = False
+
+    def put() -> None:
+        nonlocal done
+        if chain.seal == seal and chain.stat()[0] == size:
+            disk.rename(beside, path)
+            done = True
+
+    try:
+        chain.alone(put)
+    finally:
+        chain.close()
+        disk.remove_quietly(beside)
+    if done:
+        disk.sync_folder(layout.tasks)
+    return done
 
 
 def with_note(work: Rewriting, reader: TaskReader, note: Callable[[int], Note]) -> Iterator[bytes]:

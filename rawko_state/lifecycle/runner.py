@@ -31,7 +31,7 @@ _LONGEST: Final = 32 << 20
 
 if TYPE_CHECKING:
     from rawko_state.backends.recorder import Recorder
-    from rawko_state.backends.session import Task
+    from rawko_state.store.contract import Task
 
 
 def checked(command: str) -> list[str]:

@@ -49,7 +49,7 @@ def build(options: Options, tell: Callable[[str], None]) -> Server:
         places = LocalPlaces(options.root, hub.changed, tell)
     else:
         places = PgPlaces(options.database, options.root, hub.changed, tell)
-    if not local and not places.db.has_tokens():
+    if not local and not places.db.has_tokens(valid=True):
         places.close()
         raise InvalidValue(
             f"others could reach {options.host}: make a token first ('rawko token create --role write'),"

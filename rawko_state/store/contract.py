@@ -113,6 +113,10 @@ class LiveTurn(Protocol):
     def leave(self) -> None:
         """Leaves what was said to whoever resumes the task."""
 
+    def __enter__(self) -> Any: ...
+
+    def __exit__(self, *_: Any) -> None: ...
+
 
 class Task(Protocol):
     """One task, open for writing. As a context manager it records how the block ended."""
@@ -139,7 +143,7 @@ class Task(Protocol):
     def check(self) -> None:
         """Raises Stopped if somebody has paused or cancelled the task."""
 
-    def turn(self, agent: str, *, model: str | None = None, durable: bool = False) -> Any:
+    def turn(self, agent: str, *, model: str | None = None, durable: bool = False) -> LiveTurn:
         """A live turn. Needs the lease: a task that was started, or resumed, attached."""
 
     def add_turn(self, turn: Turn, *, expect: str | None = None, snapshot: Json = None) -> Appended:
@@ -265,6 +269,10 @@ class Store(Protocol):
 
     root: Path
     """The project around the user, whose settings count; where the tasks are is the store's own affair."""
+
+    @property
+    def where(self) -> str:
+        """Where they are, for people, and to tell one store from another."""
 
     @property
     def redactor(self) -> Cleaner: ...
@@ -433,6 +441,9 @@ class Store(Protocol):
 
     def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
         """A whole task as it is, byte for byte. None when it is there already; an error when another one is."""
+
+    def bring(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
+        """A whole new task from its records; False when there is one of its id."""
 
     def importing(self) -> AbstractContextManager[None]:
         """While this is held, nobody else brings the sessions of other agents in."""

@@ -1,0 +1,51 @@
+"""rawko serve: the team server."""
+
+from __future__ import annotations
+
+import click
+
+from rawko_state.cli.printing import visible
+from rawko_state.config.project import find_project
+from rawko_state.errors import RawkoError
+
+
+@click.command(name="serve")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Where to listen; others than this machine need tokens."
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=8737, show_default=True, help="0 for any that is free.")
+@click.option("--database", metavar="URL", envvar="RAWKO_DATABASE", help="postgresql://…: serve its workspaces.")
+@click.option("--allowed-host", "hosts", multiple=True, metavar="NAME", help="A name that this server is called by.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="N",
+    help="Requests a second that one client may make; 0: any.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="No line for every request.")
+@click.pass_context
+def command(
+    ctx: click.Context, host: str, port: int, database: str | None, hosts: tuple[str, ...], rate: float, quiet: bool
+) -> None:
+    """Serve tasks over HTTP and WebSocket: those of the project around it, or of PostgreSQL.
+
+    \b
+    rawko serve                                             # this project, for this machine
+    rawko token create --role write                         # from now on a token is needed
+    rawko serve --host 0.0.0.0 --allowed-host tasks.example.com
+    rawko serve --database postgresql://rawko@db/rawko      # workspaces for a team
+    rawko --remote http://127.0.0.1:8737 history            # from anywhere else
+
+    The address of the API is /api/v1, its description is at /openapi.json; see docs/server.md and docs/deploy.md.
+    """
+    try:
+        from rawko_state.server.run import Options, run
+    except ImportError as error:
+        raise RawkoError(
+            f"serving needs more than the core ({error.name}): pip install 'rawko-state[server]'"
+        ) from None
+
+    root = find_project(override=ctx.find_root().obj)
+    options = Options(root, host, port, database, hosts, rate, quiet)
+    run(options, lambda message: click.echo(f"rawko: {visible(message)}", err=True))

@@ -1,0 +1,127 @@
+"""rawko token: who may use a server; and the tokens that this user has for servers of others."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rawko_state.cli.printing import visible
+from rawko_state.config.project import find_project
+from rawko_state.errors import InvalidValue, RawkoError
+
+if TYPE_CHECKING:
+    from rawko_state.index.serverdb import ServerDb
+
+_DATABASE = click.option(
+    "--database", metavar="URL", envvar="RAWKO_DATABASE", help="Of a server on PostgreSQL; else this project's."
+)
+
+
+@click.group(name="token")
+def command() -> None:
+    """Tokens: who may use a server. Run these where the server's tasks are.
+
+    \b
+    rawko token create --role write                      # prints the token, once
+    rawko token list; rawko token revoke 3f2a9c0d1e4b
+    rawko token save https://tasks.example.com           # on the other side: keep one in the keyring
+    """
+
+
+def server_db(ctx: click.Context, database: str | None) -> ServerDb:
+    from rawko_state.index.serverdb import LocalServerDb, PgServerDb
+
+    if database is None:
+        return LocalServerDb(find_project(override=ctx.find_root().obj))
+    from rawko_state.index.postgres import Postgres
+
+    return PgServerDb(Postgres(database))
+
+
+@command.command()
+@click.option("--role", type=click.Choice(["read", "write", "admin"]), required=True, help="What it allows.")
+@click.option("--workspace", help="Only for this workspace.")
+@click.option("--note", help="Whose it is; records then say so.")
+@_DATABASE
+@click.pass_context
+def create(ctx: click.Context, role: str, workspace: str | None, note: str | None, database: str | None) -> None:
+    """Make a token and print it. It is not kept, and not shown again; a running server knows it at once."""
+    from rawko_state.index.serverdb import PgServerDb
+
+    db = server_db(ctx, database)
+    if workspace is not None:
+        if not isinstance(db, PgServerDb):
+            raise InvalidValue("--workspace is for servers on PostgreSQL: give --database; a project has no workspaces")
+        if not db.has_workspace(workspace):
+            raise InvalidValue(f"there is no workspace {workspace!r}: 'rawko workspace create {workspace}' makes it")
+    click.echo(db.create_token(role, workspace, note))
+    db.close()
+
+
+@command.command(name="list")
+@_DATABASE
+@click.pass_context
+def list_command(ctx: click.Context, database: str | None) -> None:
+    """List the tokens, not their secrets."""
+    db = server_db(ctx, database)
+    for token in db.tokens():
+        state = f"revoked {token.revoked_at}" if token.revoked_at else "valid"
+        where = token.workspace or "-"
+        click.echo(
+            f"{token.id}  {token.role:5}  {where:12}  {token.created_at}  {state}  {visible(token.note or '')}".rstrip()
+        )
+    db.close()
+
+
+@command.command()
+@click.argument("token_id", metavar="ID")
+@_DATABASE
+@click.pass_context
+def revoke(ctx: click.Context, token_id: str, database: str | None) -> None:
+    """Revoke a token, by its id or by itself. It is refused from now on."""
+    db = server_db(ctx, database)
+    key = token_id.split("_")[1] if token_id.startswith("rawko_") and token_id.count("_") >= 2 else token_id
+    done = db.revoke_token(key)
+    db.close()
+    if not done:
+        raise RawkoError(f"there is no valid token {visible(key)[:20]!r}; 'rawko token list' lists them")
+    click.echo(f"{key} is revoked", err=True)
+
+
+@command.command()
+@click.argument("url")
+def save(url: str) -> None:
+    """Keep a token for a server in the system's keyring. It is asked for, or read from standard input."""
+    keyring = _keyring()
+    token = click.prompt("token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline().strip()
+    if not token:
+        raise InvalidValue("no token was given")
+    try:
+        keyring.set_password("rawko", url.rstrip("/"), token)
+    except Exception as error:  # every keyring has its own
+        raise RawkoError(f"the keyring does not take it: {error}; set RAWKO_REMOTE_TOKEN instead") from None
+    click.echo(f"kept for {visible(url)}", err=True)
+
+
+@command.command()
+@click.argument("url")
+def forget(url: str) -> None:
+    """Take the token of a server out of the keyring."""
+    keyring = _keyring()
+    try:
+        keyring.delete_password("rawko", url.rstrip("/"))
+    except Exception as error:
+        raise RawkoError(f"no token is kept for {visible(url)}: {error}") from None
+
+
+def _keyring() -> Any:
+    """An optional package."""
+    try:
+        import keyring
+    except ImportError:
+        raise RawkoError(
+            "there is no keyring here: pip install 'rawko-state[keyring]', or set RAWKO_REMOTE_TOKEN"
+        ) from None
+    return keyring

@@ -1,0 +1,171 @@
+"""Tasks from one store to another, byte for byte, as far as they are not there yet.
+
+What one side has is the beginning of what the other has, or the two have grown apart. In the first case the longer one is taken
+over; in the second the one that comes becomes a task of its own, a fork of the one that is there, and says so. Nothing is
+overwritten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from rawko_state.errors import RawkoError, TaskBusy, TaskNotFound
+from rawko_state.format.blocks import emit_block
+from rawko_state.format.codec import encode
+from rawko_state.format.records import scan_bytes, seal_record
+from rawko_state.format.seal import GENESIS
+from rawko_state.model.entries import Note, Parent, TaskHeader, Torn, Turn
+from rawko_state.model.names import TaskName
+from rawko_state.store.contract import Store
+
+_PIECE: Final = 1 << 20
+_ALL: Final = 10**9
+
+
+class Target(Store, Protocol):
+    """A store whose tasks can be taken over from elsewhere."""
+
+    def replace(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
+        """A longer writing of a task in place of the one that is there, if that is still so long and ends with that seal."""
+
+
+@dataclass(slots=True)
+class Moved:
+    """What a move came to."""
+
+    new: list[str] = field(default_factory=list)
+    grown: list[str] = field(default_factory=list)
+    forked: dict[str, str] = field(default_factory=dict)
+    """Tasks that had grown on both sides, and what the one that came is called there."""
+    same: int = 0
+    behind: int = 0
+    """Tasks of which the other side has more."""
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def move(source: Store, target: Target, ids: Iterable[str]) -> Iterator[tuple[str, str, Moved]]:
+    """Task after task: its id, and what became of it. The last yield has all of it."""
+    moved = Moved()
+    for task_id in ids:
+        try:
+            what = _one(source, target, task_id, moved)
+        except RawkoError as error:
+            moved.failed[task_id] = str(error)
+            what = "failed"
+        yield task_id, what, moved
+
+
+def _one(source: Store, target: Target, task_id: str, moved: Moved) -> str:
+    name = source.find(task_id)
+    name = TaskName(name.stamp, name.id)
+    if task_id in source.alive():
+        raise TaskBusy(task_id, "a process: it is moved when that has let go of it")
+    try:
+        there = target.find(task_id).id == task_id
+    except TaskNotFound as error:
+        if "in the trash" in str(error):
+            raise RawkoError(f"task {task_id} is in the trash there") from None
+        there = False
+    if not there:
+        target.place(name.filename, _pieces(source, task_id), source.blobs_of(task_id).values())
+        moved.new.append(task_id)
+        return "new"
+    common, mine, theirs = _compared(source, target, task_id)
+    if common == mine == theirs:
+        moved.same += 1
+        return "same"
+    if common == mine:
+        moved.behind += 1
+        return "behind"
+    if common == theirs:
+        seal = _last_seal(target, task_id)
+        blobs = source.blobs_of(task_id).values()
+        if not target.replace(name, _pieces(source, task_id), blobs, theirs, seal):
+            raise RawkoError(f"task {task_id} has grown there meanwhile; once more")
+        moved.grown.append(task_id)
+        return "grown"
+    fork = _forked(source, target, name, common)
+    if fork is None:
+        moved.same += 1
+        return "same"
+    moved.forked[task_id] = fork
+    return "forked"
+
+
+def _pieces(store: Store, task_id: str) -> Iterator[bytes]:
+    with store.reader(task_id) as reader:
+        at = 0
+        while piece := reader.fetch(at, _PIECE):
+            yield piece
+            at += len(piece)
+
+
+def _compared(one: Store, other: Store, task_id: str) -> tuple[int, int, int]:
+    """Up to where the records of two writings are the same, and how long each is. The header's copied values do not count."""
+    with one.reader(task_id) as first, other.reader(task_id) as second:
+        common = 0
+        for mine, theirs in zip(first.records(), second.records(), strict=False):
+            if (mine.kind, mine.seal, mine.length) != (theirs.kind, theirs.seal, theirs.length):
+                break
+            if mine.kind != "sealed" and first.fetch(mine.offset, mine.length) != second.fetch(
+                mine.offset, mine.length
+            ):
+                break
+            common = mine.end
+        return common, first.size, second.size
+
+
+def _last_seal(store: Store, task_id: str) -> str:
+    task = store.attach(task_id)
+    try:
+        return task.seal
+    finally:
+        task.close()
+
+
+def _forked(source: Store, target: Target, name: TaskName, common: int) -> str | None:
+    """What came, from where the two have grown apart, as a task of its own. None when it is there already."""
+    with source.reader(name.id) as reader:
+        digest = hashlib.sha256(reader.fetch(0, reader.size)).hexdigest()
+        fork = f"{name.id}x{digest[:6]}"[:64]
+        try:
+            if target.find(fork).id == fork:
+                return None
+        except TaskNotFound:
+            pass
+        data = _renamed(reader, name.id, fork, common)
+    target.place(f"{name.stamp}-{fork}.task", data, source.blobs_of(name.id).values())
+    return fork
+
+
+def _renamed(reader: object, task_id: str, fork: str, common: int) -> bytes:
+    """The whole writing under another id, sealed anew, naming the task that it has grown apart from."""
+    fetch = reader.fetch  # type: ignore[attr-defined]
+    data = fetch(0, reader.size)  # type: ignore[attr-defined]
+    records, _ = scan_bytes(data)
+    turn = 0
+    for record in records:
+        if record.end <= common:
+            for block in record.blocks:
+                entry = block.entry(fetch, head_only=True)
+                turn = max(turn, entry.number) if isinstance(entry, Turn) else turn
+    pieces, seal = [], GENESIS
+    for record in records:
+        blocks = []
+        for block in record.blocks if record.kind != "tail" else ():
+            entry = block.entry(fetch)
+            if isinstance(entry, TaskHeader):
+                # Not as a fork by turns, as all its turns are its own: as a child that says where it comes from.
+                entry = replace(entry, id=fork, parent=Parent(task_id))
+                blocks.append(emit_block(encode(entry)))
+            elif not isinstance(entry, Torn):
+                blocks.append(fetch(block.offset, block.length))
+        if blocks:
+            made, seal = seal_record(b"".join(blocks), seal)
+            pieces.append(made)
+    note = Note(kind="grown-apart", data={"task": task_id, "after_turn": turn, "at": common}, context="out")
+    pieces.append(seal_record(emit_block(encode(note)), seal)[0])
+    return b"".join(pieces)
