@@ -55,5 +55,19 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
+def database(postgres: str) -> Iterator[str]:
+    """A database of its own on it."""
+    import psycopg
+
+    name = f"rawko_{os.urandom(6).hex()}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    head, mark, query = postgres.partition("?")
+    yield f"{head.rpartition('/')[0]}/{name}{mark}{query}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
 def fixtures() -> Path:
     return FIXTURES

@@ -44,6 +44,14 @@ class Borrowed:
             loan.until = time.monotonic() + seconds
             return loan.token
 
+    def check(self, task_id: str, token: str) -> None:
+        """TaskBusy unless this token has the task now."""
+        with self._lock:
+            self._let_go()
+            loan = self._loans.get(task_id)
+            if loan is None or not secrets.compare_digest(token, loan.token):
+                raise TaskBusy(task_id, "somebody else, or nobody any more")
+
     def give_back(self, task_id: str, token: str) -> None:
         with self._lock:
             loan = self._loans.get(task_id)

@@ -149,6 +149,10 @@ class LocalStore(Reads, Opening):
         """Takes the lease of a task for somebody else, who has to ask again before the time is up."""
         return self._borrowed.take(self.find(prefix).id, token, seconds)
 
+    def check_lease(self, task_id: str, token: str) -> None:
+        """TaskBusy unless this token has the task now."""
+        self._borrowed.check(task_id, token)
+
     def give_back(self, prefix: str, token: str) -> None:
         self._borrowed.give_back(self.find(prefix).id, token)
 

@@ -157,6 +157,10 @@ class PostgresStore(Reads, Opening):
     def borrow(self, prefix: str, token: str | None = None, seconds: float = LEASE) -> str:
         return self.tasks.borrow(self.find(prefix).id, token, holder_name(), seconds)
 
+    def check_lease(self, task_id: str, token: str) -> None:
+        """TaskBusy unless this token has the task now."""
+        self.tasks.check_lease(task_id, token)
+
     def give_back(self, prefix: str, token: str) -> None:
         self.tasks.give_back(prefix, token)
 

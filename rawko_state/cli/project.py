@@ -69,7 +69,7 @@ def fallback_of(ctx: click.Context) -> LocalStore | RemoteStore:
             store.hello()
         except ServerAway as error:
             _tell(
-                f"{error}; recording to the files here ('rawko history export' and 'rawko --remote … import rawko' bring it there later)"
+                f"{error}; recording to the files here: 'rawko history export' and 'import rawko' bring it there later"
             )
             ctx.find_root().meta[REMOTE] = "local"
             ctx.find_root().meta[WORKSPACE] = None

@@ -232,6 +232,11 @@ class PgTasks:
             raise TaskBusy(task_id, self.holder(task_id) or "somebody else")
         return mine
 
+    def check_lease(self, task_id: str, token: str) -> None:
+        query = f"SELECT 1 FROM {self._at('leases')} WHERE task_id = %s AND token = %s AND expires >= clock_timestamp()"
+        if not self._ask(query, (task_id, token)):
+            raise TaskBusy(task_id, self.holder(task_id) or "nobody any more")
+
     def give_back(self, task_id: str, token: str) -> None:
         self._do(f"DELETE FROM {self._at('leases')} WHERE task_id = %s AND token = %s", (task_id, token))
 

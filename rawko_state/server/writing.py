@@ -257,7 +257,7 @@ def give_lease_back(call: Call) -> Any:
 
 def _holding(call: Call) -> None:
     """A draft belongs to whoever holds the lease."""
-    call.store.borrow(call.id, call.params["token"])
+    call.store.check_lease(call.id, call.params["token"])
 
 
 def begin_draft(call: Call) -> Any:
