@@ -428,7 +428,7 @@ class RemoteStore(Opening):
         return 0
 
 
-_BLOCKS: Final = {"Content-Type": "application/vnd.rawko.blocks"}
+_BLOCKS: Final = {"Content-Type": "text/plain; charset=utf-8"}
 
 
 class _Redacted:

@@ -21,7 +21,7 @@ from rawko_state.store.wire import from_wire
 if TYPE_CHECKING:
     from rawko_state.backends.remote import RemoteStore
 
-_BLOCKS = "application/vnd.rawko.blocks"
+_BLOCKS = "text/plain; charset=utf-8"
 
 
 def blocks_of(entries: Sequence[Entry]) -> bytes:

@@ -107,6 +107,7 @@ def _operation(each: Operation, workspaces: bool) -> dict[str, Any]:
 def _answer(each: Operation) -> dict[str, Any]:
     if each.status == 204:
         return {"description": "done"}
-    if isinstance(each.answer, str):
-        return {"description": "the bytes", "content": {each.answer: {}}}
+    if not isinstance(each.answer, dict):
+        kinds = (each.answer,) if isinstance(each.answer, str) else each.answer
+        return {"description": "the bytes", "content": {kind: {} for kind in kinds}}
     return {"description": "the answer", "content": {"application/json": {"schema": each.answer}}}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rawko_state.server.places import Place
 
 BYTES: Final = "application/octet-stream"
-BLOCKS: Final = "application/vnd.rawko.blocks"
+BLOCKS: Final = "text/plain"
 READ, WRITE, ADMIN = "read", "write", "admin"
 
 
@@ -152,7 +152,8 @@ class Operation:
     params: tuple[Param, ...] = ()
     body: Schema | str | None = None
     """A schema of JSON, or a media type."""
-    answer: Schema | str = field(default_factory=dict)
+    answer: Schema | str | tuple[str, ...] = field(default_factory=dict)
+    """The same; or one of several media types."""
     status: int = 200
     alone: bool = False
     """Belongs to the server, not to a workspace."""

@@ -17,13 +17,14 @@ from rawko_state.model.events import Event
 from rawko_state.model.state import TaskState
 from rawko_state.server.operations import BYTES, READ, WRITE, Call, Operation, Param, Streamed
 from rawko_state.server.problems import Refused
-from rawko_state.server.schemas import ANY, COUNT, FLAG, STRING, lists, obj, of_type
+from rawko_state.server.schemas import COUNT, FLAG, STRING, lists, obj, of_type
 from rawko_state.store import RELEVANCE, SORTS, TIME, Hit, RunRow, Stats, TaskFilter, TurnRow
 from rawko_state.store.wire import summary_json, to_wire
 
 _PAGE: Final = 1_000
 _PIECE: Final = 1 << 20
 _EVENTS: Final = 5_000
+_FORMS: Final = {"json": "application/json", "md": "text/markdown", "html": "text/html", "task": "text/plain"}
 ID: Final = Param(
     "id", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}, "A task, by its id or a beginning of it.", True
 )
@@ -276,7 +277,7 @@ def export_task(call: Call) -> Streamed:
     from rawko_state.exchange.exporting import exported
 
     form = call.params["format"] or "json"
-    media = {"json": "application/json", "md": "text/markdown", "html": "text/html", "task": "text/plain"}[form]
+    media = _FORMS[form]
     pieces = exported(call.store, call.id, form)
     headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
     return Streamed(pieces, f"{media}; charset=utf-8", 200, headers)
@@ -379,7 +380,7 @@ OPERATIONS: Final = (
     Operation("GET", "/sources", "The tasks that came from elsewhere.", READ, list_sources, (Param("prefix", {"type": "string", "maxLength": 1000}, "", True),), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/notes/{kind}", "Its last note of a kind.", READ, get_note, (ID, Param("kind", {"type": "string", "maxLength": 200}, "", True)), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/file", "The task file.", READ, get_file, (ID,), answer="text/plain"),
-    Operation("GET", "/tasks/{id}/export", "The task in another form.", READ, export_task, (ID, Param("format", {"type": "string", "enum": ["json", "md", "html", "task"]})), answer=ANY),
+    Operation("GET", "/tasks/{id}/export", "The task in another form.", READ, export_task, (ID, Param("format", {"type": "string", "enum": list(_FORMS)})), answer=tuple(_FORMS.values())),
     Operation("GET", "/tasks/{id}/blobs", "The long outputs that it refers to.", READ, list_blobs, (ID,), answer={"type": "object"}),
     Operation("GET", "/blobs/{sha256}", "A long output.", READ, get_blob, (Param("sha256", {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "", True), Param("size", {"type": "integer", "minimum": 0, "maximum": 10**15}, "", True)), answer=BYTES),
     Operation("GET", "/tasks/{id}/draft", "What its running turn has said.", READ, get_draft, (ID,), answer={"type": "object"}),
