@@ -175,20 +175,22 @@ async def throughput(clients: int, seconds: float) -> None:
                     _, body = await Http1(port).ask("POST", "/api/v1/tasks", json.dumps({"request": "x"}).encode())
                     tasks.append(json.loads(body)["task"])
                 found = await rate(
-                    port, clients, seconds, lambda n, c: ("POST", f"/api/v1/tasks/{tasks[n]}/turns", TURN)
+                    port, clients, seconds, lambda n, c, tasks=tasks: ("POST", f"/api/v1/tasks/{tasks[n]}/turns", TURN)
                 )
                 keyed = await rate(
                     port,
                     clients,
                     seconds,
-                    lambda n, c: (
+                    lambda n, c, tasks=tasks: (
                         "POST",
                         f"/api/v1/tasks/{tasks[n]}/turns",
                         TURN,
                         f"Idempotency-Key: {uuid.uuid4().hex}\r\n",
                     ),
                 )
-                read = await rate(port, clients, seconds, lambda n, c: ("GET", f"/api/v1/tasks/{tasks[n]}/turns/1"))
+                read = await rate(
+                    port, clients, seconds, lambda n, c, tasks=tasks: ("GET", f"/api/v1/tasks/{tasks[n]}/turns/1")
+                )
                 print(
                     f"  rawko on {name:10}: append     {found[0]:7.0f}/s   median {found[1]:6.1f} ms   99th {found[2]:6.1f} ms   {found[0] / bare[0]:.2f} of bare"
                 )

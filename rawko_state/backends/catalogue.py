@@ -67,6 +67,8 @@ class Catalogue:
         """The file that was opened last, or tried."""
         self._told: set[str] = set()
         self._opening = threading.RLock()
+        self._mine: set[str] = set()
+        """The marks of this process's writers that the index keeps up with."""
 
     # Opening
 
@@ -149,10 +151,17 @@ class Catalogue:
     def mark(self, task_id: str) -> Mark | None:
         """Says that a task is about to grow. None when even that cannot be written: the append goes on all the same."""
         try:
-            return Mark(self.journal.layout.live, task_id)
+            mark = Mark(self.journal.layout.live, task_id)
         except RawkoError as error:
             self._tell(f"the index may fall behind: {error}")
             return None
+        self._mine.add(mark.path.name)
+        return mark
+
+    def keeps_up(self, mark: Mark | None, *, current: bool) -> None:
+        """Whether the index has what was last appended by the writer of a mark of ours; then nobody here need look for it."""
+        if mark is not None:
+            (self._mine.add if current and not self._aside else self._mine.discard)(mark.path.name)
 
     def checkpoint(self, name: TaskName) -> Checkpoint | None:
         """Where the index knows this file up to, so that a writer need not read it from the beginning."""
@@ -195,6 +204,7 @@ class Catalogue:
         """The writer is done: its mark goes, once the index has everything durably; ``current``: it has the last append."""
         if mark is None:
             return
+        self._mine.discard(mark.path.name)
         try:
             index = self.index()
             if not current or self._aside:
@@ -256,7 +266,8 @@ class Catalogue:
 
     def _look(self, index: Index) -> None:
         for mark in self._marks():
-            self._catch_up_marked(index, mark)
+            if mark not in self._mine or index is not self._index:
+                self._catch_up_marked(index, mark)
         stamp = self.journal.layout.stamp()
         if index.meta("tasks_stamp") != stamp:
             self._sweep(index, stamp)

@@ -149,6 +149,7 @@ class LocalDesk:
             self._mark = self._catalogue.mark(self.id)
         done = self._chain.append(make, expect=expect, before=before)
         self._projector = self._catalogue.appended(self._name, self._chain, done, self._projector)
+        self._catalogue.keeps_up(self._mark, current=self._projector is not None)
         return done
 
     def since(self, end: int, seal: str) -> Iterator[Entry]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from io import BytesIO
@@ -55,7 +56,7 @@ class _DraftSink:
         with self._tasks.rows.postgres.transaction(durable=durable):
             if not self._tasks.add_to_draft(self._id, data):
                 raise StorageError(f"task {self._id}: its draft is gone; somebody has taken the task over", self._id)
-            self._tasks.tell(self._id)
+        self._tasks.tell(self._id)
 
     def discard(self) -> None:
         with contextlib.suppress(RawkoError):
@@ -135,6 +136,7 @@ class PgDesk:
             if seal and not isinstance(error, OutcomeUnknown):
                 raise OutcomeUnknown(str(error), self.id, None, seal) from error
             raise
+        self._tasks.tell(self.id)
         return done
 
     def _append(self, row: Row, make: Make, expect: str | None, before: BeforeWrite) -> Appended:
@@ -165,7 +167,6 @@ class PgDesk:
             _put_besides(self._tasks, self.id, data, offset, parent, [block.entry for block in placed])
             for place, value in copies:
                 self._tasks.overwrite(self.id, place, value)
-            self._tasks.tell(self.id)
         self._take(projector.row)
         blocks = tuple((block.entry, block.offset, block.length) for block in placed)
         return Appended(seal, parent, offset, offset + len(data), state, blocks)
@@ -287,8 +288,13 @@ def _put_besides(tasks: PgTasks, task_id: str, data: bytes, offset: int, parent:
         _put_state(tasks, task_id, entry)
 
 
+_remembered = threading.local()
+
+
 def _words(found: Iterator[Document]) -> Iterator[tuple[int, int, list[str]]]:
-    counts = Counts()
+    counts: Counts | None = getattr(_remembered, "counts", None)
+    if counts is None:
+        counts = _remembered.counts = Counts()
     for document in found:
         words: list[str] = []
         size = 0

@@ -54,6 +54,7 @@ class PostgresStore(Reads, Opening):
         warn: Callable[[str], None] = lambda message: None,
     ) -> None:
         """``root`` is the project whose settings (of redaction) count."""
+        self._own = not isinstance(database, Postgres)
         self.postgres = database if isinstance(database, Postgres) else Postgres(database)
         self.workspace = check_workspace(workspace)
         try:
@@ -70,6 +71,8 @@ class PostgresStore(Reads, Opening):
         if self._listener is not None:
             self._listener.stop()
             self._listener = None
+        if self._own:
+            self.postgres.teller.close()  # it begins anew when there is something to tell
         self.catalogue.close()
 
     # Finding
@@ -226,7 +229,8 @@ class PostgresStore(Reads, Opening):
         return self.tasks.size(name.id) is None and carried(self, self.redactor, name, records)
 
     def _put(self, name: TaskName, source: Source, *, base: int = 0) -> None:
-        """A whole task, new or anew. Inside a transaction."""
+        """A whole task, new or anew. Inside a transaction; whoever listens may hear of it a moment before it is there, and looks
+        again when he finds nothing."""
         projected(self.tasks, name, source, base)
         self.tasks.tell(name.id)
 
@@ -411,7 +415,7 @@ class _Listener:
         ready.wait(5)
 
     def _told(self, payload: str) -> None:
-        if payload == "*" or payload.startswith(f"{self._schema} "):
+        if payload == "*" or payload.split(" ", 1)[0] == self._schema:
             self._woken.set()
 
     def wait(self, seconds: float) -> None:

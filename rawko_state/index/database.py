@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
@@ -56,6 +57,7 @@ class Index(Rows):
         self.path = path
         self.name = str(path) if path else "the index in memory"
         self._inode: tuple[int, int] | None = None
+        self._turns = threading.RLock()
         with mapped(self.name):
             if path is not None and not path.exists():
                 # SQLite would make it readable by all; made beforehand, its companions get this mode too.
@@ -131,7 +133,8 @@ class Index(Rows):
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """A write transaction: waits for others up to the busy timeout, then gives up with IndexTrouble."""
-        with mapped(self.name):
+        # The threads of this process take turns; SQLite would have them look again and again.
+        with self._turns, mapped(self.name):
             connection = self.connection
             connection.execute("BEGIN IMMEDIATE")
             try:

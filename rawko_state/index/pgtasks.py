@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from rawko_state.errors import StorageError, TaskBusy
-from rawko_state.index.postgres import CHANNEL, PgRows, mapped
+from rawko_state.index.postgres import PgRows, mapped
 
 _PIECE: Final = 1 << 20
 
@@ -50,8 +50,8 @@ class PgTasks:
             return self.rows.connection.execute(statement, values).rowcount
 
     def tell(self, task_id: str) -> None:
-        """Whoever listens hears of it when the transaction is committed."""
-        self._do("SELECT pg_notify(%s, %s)", (CHANNEL, f"{self.rows.schema} {task_id}"))
+        """Something has happened to a task, durably: whoever listens hears of it soon."""
+        self.rows.postgres.teller.tell(self.rows.schema, task_id)
 
     # Ids
 

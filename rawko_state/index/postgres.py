@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import queue
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,8 @@ from rawko_state.index.rows import Rows
 from rawko_state.index.schema import tables_for
 
 CHANNEL: Final = "rawko"
+_TOLD_AT_ONCE: Final = 100
+"""A notification is at most 8,000 bytes."""
 
 
 @contextlib.contextmanager
@@ -63,6 +66,7 @@ class Postgres:
         )
         self._local = threading.local()
         self._made: list[psycopg.Connection[Any]] = []
+        self.teller = Teller(self)
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
@@ -85,6 +89,7 @@ class Postgres:
 
     def close_all(self) -> None:
         """Every thread's: when none of them will ask any more."""
+        self.teller.close()
         self.close()
         for connection in list(self._made):
             with contextlib.suppress(psycopg.Error):
@@ -162,6 +167,53 @@ class Postgres:
             except psycopg.Error:
                 first = False
                 stop.wait(0.5)
+
+
+class Teller:
+    """Tells other processes of tasks that something happened to, some at a time, after it is durable.
+
+    Not in the transaction itself: PostgreSQL lets one transaction at a time notify, until it is on the disk, so that no two
+    appends could share a sync. If this process dies before it has told, whoever follows looks for himself, a little later.
+    """
+
+    def __init__(self, postgres: Postgres) -> None:
+        self._postgres = postgres
+        self._waiting: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def tell(self, schema: str, task_id: str) -> None:
+        self._waiting.put((schema, task_id))
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, daemon=True, name="tell")
+                    self._thread.start()
+
+    def close(self) -> None:
+        """When everything is told."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._waiting.put(None)
+            thread.join(5)
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            chosen = [self._waiting.get()]
+            with contextlib.suppress(queue.Empty):
+                while len(chosen) < _TOLD_AT_ONCE:
+                    chosen.append(self._waiting.get_nowait())
+            ended = None in chosen
+            tasks: dict[str, dict[str, None]] = {}
+            for each in chosen:
+                if each is not None:
+                    tasks.setdefault(each[0], {})[each[1]] = None
+            for schema, ids in tasks.items():
+                with contextlib.suppress(StorageError), self._postgres.transaction(durable=False) as connection:
+                    connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, " ".join((schema, *ids))))
+        self._postgres.close()
 
 
 class PgRows(Rows):

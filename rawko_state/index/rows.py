@@ -39,6 +39,8 @@ class Rows(ABC):
 
     def __init__(self) -> None:
         self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._columns: tuple[str, ...] | None = None
+        """Of tasks, as they come; telling them anew each time costs as much as the query."""
 
     @property
     @abstractmethod
@@ -94,7 +96,11 @@ class Rows(ABC):
                 f"SELECT * FROM {self.at('tasks')} WHERE id = {self.mark}{' FOR UPDATE' if lock else ''}", (task_id,)
             )
             found = cursor.fetchone()
-            return dict(zip((column[0] for column in cursor.description), found, strict=True)) if found else None
+            if not found:
+                return None
+            if self._columns is None or len(self._columns) != len(found):
+                self._columns = tuple(column[0] for column in cursor.description)
+            return dict(zip(self._columns, found, strict=True))
 
     def count(self) -> int:
         with self.mapped():

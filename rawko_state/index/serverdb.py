@@ -97,9 +97,7 @@ class ServerDb(ABC):
         match = _TOKEN.fullmatch(text)
         if match is None:
             return None
-        with self.mapped():
-            table = self._tokens
-            row = table.select().where((table.id == match[1]) & (table.scope == self.scope)).dicts().first()
+        row = self._token_row(match[1])
         # Compared also when there is none, so that time tells nothing.
         right = hmac.compare_digest(_hash(match[2]), row["hash"] if row else "0" * 64)
         return _token(row) if row and right and row["revoked_at"] is None else None
@@ -109,12 +107,29 @@ class ServerDb(ABC):
             query = self._tokens.select().where(self._tokens.scope == self.scope)
             return [_token(row) for row in query.order_by(self._tokens.created_at).dicts()]
 
+    def _token_row(self, key: str) -> dict[str, Any] | None:
+        """On the connection itself, as every request asks this."""
+        columns = ("id", "hash", "role", "workspace", "note", "created_at", "revoked_at")
+        with self.mapped():
+            statement = f"SELECT {', '.join(columns)} FROM {self._at('tokens')} WHERE id = {self._mark} AND scope = {self._mark}"
+            found = self._connection().execute(statement, (key, self.scope)).fetchone()
+        return dict(zip(columns, found, strict=True)) if found else None
+
+    @abstractmethod
+    def _connection(self) -> Any:
+        """The driver's own."""
+
+    def _at(self, table: str) -> str:
+        return table
+
+    _mark = "?"
+
     def has_tokens(self, *, valid: bool = False) -> bool:
         """Whether there ever were any: from then on one is needed, also when all were revoked. Or any that is ``valid``."""
         with self.mapped():
-            mine = self._tokens.scope == self.scope
-            mine = mine & self._tokens.revoked_at.is_null(True) if valid else mine
-            return bool(self._tokens.select().where(mine).exists())
+            wanted = f"scope = {self._mark}{' AND revoked_at IS NULL' if valid else ''}"
+            statement = f"SELECT 1 FROM {self._at('tokens')} WHERE {wanted} LIMIT 1"
+            return self._connection().execute(statement, (self.scope,)).fetchone() is not None
 
     def revoke_token(self, key: str) -> bool:
         with self.mapped():
@@ -137,10 +152,14 @@ class ServerDb(ABC):
                 scope=self.scope, who=who, key=key, body=body, task=task, seal=seal, at=now()
             ).execute()
 
+    @abstractmethod
+    def lightly(self) -> contextlib.AbstractContextManager[None]:
+        """What is written meanwhile need not survive a power cut, so nobody waits for the disk."""
+
     def answered(self, who: str, key: str, body: str, status: int, answer: str) -> None:
-        """What came of it."""
+        """What came of it. If this is lost, the seal tells."""
         table = self._requests
-        with self.mapped():
+        with self.mapped(), self.lightly():
             table.insert(
                 scope=self.scope, who=who, key=key, body=body, status=status, answer=answer, at=now()
             ).on_conflict(
@@ -160,7 +179,7 @@ class ServerDb(ABC):
         names = ("who", "action", "workspace", "task", "status", "peer")
         made = [{"at": now(), "scope": self.scope, **dict(zip(names, row, strict=True))} for row in rows]
         if made:
-            with self.mapped():
+            with self.mapped(), self.lightly():
                 self._audit.insert_many(made).execute()
 
     def audited(self, limit: int, workspace: str | None, before: int | None = None) -> list[dict[str, Any]]:
@@ -198,6 +217,17 @@ class LocalServerDb(ServerDb):
     def mapped(self) -> contextlib.AbstractContextManager[None]:
         return database.mapped(str(self.path))
 
+    def _connection(self) -> Any:
+        return self.db.connection()  # type: ignore[no-untyped-call]
+
+    @contextlib.contextmanager
+    def lightly(self) -> Iterator[None]:
+        self._connection().execute("PRAGMA synchronous = NORMAL")
+        try:
+            yield
+        finally:
+            self._connection().execute("PRAGMA synchronous = FULL")
+
     def close(self) -> None:
         with contextlib.suppress(p.PeeweeException):
             self.db.close()
@@ -207,6 +237,18 @@ class PgServerDb(ServerDb):
     """In PostgreSQL, beside the workspaces."""
 
     scope = "server"
+    _mark = "%s"
+
+    def _at(self, table: str) -> str:
+        return f"{SCHEMA}.{table}"
+
+    def _connection(self) -> Any:
+        return self.postgres.connection
+
+    @contextlib.contextmanager
+    def lightly(self) -> Iterator[None]:
+        with self.postgres.transaction(durable=False):
+            yield
 
     def __init__(self, postgres: Postgres) -> None:
         self.postgres = postgres

@@ -154,13 +154,13 @@ class PgDrafts(Drafts):
         with self._postgres.transaction(durable=False):
             self._tasks.begin_draft(task_id)
             self._tasks.add_to_draft(task_id, head)
-            self._tasks.tell(task_id)
+        self._tasks.tell(task_id)
 
     def add(self, task_id: str, lines: bytes) -> bool:
         with self._postgres.transaction(durable=False):
             found = self._tasks.add_to_draft(task_id, lines)
-            self._tasks.tell(task_id)
-            return found
+        self._tasks.tell(task_id)
+        return found
 
     def drop(self, task_id: str) -> None:
         self._tasks.drop_draft(task_id)

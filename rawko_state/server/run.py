@@ -132,10 +132,10 @@ async def _jobs(server: Server, options: Options, tell: Callable[[str], None]) -
 
 def _heard(hub: Hub) -> Callable[[str], None]:
     def told(payload: str) -> None:
-        schema, _, task_id = payload.partition(" ")
+        schema, *ids = payload.split(" ")
         if payload == "*":
             hub.changed("*", "*")
-        else:
+        for task_id in ids:
             hub.changed(workspace_of(schema), task_id)
 
     return told
