@@ -11,6 +11,7 @@ nothing does.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import time
@@ -104,17 +105,19 @@ class EventReader:
     def _sealed(self) -> Iterator[Event]:
         before = self._file
         try:
-            self._file = self._journal.look(self._name)
-            if self._file == before:
+            now = self._journal.look(self._name)
+            if now == before:
                 return
             reader = self._journal.reader(self._name)
-        except StorageError:
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise  # it cannot be reached now, which is not to be gone
             self._file = (0, 0, -1, 0)
             if before != self._file:
                 yield self._gap("the task's file is gone")
             return
         with reader:
-            if before is not None and before[:2] != self._file[:2]:
+            if before is not None and before[:2] != now[:2]:
                 self._state = None  # another file is in its place: does the cursor still lead somewhere?
             elif self._at.offset and self._seal_at(reader) != self._seal:
                 self._state = None  # it was rewritten in place
@@ -123,6 +126,7 @@ class EventReader:
                 if problem is not None:
                     yield self._gap(problem)
             yield from self._records(reader)
+        self._file = now  # all of it was read; else the next look reads on
 
     def _records(self, reader: TaskReader) -> Iterator[Event]:
         assert self._state is not None

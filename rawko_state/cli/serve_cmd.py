@@ -19,7 +19,8 @@ from rawko_state.errors import RawkoError
 @click.option(
     "--rate",
     type=click.FloatRange(0),
-    default=0.0,
+    default=1000.0,
+    show_default=True,
     metavar="N",
     help="Requests a second that one client may make; 0: any.",
 )

@@ -201,6 +201,10 @@ class Places(ABC):
     @abstractmethod
     def open_places(self) -> list[Place]: ...
 
+    def all_places(self) -> list[Place]:
+        """Also those that nobody has asked for yet."""
+        return self.open_places()
+
     @abstractmethod
     def check(self) -> None:
         """RawkoError if the tasks cannot be reached now."""
@@ -297,6 +301,9 @@ class PgPlaces(Places):
 
     def open_places(self) -> list[Place]:
         return list(self._places.values())
+
+    def all_places(self) -> list[Place]:
+        return [self.place(row["name"]) for row in self.db.workspaces()]
 
     def check(self) -> None:
         from rawko_state.index.postgres import mapped

@@ -147,7 +147,7 @@ async def _quietly(server: Server, work: Callable[..., Any], *arguments: Any) ->
 
 
 def _reconcile(places: Places) -> None:
-    for place in places.open_places():
+    for place in places.all_places():
         for task_id in place.store.reconcile():
             place.changed(task_id)
 
@@ -165,7 +165,7 @@ def _clean(places: Places, root: Path, tell: Callable[[str], None]) -> None:
         return
     if not policy.is_set:
         return
-    for place in places.open_places():
+    for place in places.all_places():
         done = carry_out(place.store, policy, planned(place.store, policy), by="retention")
         if done:
             tell(f"cleanup{f' of {place.name}' if place.name else ''}: {described(done)}")
