@@ -199,6 +199,19 @@ class TestConnections:
         task.add_turn(Turn(number=1, agent="a"))
         assert pg.summary(task.id).turns == 1
 
+    def test_a_follower_is_not_told_that_a_task_is_gone_when_the_database_is(self, pg: PostgresStore) -> None:
+        task = pg.start("x", detached=True)
+        reader = pg.event_reader(task.id)
+        seen = [event.kind for event in reader.poll()]
+        task.add_turn(Turn(number=1, agent="a", content="y"))
+        other = Postgres(pg.postgres.url)
+        other.connection.execute("SELECT pg_terminate_backend(%s)", (pg.postgres.connection.info.backend_pid,))
+        other.close()
+        with pytest.raises(StorageError):
+            list(reader.poll())
+        assert [event.kind for event in reader.poll()] == ["turn"]
+        assert "gap" not in seen
+
     def test_a_database_that_is_away(self) -> None:
         with pytest.raises(StorageError, match="is away"):
             PostgresStore("postgresql://postgres@127.0.0.1:1/none")

@@ -1051,6 +1051,48 @@ class TestDatabaseAway:
             assert found[-1] == 201
 
 
+class TestFeeds:
+    def test_what_a_feed_missed_is_read_by_its_followers(
+        self, server: Served, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The reader of a feed fails, and begins anew further on: what came in between reaches everybody all the same."""
+        from rawko_state.backends.events import EventReader
+        from rawko_state.errors import StorageError
+
+        task = client.start()
+        client("POST", f"tasks/{task}/turns", {"agent": "a", "content": "one"})
+        messages = _follow(server.port, task)
+        seen: list[str] = []
+
+        def until(text: str) -> None:
+            for message in messages:
+                if message.get("kind") == "turn":
+                    seen.append(message["text"])
+                    if message["text"] == text:
+                        return
+
+        until("one")
+        client("POST", f"tasks/{task}/turns", {"agent": "a", "content": "two"})
+        until("two")
+        genuine = EventReader.poll
+        failures = []
+
+        def fails(self: EventReader) -> Any:
+            if threading.current_thread().name == "feeds" and not failures:
+                failures.append(True)
+                raise StorageError("away", "x")
+            return genuine(self)
+
+        monkeypatch.setattr(EventReader, "poll", fails)
+        client("POST", f"tasks/{task}/turns", {"agent": "a", "content": "three"})
+        until("three")
+        assert failures
+        client("POST", f"tasks/{task}/turns", {"agent": "a", "content": "four"})
+        until("four")
+        assert seen == ["one", "two", "three", "four"]
+        messages.close()  # type: ignore[attr-defined]
+
+
 class TestNoTask:
     def test_a_deleted_task_ends_its_streams(self, client: Client, server: Served) -> None:
         task = client.start()

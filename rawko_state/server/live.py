@@ -71,6 +71,13 @@ class Feed:
                     del self._numbers[gone]
         self.wake()
 
+    def begin(self, events: list[tuple[str, str]]) -> None:
+        """The reader begins anew, further on: what it has passed over is not here, so whoever follows reads it himself."""
+        self._first += len(self._events)
+        self._events.clear()
+        self._numbers.clear()
+        self.push(events)
+
     def wake(self) -> None:
         self.version += 1
         self._changed.set()
@@ -174,8 +181,7 @@ class Hub:
         try:
             if feed.reader is None:
                 feed.reader = feed.place.store.event_reader(feed.task, feed.place.store.now(feed.task))
-                found = [(event.cursor, as_text(event)) for event in feed.reader.poll()]
-                self._call(feed.push if found else (lambda events: feed.wake()), found)
+                self._call(feed.begin, [(event.cursor, as_text(event)) for event in feed.reader.poll()])
                 return
             found = [(event.cursor, as_text(event)) for event in feed.reader.poll()]
             if found:
