@@ -598,7 +598,7 @@ class TestLive:
     def test_a_slow_follower_is_cut_off_and_holds_up_nobody(
         self, server: Served, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("rawko_state.server.app.SLOW", 1.0)
+        monkeypatch.setattr("rawko_state.server.streams.SLOW", 1.0)
         task = client.start()
         raw = socket.create_connection(("127.0.0.1", server.port))
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

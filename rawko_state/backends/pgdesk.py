@@ -38,6 +38,7 @@ from rawko_state.search.documents import Document, documents
 from rawko_state.search.words import Counts
 
 if TYPE_CHECKING:
+    from rawko_state.backends.pgkeeping import PgKeeping
     from rawko_state.backends.postgres import PostgresStore
 
 _PIECE: Final = 1 << 20
@@ -362,7 +363,7 @@ def copies_of(state: TaskState, fetch: Callable[[int, int], bytes]) -> list[tupl
 class _Walked:
     """A chain in PostgreSQL as verify walks it."""
 
-    def __init__(self, store: PostgresStore, name: TaskName) -> None:
+    def __init__(self, store: PgKeeping, name: TaskName) -> None:
         self._store, self._id = store, name.id
         self._reader = store.reader(name.id)
 
@@ -381,7 +382,7 @@ class _Walked:
         return torn, bool(copies_of(state, self._reader.fetch))
 
 
-def verdict_of(store: PostgresStore, name: TaskName) -> Verdict:
+def verdict_of(store: PgKeeping, name: TaskName) -> Verdict:
     verdict = Verdict(name)
     try:
         walk(_Walked(store, name), verdict, lambda blob: store.journal.blob_bytes(blob) is not None)
@@ -390,7 +391,7 @@ def verdict_of(store: PostgresStore, name: TaskName) -> Verdict:
     return verdict
 
 
-def repaired(store: PostgresStore, name: TaskName, verdict: Verdict) -> Verdict:
+def repaired(store: PgKeeping, name: TaskName, verdict: Verdict) -> Verdict:
     """As a file is mended: a torn end is marked, the header's copies are written again."""
     from rawko_state.journal.layout import Layout
     from rawko_state.journal.verify import verify

@@ -7,23 +7,23 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.backends.http import Http, token_for
 from rawko_state.backends.opening import Opening
+from rawko_state.backends.remote_keeping import RemoteKeeping
 from rawko_state.errors import RawkoError, ServerAway, TaskNotFound
 from rawko_state.format.values import write_time
 from rawko_state.journal.reader import TaskReader
 from rawko_state.journal.source import Source
 from rawko_state.model.events import Event
 from rawko_state.model.names import TaskName, parse_name
-from rawko_state.store import Answer, Hit, InTrash, Kept, RunRow, Stats, TaskFilter, TaskSummary, TurnRow
+from rawko_state.store import Answer, Hit, RunRow, Stats, TaskFilter, TaskSummary, TurnRow
 from rawko_state.store.wire import from_wire, summary_of, to_wire
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class RemoteSource(Source):
         return self._held[offset - self._start :][:length]
 
 
-class RemoteStore(Opening):
+class RemoteStore(RemoteKeeping, Opening):
     """The tasks of a server, or of one of its workspaces."""
 
     def __init__(
@@ -91,12 +91,6 @@ class RemoteStore(Opening):
     def hello(self) -> dict[str, Any]:
         found: dict[str, Any] = self._get("hello")
         return found
-
-    def _get(self, *parts: object, **query: Any) -> Any:
-        return self.http.ask("GET", self.http.path(*parts, **query))
-
-    def _post(self, *parts: object, data: Any) -> Any:
-        return self.http.ask("POST", self.http.path(*parts), data=data)
 
     # Lists and searches
 
@@ -359,65 +353,6 @@ class RemoteStore(Opening):
         placed = self.http.upload(self.http.path("files", name.filename), pieces)
         return None if placed["task"] is None else name
 
-    # Keeping
-
-    def kept(self, task_id: str | None = None) -> list[Kept]:
-        return [from_wire(Kept, each) for each in self._get("kept", id=task_id)["tasks"]]
-
-    def freed(self, task_ids: Sequence[str]) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for start in range(0, len(task_ids), 5_000):
-            found |= self._post("kept", "freed", data={"ids": list(task_ids[start : start + 5_000])})["freed"]
-        return found
-
-    def discard(
-        self,
-        tasks: Iterable[tuple[Kept, str]],
-        *,
-        by: str | None = None,
-        proceed: Callable[[], bool] = lambda: True,
-        patience: float = 60.0,
-    ) -> Iterator[str]:
-        everything = list(tasks)
-        for start in range(0, len(everything), 500):
-            if not proceed():
-                return
-            some = [
-                {"id": task.id, "file": task.file, "size": task.size, "mtime_ns": task.mtime_ns, "rule": rule}
-                for task, rule in everything[start : start + 500]
-            ]
-            yield from self._post("trash", data={"tasks": some})["discarded"]
-
-    def delete(self, prefix: str, *, by: str | None = None) -> str:
-        return str(self.http.ask("DELETE", self.http.path("tasks", prefix))["task"])
-
-    def trash(self) -> list[InTrash]:
-        return [from_wire(InTrash, each) for each in self._get("trash")["trash"]]
-
-    def restore(self, prefix: str | None = None) -> list[str]:
-        return list(self._post("trash", "restore", data={"id": prefix} if prefix else {})["restored"])
-
-    def empty_trash(
-        self, before: datetime | None = None, *, patience: float = 60.0, proceed: Callable[[], bool] = lambda: True
-    ) -> list[InTrash]:
-        data = {} if before is None else {"before": write_time(before)}
-        return [from_wire(InTrash, each) for each in self._post("trash", "empty", data=data)["deleted"]]
-
-    def pack(self, task: Kept) -> bool:
-        return bool(self._post("tasks", task.id, "pack", data={})["packed"])
-
-    def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> _Redacted:
-        found = self._post("tasks", prefix, "redact", data={"dry_run": dry_run})
-        return _Redacted(found["task"], found["rules"], found["changed"])
-
-    def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Any]:
-        for task_id in [prefix] if prefix is not None else sorted(self.cursors().keys() | {s.id for s in self._all()}):
-            with contextlib.suppress(TaskNotFound):
-                yield _Verdict(self._get("tasks", task_id, "verify", repair=repair or None))
-
-    def _all(self) -> list[TaskSummary]:
-        return self.history(TaskFilter())
-
     def unfolded(self) -> int:
         return 0
 
@@ -429,27 +364,6 @@ class RemoteStore(Opening):
 
 
 _BLOCKS: Final = {"Content-Type": "text/plain; charset=utf-8"}
-
-
-class _Redacted:
-    def __init__(self, task: str, rules: Mapping[str, int], changed: int) -> None:
-        self.task, self.rules, self.changed = task, rules, changed
-
-
-class _Verdict:
-    """What the server found in one chain."""
-
-    def __init__(self, found: dict[str, Any]) -> None:
-        name = parse_name(found["file"])
-        assert name is not None
-        self.name = name
-        self.unsealed: bool = found["unsealed"]
-        self.records: int = found["records"]
-        self.turns: int = found["turns"]
-        self.torn: int = found["torn"]
-        self.faults: list[str] = found["faults"]
-        self.repaired: list[str] = found["repaired"]
-        self.can_repair: bool = found["can_repair"]
 
 
 class _Polled:

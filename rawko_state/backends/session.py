@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -15,16 +14,17 @@ from typing import Any, Final
 import platformdirs
 
 from rawko_state.backends import intake, secrets
+from rawko_state.backends.asking import Asking, chosen
 from rawko_state.backends.desk import BeforeWrite, Desk, Make, Point
-from rawko_state.backends.live import LiveTurn, check_question, describe
-from rawko_state.errors import IllegalMove, InvalidValue, NoAnswer, RawkoError, Stopped
+from rawko_state.backends.live import LiveTurn, describe
+from rawko_state.errors import IllegalMove, InvalidValue, RawkoError, Stopped
 from rawko_state.format import records
 from rawko_state.format.seal import GENESIS
 from rawko_state.journal import blobs
 from rawko_state.journal.draft import Draft, Spoken
 from rawko_state.model import status
 from rawko_state.model.appended import Appended
-from rawko_state.model.entries import Entry, Execution, Json, Note, Question, Request, Result, Resumed, Section, Turn
+from rawko_state.model.entries import Entry, Execution, Json, Note, Request, Result, Resumed, Section, Turn
 from rawko_state.model.state import TaskState
 from rawko_state.redact.redactor import Redactor
 
@@ -38,7 +38,7 @@ def _now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-class Task:
+class Task(Asking):
     """One task, open for writing.
 
     As a context manager it records how the block ended: an exception is a failed task, KeyboardInterrupt a cancelled one,
@@ -178,75 +178,6 @@ class Task:
             if isinstance(entry, Note) and entry.status is not None:
                 by, reason = entry.by, entry.reason
         raise Stopped(self.id, self.state.status, by, reason)
-
-    def ask(self, agent: str, question: Question, *, content: str | None = None) -> Appended:
-        """A turn that ends in a question; the task waits for its answer."""
-        check_question(question)
-        return self.add_turn(Turn(number=1, agent=agent, status=status.WAITING, content=content, question=question))
-
-    def question(self) -> Question | None:
-        """What the task waits for an answer to."""
-        number = self.refresh().question
-        return None if number is None else self._turn_at(number).question
-
-    def wait_for_answer(self, timeout: float | None = None, *, number: int | None = None) -> str:
-        """Waits until the open question, or that of turn ``number``, is answered, by whom- and wherever, and returns the answer.
-
-        At the question's deadline its default becomes the answer; without one, and after ``timeout`` seconds, NoAnswer is raised.
-        Stopped is raised when the task is paused or cancelled instead.
-        """
-        number = self.refresh().question if number is None else number
-        if number is None:
-            raise NoAnswer(f"task {self.id} asks nothing")
-        asked = self._turn_at(number).question
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            self.check()
-            if self.state.question != number:
-                return self._answer_to(number)
-            if asked is not None and asked.deadline is not None and _now() >= asked.deadline:
-                if asked.default is None:
-                    raise NoAnswer(f"task {self.id}: nobody has answered by {asked.deadline:%Y-%m-%d %H:%M:%S}")
-                with contextlib.suppress(NoAnswer):  # somebody may be faster
-                    self.answer(asked.default, by="deadline")
-            elif until is not None and time.monotonic() >= until:
-                raise NoAnswer(f"task {self.id}: nobody has answered in {timeout:g} s")
-            else:
-                time.sleep(_LOOK_EVERY)
-
-    def _turn_at(self, number: int) -> Turn:
-        for turn in self._desk.last_turns():
-            if turn.number == number:
-                return turn
-        raise RawkoError(f"task {self.id} has no turn {number}")
-
-    def _answer_to(self, number: int) -> str:
-        for turn in self._desk.last_turns():
-            if turn.answers == number:
-                return turn.content or ""
-        raise RawkoError(f"task {self.id}: turn {number} has no answer")
-
-    def answer(self, text: str, *, by: str | None = None) -> Appended:
-        """A person's answer to the open question. One that offers choices takes one of them, by its words or its number."""
-        asked = self.question()
-        if asked is None:
-            raise NoAnswer(f"task {self.id} asks nothing")
-        text = chosen(asked, text)
-
-        def make(state: TaskState) -> list[Entry]:
-            if state.question is None:
-                raise NoAnswer(f"task {self.id} asks nothing any more: somebody was faster")
-            return [
-                Turn(
-                    number=state.turns + 1,
-                    agent="user",
-                    by=by or "unknown_user",
-                    answers=state.question,
-                    content=text,
-                )
-            ]
-
-        return self._append(make)
 
     def say(self, text: str, *, by: str | None = None) -> Appended:
         """Something that the user says in between."""
@@ -426,19 +357,3 @@ class Task:
 
     def _ended(self) -> None:
         self._live = None
-
-
-def chosen(question: Question, text: str) -> str:
-    """The answer that a text stands for: one of the choices, by its words in any case or by its number; or the text."""
-    if not question.choices:
-        return text
-    small = text.strip().lower()
-    for choice in question.choices:
-        if small == choice.lower():
-            return choice
-    if small.isdecimal() and 1 <= int(small[:9]) <= len(question.choices):
-        return question.choices[int(small[:9]) - 1]
-    short = [choice for choice in question.choices if small and choice.lower().startswith(small)]
-    if len(short) == 1:
-        return short[0]
-    raise InvalidValue(f"{text!r} is none of the choices: {', '.join(question.choices)}")

@@ -1,0 +1,77 @@
+"""From requests to values, and from values to answers."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Scope
+
+from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.server import problems
+from rawko_state.server.operations import Operation, Streamed
+from rawko_state.server.problems import Refused
+
+
+def params_of(operation: Operation, request: Request) -> dict[str, Any]:
+    query = request.query_params
+    known = {param.name: param for param in operation.params}
+    for name in query:
+        if name not in known and name != "workspace":
+            raise InvalidValue(f"unknown parameter {name!r:.80}; known: {', '.join(known) or 'none'}")
+    found = {}
+    for name, param in known.items():
+        given = [request.path_params[name]] if name in request.path_params else query.getlist(name)
+        found[name] = param.read(given)
+    return found
+
+
+def query_of(scope: Scope) -> list[tuple[str, str]]:
+    return parse_qsl(scope.get("query_string", b"").decode("latin-1"))
+
+
+def answered(operation: Operation, outcome: tuple[Any, bool]) -> Response:
+    answer, again = outcome
+    if isinstance(answer, Streamed):
+        return StreamingResponse(answer.pieces, answer.status, answer.headers, answer.media)
+    headers = {"Idempotent-Replay": "true"} if again else {}
+    if answer is None:
+        return Response(status_code=204, headers=headers)
+    return json_answer(answer, operation.status, headers)
+
+
+def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(
+        json.dumps(value, default=str).encode(),
+        status,
+        {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})},
+        "application/json",
+    )
+
+
+def problem_answer(error: RawkoError, root: Path | None = None) -> Response:
+    headers = error.headers if isinstance(error, Refused) else {}
+    return Response(problems.body(error, root), problems.status_of(error), headers, problems.MEDIA)
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    return problem_answer(Refused(404, "NoSuchPlace", "there is nothing at this address; see /openapi.json"))
+
+
+async def no_method(request: Request, error: Exception) -> Response:
+    allowed = getattr(error, "headers", None) or {}
+    return problem_answer(Refused(405, "NoSuchMethod", "this address does not take that method", dict(allowed)))
+
+
+def peer_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else "local"
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
