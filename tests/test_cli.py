@@ -523,13 +523,26 @@ class TestTheHouse:
                 "from rawko_state.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass",
                 ("peewee", "sqlite3", "yaml"),
             ),
+            (
+                "from rawko_state.cli import main\ntry: main(['-C', '.', 'history'])\nexcept SystemExit: pass",
+                (
+                    "psycopg",
+                    "whoosh",
+                    "starlette",
+                    "uvicorn",
+                    "ssl",
+                    "asyncio",
+                    "rawko_state.server",
+                ),
+            ),
         ],
     )
-    def test_what_is_imported_at_start_up(self, code: str, unwanted: tuple[str, ...]) -> None:
+    def test_what_is_imported_at_start_up(self, code: str, unwanted: tuple[str, ...], tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules, file=sys.stderr)"],
             capture_output=True,
             text=True,
+            cwd=tmp_path,
         )
         loaded = done.stderr.split()
         assert "rawko_state" in loaded

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
-import peewee as p
-
 from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble, RawkoError
+from rawko_state.index.orm import p
 from rawko_state.index.rows import TABLE_OF, Rows
 from rawko_state.index.schema import APPLICATION_ID, MIGRATIONS, VERSION, Tables, tables_for
 

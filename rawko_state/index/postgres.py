@@ -14,8 +14,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
-import peewee as p
-
 try:
     import psycopg
     from psycopg import errors as pg_errors
@@ -25,6 +23,7 @@ except ImportError as missing:  # pragma: no cover - said once, to people
     raise _RawkoError("PostgreSQL needs its driver: pip install 'rawko-state[postgres]'") from missing
 
 from rawko_state.errors import IndexNewer, InvalidValue, RawkoError, StorageError
+from rawko_state.index.orm import p, use_psycopg
 from rawko_state.index.projection import Row
 from rawko_state.index.rows import Rows
 from rawko_state.index.schema import tables_for
@@ -61,6 +60,7 @@ class Postgres:
             raise InvalidValue("a database is given as postgresql://user@host/name")
         self.url = url.replace("postgres://", "postgresql://", 1)
         self.name = "the PostgreSQL database"
+        use_psycopg()
         self.db = p.PostgresqlDatabase(
             self.url, prefer_psycopg3=True, connect_timeout=10, application_name="rawko", autoconnect=True
         )

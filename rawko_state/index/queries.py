@@ -8,10 +8,9 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final
 
-import peewee as p
-
 from rawko_state.errors import InvalidValue
 from rawko_state.format.values import read_label_lines, write_labels, write_time
+from rawko_state.index.orm import p
 from rawko_state.index.rows import Rows
 from rawko_state.model import status as words
 from rawko_state.store import RunRow, Stats, TaskFilter, TaskSummary, TurnRow

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import peewee as p
+from rawko_state.index.orm import p
 
 APPLICATION_ID: Final = 0x7261776B  # "rawk"
 

@@ -15,10 +15,9 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import peewee as p
-
 from rawko_state.errors import InvalidValue
 from rawko_state.index import database
+from rawko_state.index.orm import p
 from rawko_state.index.userdb import Registry, UserState, default_path, now
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import peewee as p
-
 from rawko_state.errors import IndexNewer, InvalidValue
 from rawko_state.index.database import mapped
+from rawko_state.index.orm import p
 
 VERSION: Final = 2
 
