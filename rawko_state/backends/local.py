@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from rawko_state.backends.borrowing import Borrowed
 from rawko_state.backends.catalogue import Catalogue
 from rawko_state.backends.opening import Opening
 from rawko_state.backends.reads import Reads
@@ -21,6 +21,7 @@ from rawko_state.journal.layout import TaskName, parse_name
 
 # What only some calls need is imported by them: `rawko history` must feel instant.
 if TYPE_CHECKING:
+    from rawko_state.backends.borrowing import Borrowed
     from rawko_state.backends.desk import Desk
     from rawko_state.backends.local_finder import LocalFinder
     from rawko_state.backends.redaction import Found
@@ -43,7 +44,13 @@ class LocalStore(Reads, Opening):
         journal.layout.check()
         tell = _warn if warn is None else warn
         super().__init__(journal.layout.root, journal, Catalogue(journal, tell), tell)
-        self._borrowed = Borrowed(journal)
+
+    @cached_property
+    def borrowed(self) -> Borrowed:
+        """The leases that this process holds for others."""
+        from rawko_state.backends.borrowing import Borrowed
+
+        return Borrowed(self.journal)
 
     # Finding
 
@@ -147,14 +154,14 @@ class LocalStore(Reads, Opening):
 
     def borrow(self, prefix: str, token: str | None = None, seconds: float = 30.0) -> str:
         """Takes the lease of a task for somebody else, who has to ask again before the time is up."""
-        return self._borrowed.take(self.find(prefix).id, token, seconds)
+        return self.borrowed.take(self.find(prefix).id, token, seconds)
 
     def check_lease(self, task_id: str, token: str) -> None:
         """TaskBusy unless this token has the task now."""
-        self._borrowed.check(task_id, token)
+        self.borrowed.check(task_id, token)
 
     def give_back(self, prefix: str, token: str) -> None:
-        self._borrowed.give_back(self.find(prefix).id, token)
+        self.borrowed.give_back(self.find(prefix).id, token)
 
     @property
     def where(self) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from rawko_state.index.rows import Rows
-from rawko_state.journal.reader import TaskReader
-from rawko_state.model.entries import Blob, ToolCall
-from rawko_state.model.names import TaskName
+# Nothing of it is needed to run, and it costs time to import.
+if TYPE_CHECKING:
+    from rawko_state.index.rows import Rows
+    from rawko_state.journal.reader import TaskReader
+    from rawko_state.model.entries import Blob, ToolCall
+    from rawko_state.model.names import TaskName
 
 
 class DraftLines(Protocol):

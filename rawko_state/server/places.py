@@ -231,7 +231,7 @@ class LocalPlaces(Places):
         self.root = root
         self.db = LocalServerDb(root)
         self._user = UserState()
-        store = LocalStore(root, warn=warn)
+        store = self._store = LocalStore(root, warn=warn)
         self._place = Place("", store, self.db, self._user, FileDrafts(store), told)
 
     def place(self, workspace: str | None) -> Place:
@@ -251,10 +251,7 @@ class LocalPlaces(Places):
 
     def tidy(self) -> None:
         super().tidy()
-        store = self._place.store
-        borrowed = getattr(store, "_borrowed", None)
-        if borrowed is not None:
-            borrowed.tidy()
+        self._store.borrowed.tidy()
 
 
 class PgPlaces(Places):
