@@ -151,6 +151,25 @@ class TestRest:
         assert client("POST", f"tasks/{task}/notes", {"text": "n"}, If_Match=f'"{seal}"')[0] == 412
         assert client("GET", f"tasks/{task}")[1]["task"]["turns"] == 1
 
+    def test_looking_at_a_packed_task_leaves_it_packed(self, client: Client, project: Path) -> None:
+        store = LocalStore(project)
+        with store.start("x") as task:
+            task.add_turn(Turn(number=1, agent="a", status="complete", content="y"))
+        assert store.pack(store.kept(task.id)[0])
+        for path in (
+            "",
+            "/turns",
+            "/turns/1",
+            "/events",
+            "/file",
+            "/export?format=md",
+            "/verify",
+            f"/records/{'0' * 16}",
+        ):
+            assert client("GET", f"tasks/{task.id}{path}")[0] == 200, path
+        assert store.find(task.id).packed
+        assert client("POST", f"tasks/{task.id}/notes", {"text": "n"})[0] == 201
+
     def test_problems_tell_no_paths_of_the_machine(self, client: Client, project: Path) -> None:
         task = client.start()
         _, problem, _ = client("POST", f"tasks/{task}/turns", {"agent": "a"}, If_Match='"0000000000000000"')
@@ -724,6 +743,8 @@ class TestRemote:
         task.add_turn(Turn(number=1, agent="a", content="once"))
         assert broken
         assert store.summary(task.id).turns == 1
+        task.add_turn(Turn(number=1, agent="a", content="twice"))
+        assert store.summary(task.id).turns == 2
         store.close()
 
     def test_a_follower_comes_back_after_a_restart(self, project: Path, tmp_path: Path) -> None:

@@ -93,6 +93,22 @@ class Reads(ABC):
         self.catalogue.catch_up(name, grown=grown)
         return name
 
+    def standing(self, prefix: str) -> tuple[TaskState, str, int]:
+        """A task's state, its last seal, and where that stands: what a writer who is far away goes on from. Opens nothing."""
+        from rawko_state.format.seal import GENESIS
+        from rawko_state.index.projection import Projector
+
+        name = self._caught_up(prefix, grown=True)
+        row = self.catalogue.index().row(name.id)
+        if row is None:
+            raise TaskNotFound(prefix)
+        return Projector(name.id, row["file_path"], row).state, row["tail_seal"] or GENESIS, int(row["indexed_end"])
+
+    def holds(self, prefix: str, seal: str) -> bool:
+        """Whether a record with this seal is there."""
+        name = self._caught_up(prefix, grown=True)
+        return queries.holds(self.catalogue.index(), name.id, seal)
+
     def turn_output(self, call: ToolCall) -> str | None:
         """The output of a tool call, wherever it is kept."""
         return self.journal.output_of(call)

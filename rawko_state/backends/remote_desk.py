@@ -115,6 +115,10 @@ class RemoteDesk:
                 if expect is not None:
                     raise
                 continue  # somebody was faster: what is to be said may depend on what he said
+            if "state" not in done:
+                # The server died before it could answer, and knows by the seal alone that this was done.
+                self._look()
+                return Appended(done["seal"], "", 0, 0, self._state)
             self._state = from_wire(TaskState, done["state"])
             self._seal, self._end = done["seal"], done["end"]
             return Appended(done["seal"], done["parent"], done["offset"], done["end"], self._state)

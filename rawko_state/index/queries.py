@@ -273,6 +273,14 @@ def note_places(index: Rows, task_id: str) -> list[int]:
         return [row[0] for row in query.order_by(events.seq.desc()).tuples()]
 
 
+def holds(index: Rows, task_id: str, seal: str) -> bool:
+    """Whether a task has a record with this seal that counts."""
+    table = index.tables.records
+    with index.mapped():
+        mine = (table.task == task_id) & (table.seal == seal) & (table.kind != "damaged")
+        return bool(table.select(p.SQL("1")).where(mine).exists())
+
+
 def runs(index: Rows, task_id: str) -> list[RunRow]:
     table = index.tables.runs
     names = (

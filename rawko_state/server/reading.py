@@ -122,9 +122,7 @@ def get_task(call: Call) -> Any:
     name = call.store.find(call.params["id"])
     call.task = name.id
     summary = call.store.summary(name.id)
-    with call.store.attach(name.id) as task:
-        state, seal = task.state, task.seal
-        end = task._desk.point().end
+    state, seal, end = call.store.standing(name.id)
     with call.store.reader(name.id) as reader:
         size = reader.size
     return {
@@ -310,7 +308,9 @@ def get_draft(call: Call) -> Any:
 
 
 def verify_task(call: Call) -> Any:
-    (verdict,) = call.store.verify(call.id, repair=call.params["repair"] is True and call.who.may(WRITE))
+    if call.params["repair"] and not call.who.may(WRITE):
+        raise Refused(403, "Forbidden", "to mend needs the role write")
+    (verdict,) = call.store.verify(call.id, repair=bool(call.params["repair"]))
     return _verdict(verdict)
 
 

@@ -34,10 +34,10 @@ def told(task_id: str, appended: Appended) -> dict[str, Any]:
 
 def told_again(call: Call, task_id: str, seal: str) -> dict[str, Any] | None:
     """What was answered to a request whose record is there; None if it is not."""
-    with call.store.attach(task_id) as task:
-        if not task.holds(seal):
-            return None
-        return _done(task_id, seal, task.state.turns, task.state.status)
+    if not call.store.holds(task_id, seal):
+        return None
+    state, _, _ = call.store.standing(task_id)
+    return _done(task_id, seal, state.turns, state.status)
 
 
 def _recorded(call: Call, kind: str, more: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -129,15 +129,16 @@ def resume(call: Call) -> Any:
     """The task goes on, written to by whoever comes. What a dead writer left becomes an interrupted turn."""
     call.place.warm.close(call.id)
     by = call.data.get("by") or call.by
-    task = call.store.attach(call.id)
     token = call.store.borrow(call.id)
     try:
-        task.before_write = None
-        task.recover()
-        task.before_write = call._before
-        done = task.reopen(by=by, detached=True, message=call.data.get("message"))
+        task = call.store.attach(call.id)
+        try:
+            task.recover()
+            task.before_write = call._before
+            done = task.reopen(by=by, detached=True, message=call.data.get("message"))
+        finally:
+            task.close()
     finally:
-        task.close()
         call.store.give_back(call.id, token)
     call.told(call.id)
     return told(call.id, done)
@@ -210,8 +211,7 @@ def create_record(call: Call) -> Any:
 
 
 def holds_record(call: Call) -> Any:
-    with call.store.attach(call.id) as task:
-        return {"version": 1, "holds": task.holds(call.params["seal"])}
+    return {"version": 1, "holds": call.store.holds(call.id, call.params["seal"])}
 
 
 def place_task(call: Call) -> Any:
