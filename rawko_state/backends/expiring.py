@@ -48,6 +48,10 @@ class ExpiringLease:
                 self._borrow(self.token)
         self._done()
 
+    def check(self) -> None:
+        """TaskBusy if somebody else has it by now."""
+        self._borrow(self.token)
+
     def release(self) -> None:
         if not self._ended.is_set():
             self._ended.set()

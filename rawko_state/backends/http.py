@@ -23,7 +23,7 @@ from rawko_state.errors import InvalidValue, RawkoError, ServerAway, ServerRefus
 
 PREFIX: Final = "/api/v1"
 _CONNECT: Final = 5.0
-_ANSWER: Final = 60.0
+_ANSWER: Final = 30.0
 _SILENCE: Final = 45.0
 """Seconds without even a heartbeat after which a stream is taken for dead."""
 _PIECE: Final = 1 << 20
@@ -100,6 +100,7 @@ class Http:
         data: Any = None,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """What the server answers, as JSON; None for nothing. A change has a key, so that it is safe to send it once more when
         the answer does not come."""
@@ -111,7 +112,7 @@ class Http:
             given.setdefault("Content-Type", "application/octet-stream")
         if method != "GET":
             given.setdefault("Idempotency-Key", uuid.uuid4().hex)
-        _, content = self._sent(method, path, body, self._headers(given))
+        _, content = self._sent(method, path, body, self._headers(given), timeout)
         if not content:
             return None
         try:
@@ -130,12 +131,21 @@ class Http:
             raise
         return content if status == 206 else content[start : start + length]
 
-    def _sent(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+    def _sent(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float | None = None
+    ) -> tuple[int, bytes]:
         for attempt in range(_TRIES):
             connection = getattr(self._local, "connection", None)
             fresh = connection is None
-            if connection is None:
-                connection = self._connect()
+            try:
+                connection = connection or self._connect()
+            except ServerAway:
+                if not attempt or attempt == _TRIES - 1:
+                    raise
+                time.sleep(0.5 * attempt)  # it was there a moment ago, and may have what was sent
+                continue
+            if timeout is not None:
+                connection.sock.settimeout(timeout)
             try:
                 connection.request(method, path, body, headers)
                 response = connection.getresponse()
@@ -228,6 +238,8 @@ def raised(status: int, content: bytes, url: str) -> RawkoError:
         problem = json.loads(content)
         title, detail, data = str(problem["title"]), str(problem["detail"]), problem.get("data") or {}
     except (ValueError, KeyError, TypeError, AttributeError):
+        if status in (502, 503, 504):
+            return ServerAway(f"{url} is away: what stands before it answers with {status}")
         return ServerRefused(f"{url} answers with {status}, and not as a rawko server does", status)
     kind = getattr(errors, title, None)
     if not isinstance(kind, type) or not issubclass(kind, RawkoError) or kind is RawkoError:

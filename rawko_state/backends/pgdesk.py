@@ -51,17 +51,17 @@ class _DraftSink:
     def __init__(self, tasks: PgTasks, task_id: str) -> None:
         self._tasks, self._id = tasks, task_id
         with tasks.rows.postgres.transaction(durable=False):
-            tasks.begin_draft(task_id)
+            self._key = tasks.begin_draft(task_id)
 
     def write(self, data: bytes, *, durable: bool) -> None:
         with self._tasks.rows.postgres.transaction(durable=durable):
-            if not self._tasks.add_to_draft(self._id, data):
+            if not self._tasks.add_to_draft(self._id, data, self._key):
                 raise StorageError(f"task {self._id}: its draft is gone; somebody has taken the task over", self._id)
         self._tasks.tell(self._id)
 
     def discard(self) -> None:
         with contextlib.suppress(RawkoError):
-            self._tasks.drop_draft(self._id)
+            self._tasks.drop_draft(self._id, self._key)
 
     def leave(self) -> None:
         return
@@ -131,6 +131,8 @@ class PgDesk:
                 row = self._tasks.rows.row(self.id, lock=True)
                 if row is None:
                     raise ChainMoved(f"task {self.id} is gone")
+                if self._lease is not None:
+                    self._lease.check()  # somebody may have taken the task over while this process was stopped
                 is_plain = row["tail_seal"] is not None and row["indexed_end"] == row["file_size"]
                 done = (self._append if is_plain else self._append_to_file)(row, make, expect, told)
         except StorageError as error:

@@ -112,7 +112,9 @@ class PgFiles:
         if not exact and len(found) > 1:
             raise AmbiguousTask(prefix, [row[0] for row in found])
         if not found:
-            near = difflib.get_close_matches(prefix, self._tasks.ids(), n=3, cutoff=0.5)
+            near = difflib.get_close_matches(
+                prefix, [row[0] for row in self._tasks.ids_like(prefix[:2])], n=3, cutoff=0.5
+            )
             raise TaskNotFound(prefix, near)
         name = parse_name((exact or found)[0][1].rpartition("/")[2])
         if name is None:

@@ -180,6 +180,7 @@ class PgKeeping(ABC):
             if name.id in self.tasks.drafted():
                 raise TaskBusy(name.id, "a turn that has not ended: 'rawko resume' it first")
             with self.postgres.transaction():
+                self.tasks.lock_blobs()  # before the row, as those who append take them in this order
                 self.tasks.rows.row(name.id, lock=True)
                 with (
                     self.reader(name.id) as reader,

@@ -175,7 +175,7 @@ class PostgresStore(Reads, Opening, PgKeeping):
         if name is None:
             raise InvalidValue(f"not the name of a task file: {filename!r}")
         name = replace(name, packed=False)
-        with spooled(data) as source, self.postgres.transaction():
+        with spooled(data) as source, self.tasks.keeping_blobs(), self.postgres.transaction():
             there = self.tasks.size(name.id)
             if there is not None:
                 if there == source.size() and self._is_same(name.id, source):
@@ -193,7 +193,7 @@ class PostgresStore(Reads, Opening, PgKeeping):
 
     def replace(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
         """A longer writing of a task, if the one that is there is still so long and ends with that seal."""
-        with spooled(data) as source, self.postgres.transaction():
+        with spooled(data) as source, self.tasks.keeping_blobs(), self.postgres.transaction():
             row = self.tasks.rows.row(name.id, lock=True)
             if (
                 row is None

@@ -89,7 +89,9 @@ class RemoteStore(RemoteKeeping, Opening):
         self.http.close()
 
     def hello(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._get("hello")
+        """Who is there; soon, or not at all."""
+        found: dict[str, Any] = self.http.ask("GET", self.http.path("hello"), timeout=5.0)
+        self.http.close()  # what follows may take longer
         return found
 
     # Lists and searches

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rawko_state.backends.desk import BeforeWrite, Make, Point
 from rawko_state.backends.expiring import LEASE, ExpiringLease
-from rawko_state.errors import ChainMoved, RawkoError
+from rawko_state.errors import ChainMoved, RawkoError, ServerRefused, TaskBusy
 from rawko_state.format.blocks import emit_block
 from rawko_state.format.codec import encode
 from rawko_state.journal.draft import Draft, Spoken, spoken_of
@@ -30,14 +30,23 @@ def blocks_of(entries: Sequence[Entry]) -> bytes:
 
 
 class _DraftSink:
+    """Sends each line; all of them once more, when the server has forgotten the lease or the draft (it was started again)."""
+
     def __init__(self, store: RemoteStore, task_id: str, token: str) -> None:
-        self._http = store.http
+        self._store, self._http, self._id, self._token = store, store.http, task_id, token
         self._path = store.http.path("tasks", task_id, "draft", token=token)
-        self._begun = False
+        self._sent: list[bytes] = []
 
     def write(self, data: bytes, *, durable: bool) -> None:
-        self._http.ask("POST" if self._begun else "PUT", self._path, body=data)
-        self._begun = True
+        begun = bool(self._sent)
+        self._sent.append(data)
+        try:
+            self._http.ask("POST" if begun else "PUT", self._path, body=data)
+        except (TaskBusy, ServerRefused) as error:
+            if isinstance(error, ServerRefused) and error.status != 409:
+                raise
+            self._store.borrow(self._id, self._token, LEASE)  # TaskBusy, if somebody else has it by now
+            self._http.ask("PUT", self._path, body=b"".join(self._sent))
 
     def discard(self) -> None:
         with contextlib.suppress(RawkoError):
@@ -108,6 +117,8 @@ class RemoteDesk:
         while True:
             body = blocks_of(make(self._state))
             headers = {"Content-Type": _BLOCKS, "If-Match": f'"{expect or self._seal}"'}
+            if self._lease is not None:
+                headers["Rawko-Lease"] = self._lease.token
             try:
                 done = self._http.ask("POST", self._http.path("tasks", self.id, "records"), body=body, headers=headers)
             except ChainMoved:

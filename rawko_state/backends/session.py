@@ -55,6 +55,8 @@ class Task(Asking):
         """What the task was before others last added to it."""
         self.before_write: BeforeWrite | None = None
         """Told the seal of every record just before it is written: for those who must know afterwards whether it was."""
+        self.expected: str | None = None
+        """The seal that the next record must follow; ChainMoved, if another one is the last by then."""
 
     @property
     def state(self) -> TaskState:
@@ -322,7 +324,9 @@ class Task(Asking):
         def clean(state: TaskState) -> list[Entry]:
             return [self.redactor.entry(entry) for entry in make(state)]
 
-        return self._desk.append(clean, expect, self.before_write)
+        done = self._desk.append(clean, expect or self.expected, self.before_write)
+        self.expected = None
+        return done
 
     def recover(self) -> bool:
         """Turns what a dead writer left into an interrupted turn; whether there was any. Needs the lease."""

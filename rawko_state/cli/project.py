@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from rawko_state.cli.printing import visible
-from rawko_state.errors import InvalidValue, RawkoError, ServerAway
+from rawko_state.errors import InvalidValue, RawkoError, ServerAway, StorageError
 
 if TYPE_CHECKING:
     from rawko_state.backends.local import LocalStore
@@ -67,7 +67,7 @@ def fallback_of(ctx: click.Context) -> LocalStore | RemoteStore:
     if isinstance(store, RemoteStore):
         try:
             store.hello()
-        except ServerAway as error:
+        except (ServerAway, StorageError) as error:
             _tell(
                 f"{error}; recording to the files here: 'rawko history export' and 'import rawko' bring it there later"
             )

@@ -169,9 +169,13 @@ class PgTasks:
             with contextlib.suppress(StorageError):  # it goes with the connection
                 self._do("SELECT pg_advisory_unlock_shared(%s)", (self._blobs_key,))
 
+    def lock_blobs(self) -> None:
+        """Until the transaction ends, nobody is about to name one."""
+        self._do("SELECT pg_advisory_xact_lock(%s)", (self._blobs_key,))
+
     def drop_unused_blobs(self, blobs: Iterable[str]) -> None:
         """Of these, those that neither a task nor the trash refers to. Inside a transaction."""
-        self._do("SELECT pg_advisory_xact_lock(%s)", (self._blobs_key,))
+        self.lock_blobs()
         self._do(
             f"DELETE FROM {self._at('blobs')} b WHERE sha256 = ANY(%s)"
             f" AND NOT EXISTS (SELECT 1 FROM {self._at('task_blobs')} u WHERE u.sha256 = b.sha256)"
@@ -181,14 +185,17 @@ class PgTasks:
 
     # Drafts
 
-    def begin_draft(self, task_id: str) -> None:
+    def begin_draft(self, task_id: str) -> int:
+        """Returns the key that tells it from the next one."""
         self._do(f"DELETE FROM {self._at('drafts')} WHERE task_id = %s", (task_id,))
-        self._do(f"INSERT INTO {self._at('drafts')} (task_id) VALUES (%s)", (task_id,))
+        return int(self._ask(f"INSERT INTO {self._at('drafts')} (task_id) VALUES (%s) RETURNING key", (task_id,))[0][0])
 
-    def add_to_draft(self, task_id: str, data: bytes) -> bool:
-        """Whether there is one."""
+    def add_to_draft(self, task_id: str, data: bytes, key: int | None = None) -> bool:
+        """Whether there is one; with a key, that one."""
         found = self._ask(
-            f"UPDATE {self._at('drafts')} SET size = size + %s WHERE task_id = %s RETURNING size", (len(data), task_id)
+            f"UPDATE {self._at('drafts')} SET size = size + %(more)s WHERE task_id = %(id)s"
+            " AND (%(key)s::bigint IS NULL OR key = %(key)s) RETURNING size",
+            {"more": len(data), "id": task_id, "key": key},  # type: ignore[arg-type]
         )
         if not found:
             return False
@@ -209,8 +216,11 @@ class PgTasks:
         )
         return b"".join(bytes(data)[max(0, start - at) :] for at, data in rows)
 
-    def drop_draft(self, task_id: str) -> None:
-        self._do(f"DELETE FROM {self._at('drafts')} WHERE task_id = %s", (task_id,))
+    def drop_draft(self, task_id: str, key: int | None = None) -> None:
+        self._do(
+            f"DELETE FROM {self._at('drafts')} WHERE task_id = %(id)s AND (%(key)s::bigint IS NULL OR key = %(key)s)",
+            {"id": task_id, "key": key},  # type: ignore[arg-type]
+        )
 
     def drafted(self) -> set[str]:
         return {row[0] for row in self._ask(f"SELECT task_id FROM {self._at('drafts')}")}

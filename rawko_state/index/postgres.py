@@ -24,11 +24,13 @@ except ImportError as missing:  # pragma: no cover - said once, to people
 
 from rawko_state.errors import IndexNewer, InvalidValue, RawkoError, StorageError
 from rawko_state.index.orm import p, use_psycopg
-from rawko_state.index.projection import Row
+from rawko_state.index.projection import Projector, Row
+from rawko_state.index.projection import Rows as NewRows
 from rawko_state.index.rows import Rows
 from rawko_state.index.schema import tables_for
 
 CHANNEL: Final = "rawko"
+_LONGEST: Final = 2_000
 _TOLD_AT_ONCE: Final = 100
 """A notification is at most 8,000 bytes."""
 
@@ -41,6 +43,8 @@ def mapped(what: str) -> Iterator[None]:
     except RawkoError:
         raise
     except (psycopg.OperationalError, psycopg.InterfaceError, p.OperationalError, p.InterfaceError) as error:
+        if isinstance(error, pg_errors.ProgramLimitExceeded) or "exceeds" in _first_line(error):
+            raise InvalidValue(f"{what} cannot hold a value: {_first_line(error)}") from error
         raise StorageError(f"{what} is away: {_first_line(error)}", what) from error
     except (psycopg.DataError, p.DataError) as error:
         raise InvalidValue(f"{what} cannot hold a value: {_first_line(error)}") from error
@@ -255,6 +259,15 @@ class PgRows(Rows):
     def ordered(self, column: Any, *, descending: bool) -> Any:
         return column.desc(nulls="LAST") if descending else column.asc(nulls="FIRST")
 
+    def put(self, projector: Projector, rows: NewRows, *, after: tuple[int, str | None] | None = None) -> bool:
+        """An entry of an index is at most 2,704 bytes; what is longer is cut, and whole in the bytes."""
+        for row in rows.files:
+            row["file_path"] = _cut(row["file_path"])
+        for row in rows.agents:
+            row["agent"] = _cut(row["agent"])
+        projector.row["source"] = _cut(projector.row["source"])
+        return super().put(projector, rows, after=after)
+
     def _update(self, row: Row, saved: Row, after: tuple[int, str | None] | None) -> bool:
         """The row is locked, so it is there; and asking how many rows there were would break the pipeline."""
         names = tuple(name for name, value in row.items() if value != saved[name])
@@ -267,6 +280,12 @@ class PgRows(Rows):
     def _many(self, statement: str, values: Sequence[tuple[Any, ...]]) -> None:
         with self.connection.cursor() as cursor:
             cursor.executemany(statement, values)
+
+
+def _cut(text: str | None) -> str | None:
+    if text is None or len(text) * 4 <= _LONGEST:
+        return text
+    return text.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore")
 
 
 def _regular(glob: str) -> str:

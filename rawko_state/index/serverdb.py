@@ -292,6 +292,7 @@ class PgServerDb(ServerDb):
         with self.postgres.transaction() as connection:
             connection.execute(f'DROP SCHEMA IF EXISTS "{schema_of(name)}" CASCADE')
             self._workspaces.delete().where(self._workspaces.name == name).execute()
+            self._tokens.delete().where(self._tokens.workspace == name).execute()
 
 
 class PgRegistry(Registry):

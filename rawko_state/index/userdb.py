@@ -206,6 +206,39 @@ class UserState(Registry):
                 table.replace_many(rows[start : start + 100]).execute()
 
 
+class ProjectRegistry(Registry):
+    """What of a user's registry belongs to one project: all that a server of its files shows to others."""
+
+    def __init__(self, user: UserState, root: Path) -> None:
+        self._user, self._root = user, str(root)
+        self._kv, self._repos, self._agents, self._runtimes = user._kv, user._repos, user._agents, user._runtimes
+
+    def mapped(self) -> contextlib.AbstractContextManager[None]:
+        return self._user.mapped()
+
+    def _scope(self, scope: str) -> str:
+        return f"{scope}@{self._root}"
+
+    def get(self, scope: str, key: str) -> str | None:
+        return self._user.get(self._scope(scope), key)
+
+    def set(self, scope: str, key: str, value: str) -> None:
+        self._user.set(self._scope(scope), key, value)
+
+    def delete(self, scope: str, key: str) -> bool:
+        return self._user.delete(self._scope(scope), key)
+
+    def items(self, scope: str | None = None) -> list[tuple[str, str, str]]:
+        found = self._user.items(None if scope is None else self._scope(scope))
+        end = f"@{self._root}"
+        return [(row[0].removesuffix(end), row[1], row[2]) for row in found if row[0].endswith(end)]
+
+    def repos(self) -> list[dict[str, Any]]:
+        """Those that were told of here, and the project's own; of no folder where it is."""
+        found = [row for row in self._user.repos() if row["root_path"] in (None, self._root)]
+        return [{**row, "root_path": None} for row in found]
+
+
 def _tables_for(database: p.Database) -> tuple[Any, ...]:
     return (*registry_tables(database), _imports_for(database))
 

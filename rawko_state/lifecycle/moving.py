@@ -22,7 +22,7 @@ from rawko_state.model.names import TaskName
 from rawko_state.store.contract import Store
 
 _PIECE: Final = 1 << 20
-_ALL: Final = 10**9
+_FORKS: Final = 20
 
 
 class Target(Store, Protocol):
@@ -127,18 +127,42 @@ def _last_seal(store: Store, task_id: str) -> str:
 
 
 def _forked(source: Store, target: Target, name: TaskName, common: int) -> str | None:
-    """What came, from where the two have grown apart, as a task of its own. None when it is there already."""
+    """What came, from where the two have grown apart, as a task of its own, which grows as the one here does. None when all of it
+    is there already."""
     with source.reader(name.id) as reader:
-        digest = hashlib.sha256(reader.fetch(0, reader.size)).hexdigest()
-        fork = f"{name.id}x{digest[:6]}"[:64]
-        try:
-            if target.find(fork).id == fork:
+        for number in range(_FORKS):
+            mark = hashlib.sha256(f"{name.id} {common} {number}".encode()).hexdigest()[:6]
+            fork = f"{name.id[:50]}x{mark}"
+            data = _renamed(reader, name.id, fork, common)
+            there = _bytes_of(target, fork)
+            mine, theirs = _seals(data), _seals(there or b"")
+            if there is not None and mine == theirs:
                 return None
-        except TaskNotFound:
-            pass
-        data = _renamed(reader, name.id, fork, common)
-    target.place(f"{name.stamp}-{fork}.task", data, source.blobs_of(name.id).values())
-    return fork
+            blobs = source.blobs_of(name.id).values()
+            if there is None:
+                target.place(f"{name.stamp}-{fork}.task", data, blobs)
+                return fork
+            if mine[: len(theirs)] == theirs:
+                if target.replace(TaskName(name.stamp, fork), [data], blobs, len(there), _last_seal(target, fork)):
+                    return fork
+                raise RawkoError(f"task {fork} has grown there meanwhile; once more")
+            # Somebody went on with that one there, too: the next one, then.
+    raise RawkoError(f"task {name.id} has grown apart from the one there in too many ways")
+
+
+def _seals(data: bytes) -> list[str | None]:
+    return [record.seal for record in scan_bytes(data)[0]]
+
+
+def _bytes_of(store: Store, task_id: str) -> bytes | None:
+    try:
+        if store.find(task_id).id != task_id:
+            return None
+    except TaskNotFound:
+        return None
+    with store.reader(task_id) as reader:
+        found: bytes = reader.fetch(0, reader.size)
+        return found
 
 
 def _renamed(reader: object, task_id: str, fork: str, common: int) -> bytes:
@@ -152,20 +176,23 @@ def _renamed(reader: object, task_id: str, fork: str, common: int) -> bytes:
             for block in record.blocks:
                 entry = block.entry(fetch, head_only=True)
                 turn = max(turn, entry.number) if isinstance(entry, Turn) else turn
-    pieces, seal = [], GENESIS
+    note = Note(kind="grown-apart", data={"task": task_id, "after_turn": turn, "at": common}, context="out")
+    pieces, seal, noted = [], GENESIS, False
     for record in records:
+        if record.end > common and not noted:
+            # Here, and not at the end, so that a longer writing begins with the shorter one.
+            made, seal = seal_record(emit_block(encode(note)), seal)
+            pieces.append(made)
+            noted = True
         blocks = []
         for block in record.blocks if record.kind != "tail" else ():
             entry = block.entry(fetch)
             if isinstance(entry, TaskHeader):
                 # Not as a fork by turns, as all its turns are its own: as a child that says where it comes from.
-                entry = replace(entry, id=fork, parent=Parent(task_id))
-                blocks.append(emit_block(encode(entry)))
+                blocks.append(emit_block(encode(replace(entry, id=fork, parent=Parent(task_id)))))
             elif not isinstance(entry, Torn):
                 blocks.append(fetch(block.offset, block.length))
         if blocks:
             made, seal = seal_record(b"".join(blocks), seal)
             pieces.append(made)
-    note = Note(kind="grown-apart", data={"task": task_id, "after_turn": turn, "at": common}, context="out")
-    pieces.append(seal_record(emit_block(encode(note)), seal)[0])
     return b"".join(pieces)

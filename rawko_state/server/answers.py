@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -35,14 +36,24 @@ def query_of(scope: Scope) -> list[tuple[str, str]]:
     return parse_qsl(scope.get("query_string", b"").decode("latin-1"))
 
 
-def answered(operation: Operation, outcome: tuple[Any, bool]) -> Response:
+Run = Callable[..., Awaitable[Any]]
+"""Does what may block, in a thread of the server's own."""
+
+
+def answered(operation: Operation, outcome: tuple[Any, bool], run: Run) -> Response:
     answer, again = outcome
     if isinstance(answer, Streamed):
-        return StreamingResponse(answer.pieces, answer.status, answer.headers, answer.media)
+        pieces = _piece_by_piece(answer.pieces, run)
+        return StreamingResponse(pieces, answer.status, answer.headers, answer.media)
     headers = {"Idempotent-Replay": "true"} if again else {}
     if answer is None:
         return Response(status_code=204, headers=headers)
     return json_answer(answer, operation.status, headers)
+
+
+async def _piece_by_piece(pieces: Iterator[bytes], run: Run) -> AsyncIterator[bytes]:
+    while (piece := await run(next, pieces, None)) is not None:
+        yield piece
 
 
 def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -133,7 +133,9 @@ class Server:
             self.guard.check_origin(request.headers, secure=request.url.scheme == "https")
             peer = peer_of(request.scope)
             body, token = b"", None
-            if operation.uploads or int(request.headers.get("content-length", "0") or 0) > _SMALL:
+            length = request.headers.get("content-length", "")
+            small = length.isdecimal() and int(length[:20]) <= _SMALL
+            if operation.uploads or (operation.changes and not small):
                 # Who may not send it is told so before he has.
                 token = await self.run(self.admitted, request.headers, peer, operation.role)
             if operation.uploads:
@@ -142,7 +144,7 @@ class Server:
                 body = await self._body(request)
             token, answer = await self.run(self._do, operation, request, token, peer, body, upload)
             who = token.id
-            response = answered(operation, answer)
+            response = answered(operation, answer, self.run)
         except ClientDisconnect:
             response = Response(status_code=400)
         except RawkoError as error:
@@ -226,6 +228,8 @@ class Server:
             return who, self._once.do(operation, call, lambda: operation.do(call))
         except RawkoError as error:
             status = problems.status_of(error)
+            if "does not exist" in str(error):
+                self.places.forget(place)
             raise
         except (UnicodeError, OverflowError, RecursionError) as error:
             status = 422

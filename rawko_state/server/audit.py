@@ -7,7 +7,6 @@ import queue
 import threading
 from typing import Any, Final
 
-from rawko_state.errors import RawkoError
 from rawko_state.index.serverdb import ServerDb
 
 _MOST: Final = 10_000
@@ -40,7 +39,7 @@ class Auditor:
                 while len(rows) < 500:
                     rows.append(self._waiting.get_nowait())
             ended = None in rows
-            with contextlib.suppress(RawkoError):  # the database is away: so are the tasks
+            with contextlib.suppress(Exception):  # the database is away: so are the tasks
                 self._db.audit_all([row for row in rows if row is not None])
             for _ in rows:
                 self._waiting.task_done()

@@ -102,7 +102,7 @@ def get_value(call: Call) -> Any:
 
 
 def set_value(call: Call) -> Any:
-    call.registry.set(call.params["scope"], call.params["key"], call.data["value"])
+    call.registry.set(call.params["scope"], call.params["key"], call.store.redactor.text(call.data["value"]))
 
 
 def delete_value(call: Call) -> Any:
@@ -118,7 +118,8 @@ def list_repos(call: Call) -> Any:
 
 
 def add_repo(call: Call) -> Any:
-    call.registry.saw_repo(call.data["vcs"], call.data["remote_url"], call.data.get("default_branch"))
+    clean = call.store.redactor.text
+    call.registry.saw_repo(call.data["vcs"], clean(call.data["remote_url"]), call.data.get("default_branch"))
 
 
 def list_agents(call: Call) -> Any:
@@ -126,7 +127,9 @@ def list_agents(call: Call) -> Any:
 
 
 def add_agent(call: Call) -> Any:
-    call.registry.saw_agent(call.data["name"], call.data["version"], call.data.get("metadata"))
+    call.registry.saw_agent(
+        call.data["name"], call.data["version"], call.store.redactor.value(call.data.get("metadata"))
+    )
 
 
 def list_runtimes(call: Call) -> Any:
@@ -134,7 +137,9 @@ def list_runtimes(call: Call) -> Any:
 
 
 def add_runtime(call: Call) -> Any:
-    call.registry.saw_runtime(call.data["type"], call.data.get("devcontainer_path"), call.data.get("metadata"))
+    call.registry.saw_runtime(
+        call.data["type"], call.data.get("devcontainer_path"), call.store.redactor.value(call.data.get("metadata"))
+    )
 
 
 def _read(row: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from collections.abc import AsyncGenerator, Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from rawko_state.errors import RawkoError
 from rawko_state.format.plain import plain
 from rawko_state.model.events import Event
 from rawko_state.model.status import FINISHED
@@ -33,8 +32,8 @@ PROTOCOL: Final = 1
 HEARTBEAT: Final = 15.0
 SLOW: Final = 15.0
 """Seconds that one message may take to be sent."""
-TOO_SLOW, GOING_AWAY = 4008, 1012
-"""Codes with which a socket is closed; after both one may come back at once, at one's cursor."""
+TOO_SLOW, GOING_AWAY, NOT_ADMITTED = 4008, 1012, 4001
+"""Codes with which a socket is closed; after the first two one may come back at once, at one's cursor."""
 _BATCH: Final = 500
 _REMEMBERED: Final = 2_000
 _LOOK_EVERY: Final = 0.25
@@ -186,8 +185,10 @@ class Hub:
             found = [(event.cursor, as_text(event)) for event in feed.reader.poll()]
             if found:
                 self._call(feed.push, found)
-        except RawkoError:
-            feed.reader = None  # the store is away, or the task gone: whoever follows it will see
+        except (
+            Exception
+        ):  # the store is away, the task gone, or its draft odd: whoever follows it will see; the others go on
+            feed.reader = None
             self._call(lambda events: feed.wake(), [])
 
     def _call(self, work: Callable[[list[tuple[str, str]]], None], found: list[tuple[str, str]]) -> None:
@@ -233,14 +234,24 @@ def is_over(place: Place, task_id: str) -> bool:
 
 
 async def follow(
-    hub: Hub, place: Place, task_id: str, after: str | None, run: Callable[..., Any], *, until_over: bool
+    hub: Hub,
+    place: Place,
+    task_id: str,
+    after: str | None,
+    run: Callable[..., Any],
+    *,
+    until_over: bool,
+    may: Callable[[], object],
 ) -> AsyncGenerator[tuple[str, str] | None, None]:
     """Events as (cursor, JSON), and None when nothing has happened for the time of a heartbeat. Ends when the server stops, or,
-    if wished, with the task. ``run`` does what may block, in another thread."""
-    cursor = after
+    if wished, with the task. ``run`` does what may block, in another thread; ``may`` raises when one may not follow any more."""
+    cursor, admitted = after, time.monotonic()
     with hub.following(place, task_id) as feed:
         hub.changed(place.name, task_id)
         while not hub.closing.is_set():
+            if time.monotonic() - admitted >= HEARTBEAT:
+                await run(may)
+                admitted = time.monotonic()
             version = feed.version
             found = feed.after(cursor)
             if found is None:

@@ -7,13 +7,15 @@ whether the request was done.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from rawko_state.errors import TaskNotFound
+from rawko_state.errors import RawkoError, StorageError, TaskNotFound
+from rawko_state.index.serverdb import Kept
 from rawko_state.server.operations import Call, Operation
 from rawko_state.server.problems import Refused
 from rawko_state.server.writing import told_again
@@ -34,7 +36,7 @@ class Once:
         who = f"{call.place.name}/{call.who.id}"
         with self._lock:
             if (who, key) in self._busy:
-                raise Refused(409, "InProgress", "this request is being done just now; ask again", {"Retry-After": "1"})
+                raise _in_progress()
             self._busy.add((who, key))
         try:
             return self._do(operation, call, work, who, key)
@@ -46,24 +48,53 @@ class Once:
         digest = _digest(operation, call)
         kept = call.db.request(who, key)
         if kept is not None:
-            if kept.body != digest:
-                raise Refused(422, "KeyUsed", "this Idempotency-Key was used for another request")
-            if kept.answer is not None:
-                return json.loads(kept.answer), True
-            if kept.task is not None and kept.seal is not None:
-                try:
-                    before = told_again(call, kept.task, kept.seal)
-                except TaskNotFound:
-                    before = None
-                if before is not None:
-                    call.task = kept.task
-                    return before, True
+            found = self._replayed(call, kept, digest)
+            if found is not None:
+                return found
             call.db.forget_request(who, key)  # it was never done
-        call.intend = lambda task, seal: call.db.intend(who, key, digest, task, seal)
-        answer = work()
+        intended: list[str] = []
+
+        def intend(task: str, seal: str) -> None:
+            intended.append(seal)
+            call.db.intend(who, key, digest, task, seal)
+
+        call.intend = intend
+        try:
+            answer = work()
+        except StorageError:
+            kept = call.db.request(who, key) if intended else None
+            found = self._replayed(call, kept, digest) if kept is not None else None
+            if found is not None:
+                return found  # it was done after all, or another server was faster
+            if kept is not None and kept.seal not in intended:
+                raise _in_progress() from None
+            raise
         if not hasattr(answer, "pieces"):
-            call.db.answered(who, key, digest, operation.status, json.dumps(answer))
+            with contextlib.suppress(RawkoError):  # it is done; should it be sent again, the seal tells
+                call.db.answered(who, key, digest, operation.status, json.dumps(answer))
         return answer, False
+
+    @staticmethod
+    def _replayed(call: Call, kept: Kept, digest: str) -> tuple[Any, bool] | None:
+        """What was answered, or would have been; None if it was not done."""
+        if kept.body != digest:
+            raise Refused(422, "KeyUsed", "this Idempotency-Key was used for another request")
+        if kept.answer is not None:
+            return json.loads(kept.answer), True
+        if kept.task is None or kept.seal is None:
+            return None
+        try:
+            before = told_again(call, kept.task, kept.seal)
+        except TaskNotFound:
+            return None
+        if before is None:
+            return None
+        call.task = kept.task
+        return before, True
+
+
+def _in_progress() -> Refused:
+    return Refused(409, "InProgress", "this request is being done just now; ask again", {"Retry-After": "1"})
 
 
 def _digest(operation: Operation, call: Call) -> str:

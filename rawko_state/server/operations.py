@@ -127,7 +127,7 @@ class Call:
 
     def writing(self, work: Callable[[Task], Any]) -> Any:
         """Does something to the open task, alone."""
-        found = self.place.warm.using(self.id, work, self._before)
+        found = self.place.warm.using(self.id, work, self._before, self.expected)
         self.told(self.id)
         return found
 

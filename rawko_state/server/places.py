@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.errors import ChainMoved, InvalidValue, RawkoError, StorageError
 from rawko_state.index.serverdb import LocalServerDb, PgRegistry, PgServerDb, ServerDb
-from rawko_state.index.userdb import Registry, UserState
+from rawko_state.index.userdb import ProjectRegistry, Registry, UserState
 from rawko_state.server.problems import Refused
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Warm:
 
     def __init__(self, attach: Callable[[str], Task]) -> None:
         self._attach = attach
+        self._most = _most_open()
         self._lock = threading.Lock()
         self._open: dict[str, _Open] = {}
 
@@ -51,20 +52,35 @@ class Warm:
     def __len__(self) -> int:
         return len(self._open)
 
-    def using(self, task_id: str, work: Callable[[Task], Any], before: Callable[[str], None]) -> Any:
-        with self._lock:
-            held = self._open.setdefault(task_id, _Open())
-        with held.lock:
-            held.used = time.monotonic()
-            try:
-                return self._tried(held, task_id, work, before)
-            finally:
+    def using(
+        self, task_id: str, work: Callable[[Task], Any], before: Callable[[str], None], expected: str | None = None
+    ) -> Any:
+        while True:
+            with self._lock:
+                held = self._open.setdefault(task_id, _Open())
+                crowded = len(self._open) > self._most
+            if crowded:
+                self.tidy(idle=0.0, all_but=self._most)
+            with held.lock:
+                if self._open.get(task_id) is not held:
+                    continue  # it was tidied away between the two locks
                 held.used = time.monotonic()
+                try:
+                    return self._tried(held, task_id, work, before, expected)
+                finally:
+                    held.used = time.monotonic()
 
-    def _tried(self, held: _Open, task_id: str, work: Callable[[Task], Any], before: Callable[[str], None]) -> Any:
+    def _tried(
+        self,
+        held: _Open,
+        task_id: str,
+        work: Callable[[Task], Any],
+        before: Callable[[str], None],
+        expected: str | None,
+    ) -> Any:
         fresh = held.task is None
         task = held.task = held.task or self._attach(task_id)
-        task.before_write = before
+        task.before_write, task.expected = before, expected
         try:
             return work(task)
         except (ChainMoved, StorageError) as error:
@@ -73,7 +89,7 @@ class Warm:
             if fresh or not isinstance(error, ChainMoved) or "its last seal is" in str(error):
                 raise
         task = held.task = self._attach(task_id)
-        task.before_write = before
+        task.before_write, task.expected = before, expected
         return work(task)
 
     @staticmethod
@@ -91,12 +107,12 @@ class Warm:
             with held.lock:
                 self._close(held)
 
-    def tidy(self, idle: float = _IDLE) -> None:
-        """Closes what nobody has used for a while."""
+    def tidy(self, idle: float = _IDLE, all_but: int = 0) -> None:
+        """Closes what nobody has used for a while, the longest unused first; ``all_but`` so many."""
         now = time.monotonic()
-        for task_id, held in list(self._open.items()):
-            if now - held.used < idle and len(self._open) < _MOST:
-                continue
+        for task_id, held in sorted(self._open.items(), key=lambda each: each[1].used):
+            if now - held.used < idle or len(self._open) <= all_but:
+                return
             if held.lock.acquire(blocking=False):
                 try:
                     with self._lock:
@@ -104,6 +120,16 @@ class Warm:
                     self._close(held)
                 finally:
                     held.lock.release()
+
+
+def _most_open() -> int:
+    """Each is an open file or two: a quarter of what the system allows."""
+    try:
+        import resource
+
+        return max(16, min(_MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))
+    except (ImportError, ValueError, OSError):
+        return 200
 
 
 class Drafts(ABC):
@@ -201,6 +227,10 @@ class Places(ABC):
     @abstractmethod
     def open_places(self) -> list[Place]: ...
 
+    @abstractmethod
+    def forget(self, place: Place) -> None:
+        """What it stands on is not there any more: it is looked for anew."""
+
     def all_places(self) -> list[Place]:
         """Also those that nobody has asked for yet."""
         return self.open_places()
@@ -230,7 +260,7 @@ class LocalPlaces(Places):
 
         self.root = root
         self.db = LocalServerDb(root)
-        self._user = UserState()
+        self._user = ProjectRegistry(UserState(), root)
         store = self._store = LocalStore(root, warn=warn)
         self._place = Place("", store, self.db, self._user, FileDrafts(store), told)
 
@@ -243,6 +273,9 @@ class LocalPlaces(Places):
 
     def open_places(self) -> list[Place]:
         return [self._place]
+
+    def forget(self, place: Place) -> None:
+        return  # the project stays where it is
 
     def check(self) -> None:
         store = self._place.store
@@ -295,6 +328,10 @@ class PgPlaces(Places):
                 registry = PgRegistry(self._postgres, schema_of(name))
                 self._places[name] = Place(name, store, self.db, registry, PgDrafts(store), self._told)
             return self._places[name]
+
+    def forget(self, place: Place) -> None:
+        with self._lock:
+            self._places.pop(place.name, None)
 
     def open_places(self) -> list[Place]:
         return list(self._places.values())

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.errors import InvalidValue
 from rawko_state.index.postgres_names import workspace_of
 from rawko_state.server.app import Server, log_to_stderr
 from rawko_state.server.guard import Guard, is_loopback
@@ -142,7 +142,7 @@ def _heard(hub: Hub) -> Callable[[str], None]:
 
 
 async def _quietly(server: Server, work: Callable[..., Any], *arguments: Any) -> None:
-    with contextlib.suppress(RawkoError):  # the database is away, or a disk is full: next time
+    with contextlib.suppress(Exception):  # the database is away, or a disk is full: next time
         await server.run(work, *arguments)
 
 

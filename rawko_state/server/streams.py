@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +18,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from rawko_state.errors import RawkoError
 from rawko_state.server import problems
 from rawko_state.server.answers import now, peer_of, problem_answer, query_of
-from rawko_state.server.live import GOING_AWAY, SLOW, TOO_SLOW, Hub, follow, hello
+from rawko_state.server.live import GOING_AWAY, NOT_ADMITTED, SLOW, TOO_SLOW, Hub, follow, hello
 from rawko_state.server.operations import READ
 from rawko_state.server.places import Place
+from rawko_state.server.problems import Refused
 from rawko_state.server.reading import CURSOR, ID
 
 if TYPE_CHECKING:
@@ -42,7 +44,9 @@ class Streams:
     def close(self) -> None:
         self._pool.shutdown(wait=True)
 
-    def _opened(self, scope: Scope, headers: Headers, task_id: str) -> tuple[Place, str, dict[str, Any]]:
+    def _opened(
+        self, scope: Scope, headers: Headers, task_id: str
+    ) -> tuple[Place, str, dict[str, Any], Callable[[], object]]:
         peer = peer_of(scope)
         who = self._server.admitted(headers, peer, READ)
         query = dict(query_of(scope))
@@ -54,7 +58,8 @@ class Streams:
 
             CURSOR.read([after])
             Cursor.parse(after)
-        return place, whole, {**hello(place, whole), "after": after}
+        may = functools.partial(self._server.admitted, headers, peer, READ)
+        return place, whole, {**hello(place, whole), "after": after}, may
 
     async def stream(self, request: Request) -> Any:
         """Server-sent events, from ``Last-Event-ID`` or ``after`` on."""
@@ -69,7 +74,7 @@ class Streams:
     async def socket(self, socket: WebSocket) -> None:
         try:
             self._server.guard.check_origin(socket.headers, secure=socket.url.scheme == "wss")
-            place, task_id, greeting = await self._server.run(
+            place, task_id, greeting, may = await self._server.run(
                 self._opened, socket.scope, socket.headers, socket.path_params["id"]
             )
         except RawkoError as error:
@@ -78,7 +83,7 @@ class Streams:
         asked = socket.headers.get("sec-websocket-protocol", "")
         await socket.accept(subprotocol="rawko" if "rawko" in [each.strip() for each in asked.split(",")] else None)
         receiving = asyncio.create_task(_drained(socket))
-        sending = asyncio.create_task(self._sent(socket, place, task_id, greeting))
+        sending = asyncio.create_task(self._sent(socket, place, task_id, greeting, may))
         done, rest = await asyncio.wait({receiving, sending}, return_when=asyncio.FIRST_COMPLETED)
         for task in rest:
             task.cancel()
@@ -86,12 +91,14 @@ class Streams:
             with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
                 await task
 
-    async def _sent(self, socket: WebSocket, place: Place, task_id: str, greeting: dict[str, Any]) -> None:
+    async def _sent(
+        self, socket: WebSocket, place: Place, task_id: str, greeting: dict[str, Any], may: Callable[[], object]
+    ) -> None:
         cursor = greeting["after"] or ""
         until_over = dict(query_of(socket.scope)).get("until_over") == "true"
         try:
             await asyncio.wait_for(socket.send_text(json.dumps(greeting)), SLOW)
-            events = follow(self._server.hub, place, task_id, cursor or None, self.run, until_over=until_over)
+            events = follow(self._server.hub, place, task_id, cursor or None, self.run, until_over=until_over, may=may)
             async with contextlib.aclosing(events):
                 async for each in events:
                     text = each[1] if each is not None else json.dumps({"type": "heartbeat", "at": now()})
@@ -99,6 +106,9 @@ class Streams:
                     cursor = each[0] if each is not None else cursor
         except asyncio.TimeoutError:
             await socket.close(TOO_SLOW, f"too slow; come back after {cursor}"[:120])
+            return
+        except Refused as error:
+            await socket.close(NOT_ADMITTED, str(error)[:120])
             return
         except RawkoError as error:
             await socket.close(1011, str(error)[:120])
@@ -117,9 +127,11 @@ class _Events:
         place: Place,
         task_id: str,
         greeting: dict[str, Any],
+        may: Callable[[], object],
         *,
         until_over: bool,
     ) -> None:
+        self._may = may
         self._hub, self._run, self._place, self._task = hub, run, place, task_id
         self._greeting, self._until_over = greeting, until_over
 
@@ -146,7 +158,9 @@ class _Events:
         cursor = self._greeting["after"]
         try:
             await put(f"event: hello\ndata: {json.dumps(self._greeting)}\n\n")
-            events = follow(self._hub, self._place, self._task, cursor, self._run, until_over=self._until_over)
+            events = follow(
+                self._hub, self._place, self._task, cursor, self._run, until_over=self._until_over, may=self._may
+            )
             async with contextlib.aclosing(events):
                 async for each in events:
                     if each is None:

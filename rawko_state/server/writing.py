@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,9 +12,11 @@ from rawko_state.backends.recorder import Recorder
 from rawko_state.backends.session import Task
 from rawko_state.errors import ChainMoved, InvalidValue
 from rawko_state.format.records import scan_bytes
+from rawko_state.format.values import read_time, write_time
 from rawko_state.model import status as words
 from rawko_state.model.appended import Appended
 from rawko_state.model.entries import Entry, Execution, Note, Request, Result, Resumed, TaskHeader, Turn
+from rawko_state.model.names import parse_name
 from rawko_state.server.operations import BLOCKS, BYTES, WRITE, Call, Operation, Param
 from rawko_state.server.problems import Refused
 from rawko_state.server.reading import ID
@@ -20,6 +24,7 @@ from rawko_state.server.schemas import ANY, COUNT, FLAG, MAPPING, STRING, STRING
 from rawko_state.store.wire import to_wire
 
 _PIECE: Final = 1 << 20
+_SEAL: Final = re.compile(r"[0-9a-f]{16}")
 _ALLOWED: Final = (Turn, Note, Request, Execution, Result, Resumed)
 DONE: Final = obj({"version": COUNT, "task": STRING, "seal": STRING, "turn": COUNT, "status": STRING})
 
@@ -43,11 +48,6 @@ def told_again(call: Call, task_id: str, seal: str) -> dict[str, Any] | None:
 def _recorded(call: Call, kind: str, more: dict[str, Any] | None = None) -> dict[str, Any]:
     """Through the recorder, so that a pipe and the server take the same."""
     data = {**call.data, **(more or {})}
-    if call.expected is not None:
-        if kind == "turn":
-            data.setdefault("expect", call.expected)
-        else:
-            _check_tail(call)
 
     def work(task: Task) -> dict[str, Any]:
         recorder = Recorder(call.store, task)
@@ -58,15 +58,6 @@ def _recorded(call: Call, kind: str, more: dict[str, Any] | None = None) -> dict
     if kind == "result":
         call.place.warm.close(call.id)
     return found
-
-
-def _check_tail(call: Call) -> None:
-    def work(task: Task) -> None:
-        task.refresh()
-        if task.seal != call.expected:
-            raise ChainMoved(f"task {task.id} has grown: its last seal is {task.seal}, not {call.expected}")
-
-    call.writing(work)
 
 
 def start_task(call: Call) -> Any:
@@ -112,8 +103,6 @@ def say(call: Call) -> Any:
 
 def _status(call: Call, status: str) -> Any:
     by = call.data.get("by") or call.by
-    if call.expected is not None:
-        _check_tail(call)
     return call.writing(lambda task: told(task.id, task.set_status(status, by=by, reason=call.data.get("reason"))))
 
 
@@ -134,7 +123,7 @@ def resume(call: Call) -> Any:
         task = call.store.attach(call.id)
         try:
             task.recover()
-            task.before_write = call._before
+            task.before_write, task.expected = call._before, call.expected
             done = task.reopen(by=by, detached=True, message=call.data.get("message"))
         finally:
             task.close()
@@ -147,6 +136,8 @@ def resume(call: Call) -> Any:
 def fork(call: Call) -> Any:
     """A new task that goes on after a turn."""
     parent = call.id
+    if call.expected is not None and call.store.standing(parent)[1] != call.expected:
+        raise ChainMoved(f"task {parent} has grown: its last seal is not {call.expected}")
     task = call.store.fork(
         parent,
         call.data["turn"],
@@ -176,6 +167,10 @@ def append_record(call: Call) -> Any:
     entries = _entries(call.body)
     if not entries or not all(isinstance(entry, _ALLOWED) for entry in entries):
         raise InvalidValue("a record is made of turns, notes, requests, executions, results and resumptions")
+
+    lease = call.headers.get("rawko-lease")
+    if lease:
+        call.store.borrow(call.id, lease)  # TaskBusy, if somebody else has taken the task over
 
     def work(task: Task) -> dict[str, Any]:
         done = task.add(entries, expect=call.expected)
@@ -219,14 +214,16 @@ def place_task(call: Call) -> Any:
     assert call.upload is not None
     with open(call.upload, "rb") as stream:
         placed = call.store.place(call.params["file"], iter(lambda: stream.read(_PIECE), b""))
-    if placed is None:
-        return {"version": 1, "task": None, "redacted": 0}
-    call.task = placed.id
-    found = call.store.redact(placed.id, dry_run=True)
+    name = parse_name(call.params["file"])
+    assert name is not None
+    # Also when it was there: a server that died may not have come to it.
+    found = call.store.redact(name.id, dry_run=True)
     if found.rules:  # else it stays as it came, byte for byte
-        found = call.store.redact(placed.id, by=call.by)
-    call.told(placed.id)
-    return {"version": 1, "task": placed.id, "redacted": found.changed}
+        found = call.store.redact(name.id, by=call.by)
+    if placed is not None:
+        call.task = placed.id
+        call.told(placed.id)
+    return {"version": 1, "task": placed.id if placed is not None else None, "redacted": found.changed}
 
 
 def put_blob(call: Call) -> Any:
@@ -261,9 +258,21 @@ def _holding(call: Call) -> None:
 
 
 def begin_draft(call: Call) -> Any:
+    """The first line is the head: who speaks, since when, and after which record."""
     _holding(call)
-    call.place.drafts.begin(call.id, _clean(call, call.body))
+    lines = _clean(call, call.body)
+    _check_head(json.loads(lines.partition(b"\n")[0]))
+    call.place.drafts.begin(call.id, lines)
     call.told(call.id)
+
+
+def _check_head(head: dict[str, Any]) -> None:
+    started, since, seal = head.get("started"), head.get("since"), head.get("seal")
+    time = read_time(started) if isinstance(started, str) else None
+    if time is None or write_time(time) != started or not isinstance(head.get("agent"), str):
+        raise InvalidValue("the head of a draft says agent and started, a time such as 2024-01-15T10:30:00.5Z")
+    if type(since) is not int or not 0 <= since < 10**15 or not isinstance(seal, str) or not _SEAL.fullmatch(seal):
+        raise InvalidValue("the head of a draft says since, an offset, and the seal that stands there")
 
 
 def add_to_draft(call: Call) -> Any:
@@ -281,8 +290,6 @@ def drop_draft(call: Call) -> Any:
 
 def _clean(call: Call, body: bytes) -> bytes:
     """Whole lines of JSON, without secrets."""
-    import json
-
     lines = []
     for line in body.split(b"\n"):
         if line.strip():
@@ -359,7 +366,7 @@ OPERATIONS: Final = (
     Operation("GET", "/tasks/{id}/records/{seal}", "Whether a record is there.", "read", holds_record, (ID, Param("seal", {"type": "string", "pattern": "^[0-9a-f]{16}$"}, "", True)), answer=obj({"version": COUNT, "holds": FLAG})),
     Operation("PUT", "/files/{file}", "A whole task file, byte for byte.", WRITE, place_task, (Param("file", {"type": "string", "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-[0-9A-Za-z]{1,64}\.task$"}, "Its name.", True),), BYTES, {"type": "object"}, uploads=True),
     Operation("PUT", "/blobs/{sha256}", "A long output.", WRITE, put_blob, (Param("sha256", {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "", True),), BYTES, {"type": "object"}),
-    Operation("POST", "/tasks/{id}/lease", "Take the right to run it for a while, or keep it.", WRITE, take_lease, (ID,), obj(None, token={"type": ["string", "null"]}, seconds={"type": "integer", "minimum": 1, "maximum": 300}), obj({"version": COUNT, "task": STRING, "token": STRING, "seconds": COUNT})),
+    Operation("POST", "/tasks/{id}/lease", "Take the right to run it for a while, or keep it.", WRITE, take_lease, (ID,), obj(None, token={"type": "string", "pattern": "^[0-9a-f]{32}$"}, seconds={"type": "integer", "minimum": 1, "maximum": 300}), obj({"version": COUNT, "task": STRING, "token": STRING, "seconds": COUNT})),
     Operation("DELETE", "/tasks/{id}/lease", "Give it back.", WRITE, give_lease_back, (ID, _TOKEN), status=204),
     Operation("PUT", "/tasks/{id}/draft", "Begin what a running turn says: its head, a line of JSON.", WRITE, begin_draft, (ID, _TOKEN), BYTES, status=204),
     Operation("POST", "/tasks/{id}/draft", "More lines of it.", WRITE, add_to_draft, (ID, _TOKEN), BYTES, status=204),
