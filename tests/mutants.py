@@ -48,6 +48,15 @@ MUTANTS = [
     ("redact-no-stream", "backends/live.py", "self._keep_text(self._said.feed(text))", "self._keep_text(text)", "TestNothingReachesTheDisk"),
     ("import-place-apart", "exchange/grouping.py", "            yield [*record, Note(kind=IMPORTED, context=\"out\", data=self._place())]\n", "            yield record\n", "TestOddOnes"),
     ("import-mark-not-compared", "exchange/importing.py", "        if data.get(\"mark\") not in (None, session.marked(start).get(\"mark\")):", "        if False:", "TestOddOnes"),
+    ("server-key-not-kept", "server/once.py", "            call.db.intend(who, key, digest, task, seal)\n", "            pass\n", "TestOnce"),
+    ("server-feed-goes-on", "server/live.py", "        self._events.clear()\n        self._numbers.clear()\n", "        self._first -= len(self._events)\n", "TestFeeds"),
+    ("server-origin-not-looked-at", "server/guard.py", "            if not same or parts.scheme not in", "            if False and parts.scheme not in", "TestGuard"),
+    ("server-host-not-looked-at", "server/guard.py", "        if host not in self._hosts:", "        if False:", "TestGuard"),
+    ("server-role-not-looked-at", "server/guard.py", "        if not who.may(role):", "        if False:", "TestGuard"),
+    ("server-workspace-by-header", "server/guard.py", "        if wanted is not None and wanted != who.workspace:", "        if wanted is not None:\n            return wanted\n        if False:", "TestGuard"),
+    ("pg-row-not-locked", "backends/pgdesk.py", "row = self._tasks.rows.row(self.id, lock=True)\n                if row is None:\n                    raise ChainMoved", "row = self._tasks.rows.row(self.id)\n                if row is None:\n                    raise ChainMoved", "TestPostgres and many_writers"),
+    ("pg-draft-not-fenced", "backends/pgdesk.py", "self._tasks.add_to_draft(self._id, data, self._key):", "self._tasks.add_to_draft(self._id, data):", "TestOddClients"),
+    ("remote-no-condition", "backends/remote_desk.py", ", \"If-Match\": f'\"{expect or self._seal}\"'", "", "TestRemoteOverLocal"),
 ]  # fmt: skip
 
 
