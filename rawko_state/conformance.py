@@ -14,7 +14,6 @@ and run it with pytest. What is tested here is what the commands, the server and
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -543,6 +542,3 @@ class StoreConformance:
         assert another.source(task.id) == "codex:7f9a"
         with store.importing():
             pass
-
-
-Supplied = Callable[[], Store]

@@ -26,7 +26,6 @@ _CONNECT: Final = 5.0
 _ANSWER: Final = 30.0
 _SILENCE: Final = 45.0
 """Seconds without even a heartbeat after which a stream is taken for dead."""
-_PIECE: Final = 1 << 20
 _TRIES: Final = 4
 _LOST: Final = (OSError, http.client.HTTPException)
 

@@ -12,8 +12,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rawko_state.backends.desk import BeforeWrite, Make, Point
+from rawko_state.backends.desk import BeforeWrite, Make
 from rawko_state.backends.expiring import ExpiringLease
+from rawko_state.backends.far_desk import FarDesk
 from rawko_state.backends.intake import file_path
 from rawko_state.errors import ChainMoved, NewerFormat, OutcomeUnknown, RawkoError, StorageError, TaskNotFound
 from rawko_state.format.blocks import emit_block
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
 _PIECE: Final = 1 << 20
 _MOST_WORDS: Final = 900_000
 """Bytes of different words of one document; PostgreSQL takes no more than a megabyte of them."""
-_TOOL: Final = "tool:"
+TOOL: Final = "tool:"
+"""Stands before the name of a tool among the words of a document."""
 
 
 class _DraftSink:
@@ -67,12 +69,13 @@ class _DraftSink:
         return
 
 
-class PgDesk:
+class PgDesk(FarDesk):
     """``Desk`` on PostgreSQL."""
 
     def __init__(self, store: PostgresStore, name: TaskName, lease: ExpiringLease | None) -> None:
         self.id = name.id
-        self._store, self._tasks, self._name, self._lease = store, store.tasks, name, lease
+        self._store = self._far = store
+        self._tasks, self._name, self._lease = store.tasks, name, lease
         self._take(self._row())
 
     def _row(self, *, lock: bool = False) -> Row:
@@ -85,25 +88,6 @@ class PgDesk:
         self._state = Projector(self.id, row["file_path"], row).state
         self._seal, self._end = row["tail_seal"] or GENESIS, row["indexed_end"]
         self._size, self._changed = row["file_size"], row["file_mtime_ns"]
-
-    @property
-    def root(self) -> Path:
-        return self._store.root
-
-    @property
-    def state(self) -> TaskState:
-        return self._state
-
-    @property
-    def seal(self) -> str:
-        return self._seal
-
-    @property
-    def is_leased(self) -> bool:
-        return self._lease is not None
-
-    def point(self) -> Point:
-        return Point(self._end, self._seal, self._state.status)
 
     def refresh(self) -> TaskState:
         self._take(self._row())
@@ -192,12 +176,6 @@ class PgDesk:
         self._take(self._row())
         return done
 
-    def since(self, end: int, seal: str) -> Iterator[Entry]:
-        with self._store.reader(self.id) as reader:
-            for record in reader.scan((end, seal) if end else None):
-                for block in record.blocks if record.counts else ():
-                    yield block.entry(reader.fetch, head_only=True)
-
     def last_turns(self) -> Iterator[Turn]:
         from rawko_state.index import queries
 
@@ -233,17 +211,6 @@ class PgDesk:
 
     def drop_draft(self) -> None:
         self._tasks.drop_draft(self.id)
-
-    def let_go(self) -> None:
-        if self._lease is not None:
-            self._lease.release()
-            self._lease = None
-
-    def tend(self) -> None:
-        return
-
-    def close(self) -> None:
-        self.let_go()
 
 
 def _is_long(call: ToolCall) -> bool:
@@ -301,7 +268,7 @@ def _words(found: Iterator[Document]) -> Iterator[tuple[int, int, list[str]]]:
     for document in found:
         words: list[str] = []
         size = 0
-        for word in (*counts.of(document.parts), *(_TOOL + tool[:200] for tool in sorted(document.tools))):
+        for word in (*counts.of(document.parts), *(TOOL + tool[:200] for tool in sorted(document.tools))):
             size += len(word.encode()) + 4
             if size > _MOST_WORDS:
                 break

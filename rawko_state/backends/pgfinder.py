@@ -9,6 +9,7 @@ from typing import Final
 
 from rawko_state.backends import folding
 from rawko_state.backends.finder import Finder, Tail, Warn, terms_of
+from rawko_state.backends.pgdesk import TOOL
 from rawko_state.backends.pgfiles import PgCatalogue
 from rawko_state.backends.reading import Documents
 from rawko_state.index import queries
@@ -24,7 +25,6 @@ from rawko_state.store import Answer, TaskFilter
 
 _MOST: Final = 5_000
 """Documents that are read for one search. A query of nothing but very common words is answered from so many of the newest."""
-_TOOL: Final = "tool:"
 
 
 class PgFinder(Finder):
@@ -45,7 +45,7 @@ class PgFinder(Finder):
         tools = [leaf.value.lower() for leaf in leaves if isinstance(leaf, Field) and leaf.name == "tool"]
         wanted = [quoted(term) for term in sorted(terms)] + [f"{quoted(prefix)}:*" for prefix in prefixes]
         wanted += [
-            f"{quoted(_TOOL + tool.rstrip('*')[:200])}{':*' if tool.endswith('*') else ''}" for tool in sorted(tools)
+            f"{quoted(TOOL + tool.rstrip('*')[:200])}{':*' if tool.endswith('*') else ''}" for tool in sorted(tools)
         ]
         filling = Filling(Counts(), terms, prefixes)
         found = self._tasks.holding(" | ".join(wanted), _MOST) if wanted else {}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rawko_state.backends.desk import BeforeWrite, Make, Point
+from rawko_state.backends.desk import BeforeWrite, Make
 from rawko_state.backends.expiring import LEASE, ExpiringLease
+from rawko_state.backends.far_desk import FarDesk
 from rawko_state.errors import ChainMoved, RawkoError, ServerRefused, TaskBusy
 from rawko_state.format.blocks import emit_block
 from rawko_state.format.codec import encode
@@ -56,13 +56,13 @@ class _DraftSink:
         return
 
 
-class RemoteDesk:
+class RemoteDesk(FarDesk):
     """``Desk`` on a server."""
 
     def __init__(self, store: RemoteStore, task_id: str, lease: float | None) -> None:
         self.id = task_id
-        self._store, self._http = store, store.http
-        self._lease: ExpiringLease | None = None
+        self._store = self._far = store
+        self._http, self._lease = store.http, None
         if lease is not None:
             self._lease = ExpiringLease(
                 task_id,
@@ -81,25 +81,6 @@ class RemoteDesk:
         about = self._store._about(self.id)
         self._state = from_wire(TaskState, about["state"])
         self._seal, self._end = str(about["seal"]), int(about["end"])
-
-    @property
-    def root(self) -> Path:
-        return self._store.root
-
-    @property
-    def state(self) -> TaskState:
-        return self._state
-
-    @property
-    def seal(self) -> str:
-        return self._seal
-
-    @property
-    def is_leased(self) -> bool:
-        return self._lease is not None
-
-    def point(self) -> Point:
-        return Point(self._end, self._seal, self._state.status)
 
     def refresh(self) -> TaskState:
         self._look()
@@ -133,12 +114,6 @@ class RemoteDesk:
             self._state = from_wire(TaskState, done["state"])
             self._seal, self._end = done["seal"], done["end"]
             return Appended(done["seal"], done["parent"], done["offset"], done["end"], self._state)
-
-    def since(self, end: int, seal: str) -> Iterator[Entry]:
-        with self._store.reader(self.id) as reader:
-            for record in reader.scan((end, seal) if end else None):
-                for block in record.blocks if record.counts else ():
-                    yield block.entry(reader.fetch, head_only=True)
 
     def last_turns(self) -> Iterator[Turn]:
         rows, _ = self._store.turn_rows(self.id)
@@ -175,14 +150,3 @@ class RemoteDesk:
     def drop_draft(self) -> None:
         if self._lease is not None and self._lines():
             self._http.ask("DELETE", self._http.path("tasks", self.id, "draft", token=self._lease.token))
-
-    def let_go(self) -> None:
-        if self._lease is not None:
-            self._lease.release()
-            self._lease = None
-
-    def tend(self) -> None:
-        return
-
-    def close(self) -> None:
-        self.let_go()

@@ -123,7 +123,7 @@ class Warm:
 
 
 def _most_open() -> int:
-    """Each is an open file or two: a quarter of what the system allows."""
+    """Each is an open file or two, so they take at most a quarter of those that the system allows."""
     try:
         import resource
 
