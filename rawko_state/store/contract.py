@@ -402,8 +402,8 @@ class Store(Protocol):
         sections: Mapping[str, str] | None = None,
         before: Callable[[str, str], None] | None = None,
     ) -> Task:
-        """A new task. ``before`` is told its id and first seal just before it comes into being; not by a remote store, whose server
-        keeps for itself what it must know."""
+        """A new task. ``before`` is told its id and first seal just before it comes into being; not by a remote store, whose
+        server keeps for itself what it must know."""
 
     def resume(
         self,
