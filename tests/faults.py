@@ -14,6 +14,9 @@ import pytest
 
 from rawko_state.backends.local import LocalStore
 from rawko_state.model.entries import Turn
+from tests.support import hermetic
+from tests.support.machine import patience
+from tests.support.processes import MARK
 
 DRIVER = str(Path(__file__).parent / "crash_driver.py")
 IN_CI = bool(os.environ.get("CI"))
@@ -37,9 +40,18 @@ CALLS = (
 )  # fmt: skip
 
 
+def _alike(folder: Path) -> dict[str, str]:
+    """Every run begins with an empty home, the counting one too, and compiles nothing: so all of them make the same calls."""
+    home = folder / "home"
+    hermetic.make_home(home)
+    pycache = Path(os.environ["PYTHONPYCACHEPREFIX"])
+    return {**hermetic.environment(home, pycache, os.environ[MARK]), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
 def counted(folder: Path) -> dict[str, range]:
     """For each system call of a whole run of the driver's steps: which occurrences lie between its two marks."""
     log = folder / "trace"
+    subprocess.run([sys.executable, DRIVER, "steps", str(folder / "warm")], check=True, stdout=subprocess.DEVNULL)
     subprocess.run(
         [
             "strace",
@@ -56,6 +68,7 @@ def counted(folder: Path) -> dict[str, range]:
         check=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env=_alike(folder),
     )
     seen: Counter[str] = Counter()
     first: dict[str, int] = {}
@@ -83,7 +96,8 @@ def injected(folder: Path, call: str, fault: str, *, bpf: bool) -> tuple[list[st
         [*command, sys.executable, DRIVER, "steps", str(folder / "p")],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patience(100),
+        env=_alike(folder),
     )
     assert "Traceback" not in done.stderr, done.stderr
     text = log.read_text()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble, RawkoError
+from rawko_state.index.connections import Sqlite
 from rawko_state.index.orm import p
 from rawko_state.index.rows import TABLE_OF, Rows
 from rawko_state.index.schema import APPLICATION_ID, MIGRATIONS, VERSION, Tables, tables_for
@@ -62,7 +63,7 @@ class Index(Rows):
                 # SQLite would make it readable by all; made beforehand, its companions get this mode too.
                 with contextlib.suppress(FileExistsError):
                     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            self.db = p.SqliteDatabase(str(path) if path else ":memory:", pragmas=_PRAGMAS, timeout=BUSY_MS / 1000)
+            self.db = Sqlite(str(path) if path else None, _PRAGMAS, timeout=BUSY_MS / 1000)
             try:
                 self.db.connect()
                 self._migrate()

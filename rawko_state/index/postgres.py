@@ -23,6 +23,7 @@ except ImportError as missing:  # pragma: no cover - said once, to people
     raise _RawkoError("PostgreSQL needs its driver: pip install 'rawko-state[postgres]'") from missing
 
 from rawko_state.errors import IndexNewer, InvalidValue, RawkoError, StorageError
+from rawko_state.index.connections import Connections
 from rawko_state.index.orm import p, use_psycopg
 from rawko_state.index.projection import Projector, Row
 from rawko_state.index.projection import Rows as NewRows
@@ -69,7 +70,7 @@ class Postgres:
             self.url, prefer_psycopg3=True, connect_timeout=10, application_name="rawko", autoconnect=True
         )
         self._local = threading.local()
-        self._made: list[psycopg.Connection[Any]] = []
+        self._connections = Connections(self)
         self.teller = Teller(self)
 
     @property
@@ -80,24 +81,29 @@ class Postgres:
                 found: psycopg.Connection[Any] = self.db.connection()  # type: ignore[no-untyped-call]
                 if not found.closed and not found.broken:
                     return found
-                self.db.close()
+                self._drop()
             self.db.connect()
             made: psycopg.Connection[Any] = self.db.connection()  # type: ignore[no-untyped-call]
-            self._made = [each for each in self._made if not each.closed] + [made]
+            self._connections.add(made)
             return made
 
     def close(self) -> None:
-        """This thread's connection."""
-        with contextlib.suppress(p.PeeweeException, psycopg.Error):
-            self.db.close()
+        """This thread's connection, and those of threads that have ended."""
+        self._drop()
+        self._connections.close_ended()
+
+    def _drop(self) -> None:
+        if not self.db.is_closed():
+            connection = self.db.connection()  # type: ignore[no-untyped-call]
+            self._connections.remove(connection)
+            with contextlib.suppress(p.PeeweeException, psycopg.Error):
+                self.db.close()
 
     def close_all(self) -> None:
         """Every thread's: when none of them will ask any more."""
         self.teller.close()
         self.close()
-        for connection in list(self._made):
-            with contextlib.suppress(psycopg.Error):
-                connection.close()
+        self._connections.close_all()
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[psycopg.Connection[Any]]:

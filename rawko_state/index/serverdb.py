@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rawko_state.errors import InvalidValue
 from rawko_state.index import database
+from rawko_state.index.connections import Sqlite
 from rawko_state.index.orm import p
 from rawko_state.index.userdb import Registry, UserState, default_path, now
 
@@ -208,7 +209,7 @@ class LocalServerDb(ServerDb):
         self.path = path or default_path()
         UserState(self.path).close()  # makes it, and refuses a newer one
         pragmas = {"journal_mode": "wal", "synchronous": "full", "busy_timeout": 5000}
-        self.db = p.SqliteDatabase(str(self.path), pragmas=pragmas)
+        self.db = Sqlite(str(self.path), pragmas)
         self._tokens, self._requests, self._audit, _ = server_tables(self.db)
         with self.mapped():
             self.db.create_tables([self._tokens, self._requests, self._audit], safe=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rawko_state.errors import IndexNewer, InvalidValue
+from rawko_state.index.connections import Sqlite
 from rawko_state.index.database import mapped
 from rawko_state.index.orm import p
 
@@ -159,7 +160,7 @@ class UserState(Registry):
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             pragmas = {"journal_mode": "wal", "synchronous": "full", "foreign_keys": 1, "busy_timeout": 3000}
-            self.db = p.SqliteDatabase(str(self.path), pragmas=pragmas)
+            self.db = Sqlite(str(self.path), pragmas)
             self.db.connect()
             self._kv, self._repos, self._agents, self._runtimes, self._imports = _tables_for(self.db)
             version = self.db.pragma("user_version")

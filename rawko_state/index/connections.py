@@ -1,0 +1,105 @@
+"""Database connections: one per thread, all owned by the database they belong to.
+
+Peewee keeps a connection in thread-local storage and forgets it there when the thread ends. So whoever opens one registers it
+here. Connections of threads that have ended are closed when the next one is opened, the rest when the database is closed or
+collected. Open descriptors are therefore bounded by the number of live threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from typing import Any, Final, Protocol
+
+from rawko_state.index.orm import p
+
+
+class Connection(Protocol):
+    def close(self) -> None: ...
+
+
+class Connections:
+    """The open connections of one database, and the thread that uses each."""
+
+    def __init__(self, owner: object) -> None:
+        self._open: list[tuple[weakref.ref[threading.Thread], Connection]] = []
+        self._lock = threading.Lock()
+        # A dropped database closes what it opened, whichever threads opened it. After a fork the connections are the parent's.
+        weakref.finalize(owner, _close_all, self._open, os.getpid())
+
+    def add(self, connection: Connection) -> None:
+        with self._lock:
+            self._open.append((weakref.ref(threading.current_thread()), connection))
+        self.close_ended()
+
+    def remove(self, connection: Connection) -> None:
+        with self._lock:
+            self._open[:] = [each for each in self._open if each[1] is not connection]
+
+    def close_ended(self) -> None:
+        """Closes the connections of threads that have ended. Nobody else can be using them."""
+        with self._lock:
+            ended = [each for each in self._open if not _is_alive(each[0])]
+            self._open[:] = [each for each in self._open if _is_alive(each[0])]
+        for _, connection in ended:
+            _close(connection)
+
+    def close_all(self) -> None:
+        """Closes every thread's connection. Call it when no thread uses one any more."""
+        with self._lock:
+            found, self._open[:] = list(self._open), []
+        for _, connection in found:
+            _close(connection)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+
+def _is_alive(reference: weakref.ref[threading.Thread]) -> bool:
+    thread = reference()
+    return thread is not None and thread.is_alive()
+
+
+def _close(connection: Connection) -> None:
+    with contextlib.suppress(Exception):  # a connection that is broken or closed already: it is gone all the same
+        connection.close()
+
+
+def _close_all(connections: list[tuple[weakref.ref[threading.Thread], Connection]], pid: int) -> None:
+    if os.getpid() == pid:
+        for _, connection in connections:
+            _close(connection)
+
+
+_MEMORY: Final = ":memory:"
+
+
+class Sqlite(p.SqliteDatabase):
+    """A SQLite database with a connection for each thread. A database in memory has one connection, which all threads share."""
+
+    def __init__(self, path: str | None, pragmas: dict[str, Any], timeout: float = 5.0) -> None:
+        self.connections = Connections(self)
+        super().__init__(
+            path or _MEMORY,
+            pragmas=pragmas,
+            timeout=timeout,
+            thread_safe=path is not None,
+            check_same_thread=False,  # connections of ended threads are closed by others
+        )
+
+    def _connect(self) -> Any:
+        made = super()._connect()  # type: ignore[no-untyped-call]
+        self.connections.add(made)
+        return made
+
+    def _close(self, conn: Any) -> None:
+        self.connections.remove(conn)
+        conn.close()
+
+    def close(self) -> bool:
+        """Closes this thread's connection, and those of threads that have ended."""
+        closed = bool(super().close())
+        self.connections.close_ended()
+        return closed

@@ -1,0 +1,1 @@
+"""What the tests share: a machine of their own, processes, PostgreSQL, faults."""
