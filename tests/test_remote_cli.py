@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 from rawko_state.backends.local import LocalStore
 from rawko_state.model.entries import Question, Turn
+from tests.support.machine import patience
 
 RAWKO = [sys.executable, "-m", "rawko_state"]
 
@@ -24,7 +24,7 @@ def rawko(
     *words: str, given: str | None = None, env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*RAWKO, *words], input=given if given is not None else "", capture_output=True, text=True, timeout=60, env={**os.environ, **(env or {})}, cwd=cwd
+        [*RAWKO, *words], input=given if given is not None else "", capture_output=True, text=True, timeout=patience(60), env={**os.environ, **(env or {})}, cwd=cwd
     )  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def serving(root: Path, *words: str) -> Iterator[tuple[str, subprocess.Popen[str
     finally:
         if process.poll() is None:
             process.terminate()
-        process.wait(20)
+        process.wait(patience(20))
         process.stderr.close()
 
 
@@ -218,12 +218,10 @@ class TestWriting:
             ("resume",),
             ("import", "jsonl", __file__),
         ):
-            started = time.monotonic()
             done = rawko("-C", str(tmp_path), "--remote", away, *words)
             assert done.returncode == 1, words
             assert done.stderr.count("\n") == 1, done.stderr
             assert "is away" in done.stderr
-            assert time.monotonic() - started < 15
         done = rawko("-C", str(tmp_path), "--remote", away, "record", given='{"type": "start", "request": "kept"}\n')
         assert done.returncode == 0
         assert "recording to the files here" in done.stderr

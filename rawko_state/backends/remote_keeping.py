@@ -83,12 +83,17 @@ class RemoteKeeping(ABC):
         return _Redacted(found["task"], found["rules"], found["changed"])
 
     def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Any]:
-        for task_id in [prefix] if prefix is not None else sorted(self.cursors().keys() | {s.id for s in self._all()}):
+        for task_id in [prefix] if prefix is not None else self._in_order():
             with contextlib.suppress(TaskNotFound):
                 yield _Verdict(self._get("tasks", task_id, "verify", repair=repair or None))
 
+    def _in_order(self) -> list[str]:
+        """All tasks, by the names of their files; then those of which history does not know."""
+        known = [summary.id for summary in sorted(self._all(), key=lambda summary: summary.file)]
+        return [*known, *sorted(self.cursors().keys() - set(known))]
+
     def _all(self) -> list[TaskSummary]:
-        return self.history(TaskFilter())
+        return self.history(TaskFilter(limit=None))
 
 
 class _Redacted:

@@ -66,7 +66,8 @@ class PgTasks:
         ]
 
     def ids(self) -> list[str]:
-        return [row[0] for row in self._ask(f"SELECT id FROM {self._at('tasks')} ORDER BY id")]
+        """In order of the names of their files."""
+        return [row[0] for row in self._ask(f"SELECT id FROM {self._at('tasks')} ORDER BY file_path, id")]
 
     # Bytes
 

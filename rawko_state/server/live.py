@@ -227,10 +227,9 @@ def hello(place: Place, task_id: str) -> dict[str, Any]:
     }
 
 
-def is_over(place: Place, task_id: str) -> bool:
-    """Whether nothing more will come, for now: a finished task that nobody runs."""
-    status = place.store.status(task_id)
-    return status in FINISHED and task_id not in place.store.alive()
+def ending(place: Place, task_id: str) -> tuple[bool, bool]:
+    """Whether a task is finished, and whether its process still holds it."""
+    return place.store.status(task_id) in FINISHED, task_id in place.store.alive()
 
 
 async def follow(
@@ -246,6 +245,7 @@ async def follow(
     """Events as (cursor, JSON), and None when nothing has happened for the time of a heartbeat. Ends when the server stops, or,
     if wished, with the task. ``run`` does what may block, in another thread; ``may`` raises when one may not follow any more."""
     cursor, admitted = after, time.monotonic()
+    sent = admitted
     with hub.following(place, task_id) as feed:
         hub.changed(place.name, task_id)
         while not hub.closing.is_set():
@@ -257,15 +257,21 @@ async def follow(
             if found is None:
                 found = await run(batch, place, task_id, cursor)
             for each in found:
-                cursor = each[0]
+                cursor, sent = each[0], time.monotonic()
                 yield each
                 if hub.closing.is_set():
                     return
             if found:
                 continue
-            if until_over and await run(is_over, place, task_id):
-                if not await run(batch, place, task_id, cursor):
-                    return
-                continue
-            if not await feed.changed(version, HEARTBEAT):
+            wait = HEARTBEAT
+            if until_over:
+                finished, held = await run(ending, place, task_id)
+                if finished and not held:
+                    if not await run(batch, place, task_id, cursor):
+                        return
+                    continue
+                # A process that lets go of its finished task makes no event.
+                wait = _LOOK_EVERY if finished else HEARTBEAT
+            if not await feed.changed(version, wait) and time.monotonic() - sent >= HEARTBEAT:
+                sent = time.monotonic()
                 yield None

@@ -36,9 +36,7 @@ _WATCHED: Final = (
 
 def environment(home: Path, pycache: Path, mark: str) -> dict[str, str]:
     """The whole environment of a test."""
-    kept = {
-        name: value for name, value in os.environ.items() if name.upper() in _KEPT or name.startswith(_KEPT_KINDS)
-    }
+    kept = {name: value for name, value in os.environ.items() if name.upper() in _KEPT or name.startswith(_KEPT_KINDS)}
     folders = {
         "HOME": home,
         "USERPROFILE": home,

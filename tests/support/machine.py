@@ -19,8 +19,20 @@ _QUIET: Final = 0.004
 """Seconds that the work below takes on a quiet machine of today."""
 
 
+_measured: tuple[float, float] = (0.0, 1.0)
+_GOOD_FOR: Final = 2.0
+_LEAST: Final = 60.0
+
+
 def slowness() -> float:
     """How many times slower than a quiet machine this one is now; at least 1."""
+    global _measured
+    if time.monotonic() - _measured[0] > _GOOD_FOR:
+        _measured = (time.monotonic(), _measure())
+    return _measured[1]
+
+
+def _measure() -> float:
     begun = time.perf_counter()
     for _ in range(3):
         hashlib.sha256(_WORK).digest()
@@ -31,7 +43,7 @@ def slowness() -> float:
 
 def patience(seconds: float) -> float:
     """A limit for what takes a fraction of that on a quiet machine."""
-    return seconds * slowness()
+    return max(seconds, _LEAST) * slowness()
 
 
 def wait_for(condition: Callable[[], object], what: str = "it", seconds: float = 60.0) -> None:

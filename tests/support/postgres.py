@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests.support.machine import patience, wait_for
-from tests.support.processes import MARK
+from tests.support.processes import MARK, STARTED
 
 _SETTINGS = (
     # Tests kill processes, never the machine: what PostgreSQL wrote is in the system's cache.
@@ -69,6 +69,7 @@ class OwnPostgres:
             stderr=self._log,
             **self._as,
         )
+        STARTED.disown(self._process)
         wait_for(self._is_up, "PostgreSQL", 120)
 
     def _is_up(self) -> bool:

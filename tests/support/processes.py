@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.support.machine import patience
 
@@ -39,6 +40,49 @@ def rawko(
     assert "Traceback" not in done.stderr, done.stderr
     assert code is None or done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done
+
+
+class Started:
+    """The processes that this one has started, so that none of them outlives its test, and none is blamed on another test."""
+
+    def __init__(self) -> None:
+        self._processes: list[subprocess.Popen[Any]] = []
+
+    def watch(self) -> None:
+        """From now on. What uses subprocess is seen, whoever calls it."""
+        make = subprocess.Popen.__init__
+
+        def made(process: subprocess.Popen[Any], *given: Any, **options: Any) -> None:
+            make(process, *given, **options)
+            self._processes.append(process)
+
+        subprocess.Popen.__init__ = made  # type: ignore[method-assign]
+
+    def disown(self, process: subprocess.Popen[Any]) -> None:
+        """It is meant to go on."""
+        self._processes.remove(process)
+
+    def now(self) -> int:
+        """To end only what is started from now on: what wider fixtures have started goes on."""
+        return len(self._processes)
+
+    def end(self, since: int) -> list[str]:
+        """Kills what still runs, and closes its pipes. Returns what had to be killed."""
+        killed = []
+        for process in self._processes[since:]:
+            if process.poll() is None:
+                killed.append(str(process.args))
+                process.kill()
+                process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+        del self._processes[since:]
+        return killed
+
+
+STARTED: Final = Started()
 
 
 def marked(mark: str) -> Iterator[tuple[int, str]]:
