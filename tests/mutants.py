@@ -2,6 +2,7 @@
 
     python tests/mutants.py            all of them
     python tests/mutants.py sync       those whose name starts like that
+    python tests/mutants.py --some 3   so many, chosen by the commit: over time each has its turn
 
 Each mutant is a copy of the package with one change, put before the real one on the path. A mutant that survives is a promise
 that no test keeps.
@@ -10,6 +11,7 @@ that no test keeps.
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -72,9 +74,6 @@ def run(name: str, file: str, old: str, new: str, tests: str) -> bool:
                 shutil.copy(source, target)
         path = Path(folder) / "rawko_state" / file
         text = path.read_text()
-        if text.count(old) != 1:
-            print(f"{name}: its text stands {text.count(old)} times in {file}; mend the mutant")
-            return False
         path.write_text(text.replace(old, new))
         done = subprocess.run(
             [
@@ -89,8 +88,6 @@ def run(name: str, file: str, old: str, new: str, tests: str) -> bool:
                 tests,
                 "-p",
                 "no:cacheprovider",
-                "--timeout",
-                "250",
             ],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": folder},
@@ -103,9 +100,21 @@ def run(name: str, file: str, old: str, new: str, tests: str) -> bool:
     return caught
 
 
-if __name__ == "__main__":
-    wanted = sys.argv[1:]
-    chosen = [mutant for mutant in MUTANTS if not wanted or mutant[0].startswith(tuple(wanted))]
+def chosen_by_commit(count: int) -> list[tuple[str, str, str, str, str]]:
+    """Other ones with each commit, the same ones for the same commit."""
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return random.Random(done.stdout.strip()).sample(MUTANTS, count)
+
+
+def main(words: list[str]) -> int:
+    if words[:1] == ["--some"]:
+        chosen = chosen_by_commit(int(words[1]))
+    else:
+        chosen = [mutant for mutant in MUTANTS if not words or mutant[0].startswith(tuple(words))]
     survivors = [mutant[0] for mutant in chosen if not run(*mutant)]
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants caught")
-    sys.exit(1 if survivors else 0)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

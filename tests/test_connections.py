@@ -45,13 +45,12 @@ def test_a_store_that_is_dropped_closes_what_its_threads_opened(tmp_path: Path) 
         warnings.simplefilter("error")
         store = LocalStore(tmp_path)
         store.start("x").close()
-        thread = threading.Thread(target=lambda: store.history(TaskFilter()))
-        thread.start()
-        thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(store.history, TaskFilter()).result()
         connections = store.catalogue.index().db.connections
         assert len(connections) == 2
         opened = [connection for _, connection in connections._open]
-        del store, connections, thread
+        del store, connections, pool
         gc.collect()
         for connection in opened:
             with pytest.raises(Exception, match="closed"):

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from rawko_state import errors
 from rawko_state.errors import InvalidValue, RawkoError, ServerAway, ServerRefused
+from rawko_state.index.connections import Connections
 
 PREFIX: Final = "/api/v1"
 _CONNECT: Final = 5.0
@@ -41,6 +42,7 @@ class Http:
         self._parts, self._token, self._workspace = parts, token, workspace
         self._base = parts.path.rstrip("/") + PREFIX
         self._local = threading.local()
+        self._connections = Connections(self)
 
     @property
     def where(self) -> str:
@@ -63,12 +65,20 @@ class Http:
         made.sock.settimeout(timeout)
         return made
 
+    def _keep(self, connection: http.client.HTTPConnection) -> None:
+        """For this thread's next request."""
+        if getattr(self._local, "connection", None) is not connection:
+            self._local.connection = connection
+            self._connections.add(connection)
+
     def close(self) -> None:
-        """This thread's connection."""
+        """This thread's connection, and those of threads that have ended."""
         kept = getattr(self._local, "connection", None)
         if kept is not None:
-            kept.close()
             self._local.connection = None
+            self._connections.remove(kept)
+            kept.close()
+        self._connections.close_ended()
 
     def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
         found = {"Accept": "application/json", **more}
@@ -151,16 +161,18 @@ class Http:
                 content = response.read()
             except _LOST as error:
                 connection.close()
-                self._local.connection = None
+                self.close()
                 # A kept connection may have been closed meanwhile; what is sent twice is done once.
                 if attempt == _TRIES - 1 or (fresh and isinstance(error, TimeoutError)):
                     raise ServerAway(f"{self.url} is away: {_why(error)}") from error
                 if fresh:
                     time.sleep(0.2 * (attempt + 1))
                 continue
-            self._local.connection = None if response.will_close else connection
             if response.will_close:
                 connection.close()
+                self.close()
+            else:
+                self._keep(connection)
             if response.status == 409 and _title(content) == "InProgress":
                 time.sleep(0.2 * (attempt + 1))
                 continue

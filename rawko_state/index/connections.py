@@ -1,8 +1,8 @@
-"""Database connections: one per thread, all owned by the database they belong to.
+"""Connections: one per thread, all owned by the database or the client they belong to.
 
-Peewee keeps a connection in thread-local storage and forgets it there when the thread ends. So whoever opens one registers it
-here. Connections of threads that have ended are closed when the next one is opened, the rest when the database is closed or
-collected. Open descriptors are therefore bounded by the number of live threads.
+What is kept in thread-local storage is forgotten there, unclosed, when the thread ends. So each connection that is opened for a
+thread is registered here. Those of threads that have ended are closed when the next one is opened, the others when their owner
+is closed or collected. Open descriptors are therefore bounded by the number of live threads.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import contextlib
 import os
 import threading
 import weakref
-from typing import Any, Final, Protocol
-
-from rawko_state.index.orm import p
+from typing import Protocol
 
 
 class Connection(Protocol):
@@ -21,12 +19,12 @@ class Connection(Protocol):
 
 
 class Connections:
-    """The open connections of one database, and the thread that uses each."""
+    """The open connections of one owner, and the thread that uses each."""
 
     def __init__(self, owner: object) -> None:
         self._open: list[tuple[weakref.ref[threading.Thread], Connection]] = []
         self._lock = threading.Lock()
-        # A dropped database closes what it opened, whichever threads opened it. After a fork the connections are the parent's.
+        # A dropped owner closes what it opened, whichever threads opened it. After a fork the connections are the parent's.
         weakref.finalize(owner, _close_all, self._open, os.getpid())
 
     def add(self, connection: Connection) -> None:
@@ -71,35 +69,3 @@ def _close_all(connections: list[tuple[weakref.ref[threading.Thread], Connection
     if os.getpid() == pid:
         for _, connection in connections:
             _close(connection)
-
-
-_MEMORY: Final = ":memory:"
-
-
-class Sqlite(p.SqliteDatabase):
-    """A SQLite database with a connection for each thread. A database in memory has one connection, which all threads share."""
-
-    def __init__(self, path: str | None, pragmas: dict[str, Any], timeout: float = 5.0) -> None:
-        self.connections = Connections(self)
-        super().__init__(
-            path or _MEMORY,
-            pragmas=pragmas,
-            timeout=timeout,
-            thread_safe=path is not None,
-            check_same_thread=False,  # connections of ended threads are closed by others
-        )
-
-    def _connect(self) -> Any:
-        made = super()._connect()  # type: ignore[no-untyped-call]
-        self.connections.add(made)
-        return made
-
-    def _close(self, conn: Any) -> None:
-        self.connections.remove(conn)
-        conn.close()
-
-    def close(self) -> bool:
-        """Closes this thread's connection, and those of threads that have ended."""
-        closed = bool(super().close())
-        self.connections.close_ended()
-        return closed

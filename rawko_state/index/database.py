@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble, RawkoError
-from rawko_state.index.connections import Sqlite
-from rawko_state.index.orm import p
+from rawko_state.index.orm import Sqlite, p
 from rawko_state.index.rows import TABLE_OF, Rows
 from rawko_state.index.schema import APPLICATION_ID, MIGRATIONS, VERSION, Tables, tables_for
 

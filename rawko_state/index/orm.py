@@ -1,4 +1,4 @@
-"""Peewee, without drivers that nobody asked for.
+"""Peewee, without drivers that nobody asked for, and with connections that are closed.
 
 Peewee imports the driver of every database that it finds, and psycopg alone takes longer than a command does. So it is imported
 with those out of its sight, and is given psycopg when PostgreSQL is used.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 from typing import Any, Final, cast
+
+from rawko_state.index.connections import Connections
 
 _DRIVERS: Final = ("psycopg", "psycopg2", "psycopg2cffi", "pymysql", "MySQLdb")
 
@@ -21,7 +23,7 @@ finally:
     for _name in _hidden:
         sys.modules.pop(_name, None)
 
-__all__ = ["p", "use_psycopg"]
+__all__ = ["Sqlite", "p", "use_psycopg"]
 
 
 def use_psycopg() -> None:
@@ -37,3 +39,35 @@ def use_psycopg() -> None:
     adapter = peewee.Psycopg3Adapter
     adapter.txn_idle, adapter.txn_inerror = TransactionStatus.IDLE, TransactionStatus.INERROR
     adapter.txn_unknown = TransactionStatus.UNKNOWN
+
+
+_MEMORY: Final = ":memory:"
+
+
+class Sqlite(p.SqliteDatabase):
+    """A SQLite database with a connection for each thread. A database in memory has one connection, which all threads share."""
+
+    def __init__(self, path: str | None, pragmas: dict[str, Any], timeout: float = 5.0) -> None:
+        self.connections = Connections(self)
+        super().__init__(
+            path or _MEMORY,
+            pragmas=pragmas,
+            timeout=timeout,
+            thread_safe=path is not None,
+            check_same_thread=False,  # connections of ended threads are closed by others
+        )
+
+    def _connect(self) -> Any:
+        made = cast("Any", super())._connect()
+        self.connections.add(made)
+        return made
+
+    def _close(self, conn: Any) -> None:
+        self.connections.remove(conn)
+        conn.close()
+
+    def close(self) -> bool:
+        """Closes this thread's connection, and those of threads that have ended."""
+        closed = bool(super().close())
+        self.connections.close_ended()
+        return closed

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rawko_state.errors import InvalidValue
 from rawko_state.index import database
-from rawko_state.index.connections import Sqlite
-from rawko_state.index.orm import p
+from rawko_state.index.orm import Sqlite, p
 from rawko_state.index.userdb import Registry, UserState, default_path, now
 
 if TYPE_CHECKING:

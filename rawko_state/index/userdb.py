@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rawko_state.errors import IndexNewer, InvalidValue
-from rawko_state.index.connections import Sqlite
 from rawko_state.index.database import mapped
-from rawko_state.index.orm import p
+from rawko_state.index.orm import Sqlite, p
 
 VERSION: Final = 2
 

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +23,8 @@ from tests.support.processes import MARK, kill_marked, marked
 
 ROOT: Final = Path(__file__).parent.parent.parent
 
-_KEPT: Final = ("PATH", "LANG", "SYSTEMROOT", "PATHEXT", "COMSPEC", "CI", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUTF8")
+NOT_TESTED: Final = "NOT TESTED HERE"
+_KEPT: Final = ("PATH", "LANG", "SYSTEMROOT", "PATHEXT", "COMSPEC", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUTF8")
 _KEPT_KINDS: Final = ("LC_", "PYTEST_", "RAWKO_TEST_", "RAWKO_HYPOTHESIS", "COV_", "COVERAGE_")
 
 _REAL_HOME: Final = Path(os.path.expanduser("~"))
@@ -113,10 +115,22 @@ class Watch:
         self._files = dict(_files())
         self._status = _git_status()
         self._wrong: list[str] = []
+        self._not_tested: dict[str, list[str]] = defaultdict(list)
 
     def pytest_configure_node(self, node: Any) -> None:
         """xdist starts a worker."""
         node.workerinput["rawko_mark"] = self._mark
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple) and NOT_TESTED in report.longrepr[2]:
+            self._not_tested[report.longrepr[2].removeprefix("Skipped: ")].append(report.nodeid)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """What was not tested on this machine, and why, so that nobody has to look for it."""
+        if self._not_tested:
+            terminalreporter.section(NOT_TESTED, yellow=True)
+        for reason, tests in sorted(self._not_tested.items()):
+            terminalreporter.line(f"{reason}: {len(tests)} tests, such as {tests[0]}")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
@@ -124,10 +138,12 @@ class Watch:
             return (yield)
         finally:
             self._wrong = [*self._left_running(), *self._changed()]
+            if os.environ.get("RAWKO_TEST_ALL"):
+                self._wrong += [f"everything must be tested: {reason}" for reason in self._not_tested]
             if self._wrong:
                 session.exitstatus = 1
                 for line in self._wrong:
-                    print(f"\nNOT HERMETIC: {line}", file=sys.stderr)
+                    print(f"\nTHE RUN FAILS: {line}", file=sys.stderr)
 
     def _left_running(self) -> Iterator[str]:
         until = time.monotonic() + patience(30)  # what works in the background may end by itself

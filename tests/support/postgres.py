@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -39,6 +38,8 @@ class OwnPostgres:
         self._env = {"PATH": os.environ["PATH"], "LANG": "C", "LC_ALL": "C", MARK: mark}
         self._as: dict[str, Any] = {}
         if os.geteuid() == 0:  # PostgreSQL does not run as root
+            import pwd
+
             nobody = pwd.getpwnam("nobody")
             self._as = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
             for path in (self._folder, self._data):
@@ -69,7 +70,8 @@ class OwnPostgres:
             stderr=self._log,
             **self._as,
         )
-        STARTED.disown(self._process)
+        if self._process in STARTED:
+            STARTED.disown(self._process)
         wait_for(self._is_up, "PostgreSQL", 120)
 
     def _is_up(self) -> bool:
@@ -102,11 +104,27 @@ class OwnPostgres:
         self._log.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _run(self, program: str, *words: str) -> None:
+    def dump(self) -> bytes:
+        """The whole database as SQL."""
+        words = ("--no-owner", "--inserts", "-U", "postgres", "-h", str(self._folder), "postgres")
+        return self._run("pg_dump", *words)
+
+    def restore(self, database: str, dump: bytes) -> None:
+        """Into a database that is there and empty."""
+        words = ("-q", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-h", str(self._folder), database)
+        self._run("psql", *words, given=dump)
+
+    def _run(self, program: str, *words: str, given: bytes = b"") -> bytes:
         done = subprocess.run(
-            [str(self._programs / program), *words], env=self._env, cwd=self._folder, capture_output=True, **self._as
+            [str(self._programs / program), *words],
+            input=given,
+            env=self._env,
+            cwd=self._folder,
+            capture_output=True,
+            **self._as,
         )
         assert done.returncode == 0, done.stderr.decode()
+        return done.stdout
 
     def _reachable(self, programs: Path) -> Path:
         """As root the server runs as nobody, who may not enter root's folders: then it gets a copy of the programs."""

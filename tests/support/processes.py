@@ -58,6 +58,9 @@ class Started:
 
         subprocess.Popen.__init__ = made  # type: ignore[method-assign]
 
+    def __contains__(self, process: object) -> bool:
+        return process in self._processes
+
     def disown(self, process: subprocess.Popen[Any]) -> None:
         """It is meant to go on."""
         self._processes.remove(process)
