@@ -20,7 +20,7 @@ from pathlib import Path
 from append import a_turn, beside_bare
 from histories import write_history
 
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files.store import FileStore
 from rawko_state.format.scan import Scan
 from rawko_state.model.entries import Turn
 
@@ -41,7 +41,7 @@ def appends(folder: Path, rounds: int = 3000) -> None:
     import random
 
     chance = random.Random(1)
-    store = LocalStore(folder)
+    store = FileStore(folder)
     task = store.start("a request")
     path = store.journal.layout.path(store.find(task.id))
     turns = [a_turn(chance) for _ in range(50)]
@@ -59,7 +59,7 @@ def one_size(folder: Path, size: int) -> dict[str, float]:
     root = folder / str(size)
     root.mkdir()
     total = write_history(root, size)
-    store = LocalStore(root)
+    store = FileStore(root)
     start = time.perf_counter()
     for name in store.journal.layout.names():
         with store.journal.reader(name) as reader:
@@ -102,7 +102,7 @@ def huge_task(folder: Path) -> None:
     for megabytes in (1, 1000):
         root = folder / f"huge{megabytes}"
         root.mkdir()
-        store = LocalStore(root)
+        store = FileStore(root)
         task = store.start("huge")
         text = "\n".join("a line of text that is not short, and not long either" for _ in range(2000))
         for _ in range(max(2, megabytes * 10**6 // len(text))):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files.store import FileStore
 from rawko_state.format.blocks import emit_block
 from rawko_state.format.codec import encode
 from rawko_state.format.records import seal_record
@@ -38,7 +38,7 @@ def told(name: str, late: list[float]) -> None:
 
 
 def watch(folder: Path, events: int) -> None:
-    store = LocalStore(folder)
+    store = FileStore(folder)
     task = store.start("x")
     watching = subprocess.Popen(
         [*RAWKO, "-C", str(folder), "watch", task.id, "--json", "--new"], stdout=subprocess.PIPE, text=True
@@ -143,15 +143,15 @@ def huge(folder: Path, megabytes: int) -> None:
 
 def many(folder: Path, tasks: int = 50, seconds: float = 10.0) -> None:
     """So many tasks streaming at once, each with a follower; writers in one process, followers in another."""
-    store = LocalStore(folder / "many")
+    store = FileStore(folder / "many")
     (folder / "many").mkdir()
     open_tasks = [store.start(f"n{number}") for number in range(tasks)]
     ids = [task.id for task in open_tasks]
     code = (
-        "import sys, json, time, threading, resource\nfrom rawko_state.backends.local import LocalStore\n"
+        "import sys, json, time, threading, resource\nfrom rawko_state.backends.files.store import FileStore\n"
         "counts = {}\nlate = []\n"
         "def follow(task_id):\n"
-        "    store = LocalStore(sys.argv[1], warn=lambda m: None); n = 0\n"
+        "    store = FileStore(sys.argv[1], warn=lambda m: None); n = 0\n"
         "    for event in store.follow(task_id):\n"
         "        if event is not None and event.kind == 'progress' and event.live:\n"
         "            late.append(time.time() - float(event.text)); n += 1\n"

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from histories import write_history
 
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files.store import FileStore
 from rawko_state.lifecycle.cleanup import carry_out
 from rawko_state.lifecycle.retention import Policy, plan
 from rawko_state.redact.redactor import Redactor
@@ -141,7 +141,7 @@ def cleanup(tasks: int) -> None:
         root = Path(name)
         os.environ["XDG_STATE_HOME"] = os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_CACHE_HOME"] = str(root / "home")
         write_history(root, tasks)
-        store = LocalStore(root, warn=lambda message: None)
+        store = FileStore(root, warn=lambda message: None)
         store.reindex()
         policy = Policy(max_age=1, keep_failed=False)
         now = datetime.now(timezone.utc)

@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from append import a_turn, beside_bare
 from corpus import PATH, PHRASE, RARE, Corpus, write_corpus
 
-from rawko_state.backends.local import LocalStore
-from rawko_state.backends.session import Task
+from rawko_state.backends.files.store import FileStore
 from rawko_state.model.entries import Turn
+from rawko_state.tasks.task import Task
 
 FTS = """
 import sqlite3, sys
@@ -55,10 +55,10 @@ def fresh(command: list[str], times: int = 7) -> float:
 
 def build_fts(root: Path, database: Path) -> float:
     """All turns into FTS5, as a tool would: the text of each, and its place."""
-    from rawko_state.backends.reading import Documents
-    from rawko_state.index.folding import Unfolded
+    from rawko_state.index.flushed import Unflushed
+    from rawko_state.search.turn_text import Documents
 
-    store = LocalStore(root)
+    store = FileStore(root)
     documents = Documents(store.journal)
     db = sqlite3.connect(database)
     db.execute("CREATE VIRTUAL TABLE turns USING fts5(task UNINDEXED, offset UNINDEXED, text)")
@@ -66,7 +66,7 @@ def build_fts(root: Path, database: Path) -> float:
     for name in sorted(store.journal.layout.names()):
         path = f".rawko/state/tasks/{name.filename}"
         size = (root / path).stat().st_size
-        for document in documents.stretch(Unfolded(name.id, path, 0, size, 0, None)):
+        for document in documents.stretch(Unflushed(name.id, path, 0, size, 0, None)):
             rows.append((name.id, document.offset, "\n".join(text for _, text in document.parts)))
     start = time.perf_counter()
     db.executemany("INSERT INTO turns VALUES (?, ?, ?)", rows)
@@ -83,9 +83,9 @@ def folder_size(folder: Path) -> int:
 def build(root: Path) -> str:
     """Builds in a process of its own, so that its memory can be told."""
     code = (
-        "import sys, time, resource; from pathlib import Path; from rawko_state.backends.local import LocalStore; "
-        "from rawko_state.backends.folding import fold; "
-        "s = LocalStore(Path(sys.argv[1])); i = s.catalogue.fresh(); t = time.perf_counter(); "
+        "import sys, time, resource; from pathlib import Path; from rawko_state.backends.files.store import FileStore; "
+        "from rawko_state.backends.files.flush import fold; "
+        "s = FileStore(Path(sys.argv[1])); i = s.sync.fresh(); t = time.perf_counter(); "
         "n = fold(i, s.journal); d = time.perf_counter() - t; "
         "print(n, d, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
@@ -163,7 +163,7 @@ def appends(base: Path, rounds: int = 2000) -> None:
         folder = base / f"append-{kind}"
         folder.mkdir()
         chance = random.Random(1)
-        store = LocalStore(folder)
+        store = FileStore(folder)
         task = store.start("a request")
         turns = [a_turn(chance) for _ in range(50)]
         path = store.journal.layout.path(store.find(task.id))
@@ -171,7 +171,7 @@ def appends(base: Path, rounds: int = 2000) -> None:
         task.add_turn(turns[0])
         record = path.read_bytes()[size:]
         if kind == "auto":
-            store.fold()
+            store.flush()
 
         def append(number: int, task: Task = task, turns: list[Turn] = turns) -> None:
             task.add_turn(turns[number % 50])

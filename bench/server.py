@@ -274,7 +274,7 @@ async def follower(ports: list[int], number: int, task: str, until: float, ledge
 
 
 async def load(writers: int, followers: int, seconds: float, pause: float, kill: str, backend: str) -> None:
-    from rawko_state.backends.remote import RemoteStore
+    from rawko_state.backends.remote.store import RemoteStore
 
     with contextlib.ExitStack() as stack:
         url, owned = stack.enter_context(postgres()) if backend == "postgres" else (None, None)

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rawko_state.backends.local import LocalStore
-    from rawko_state.backends.postgres import PostgresStore
-    from rawko_state.backends.remote import RemoteStore
+    from rawko_state.backends.files.store import FileStore
+    from rawko_state.backends.postgres.store import PostgresStore
+    from rawko_state.backends.remote.store import RemoteStore
     from rawko_state.errors import (
         AmbiguousTask,
         ChainMoved,
@@ -71,12 +71,12 @@ __all__ = [
     "Blob",
     "ChainMoved",
     "Event",
+    "FileStore",
     "FileTouch",
     "Hit",
     "IllegalMove",
     "IndexTrouble",
     "InvalidValue",
-    "LocalStore",
     "Money",
     "NewerFormat",
     "NoAnswer",
@@ -117,9 +117,9 @@ _HOMES = (
     "model.state",
     "store",
     "store.contract",
-    "backends.local",
-    "backends.remote",
-    "backends.postgres",
+    "backends.files.store",
+    "backends.remote.store",
+    "backends.postgres.store",
 )
 
 
@@ -135,10 +135,10 @@ def __getattr__(name: str) -> Any:
 
 def open(
     folder: str | Path | None = None, *, remote: str | None = None, workspace: str | None = None
-) -> LocalStore | RemoteStore:
+) -> FileStore | RemoteStore:
     """The store of the project around ``folder`` (or around the current folder): its files, or the server that ``remote`` or the
     settings name. ``remote="local"``: the files in any case."""
-    from rawko_state.backends.selection import selected
+    from rawko_state.backends.select import selected
     from rawko_state.config.project import find_project
 
     return selected(find_project(Path(folder) if folder is not None else None), remote=remote, workspace=workspace)

@@ -6,6 +6,7 @@ RawkoError
 ├── NoProject               no project around the current folder
 ├── TaskNotFound            no task of that name
 ├── AmbiguousTask           several tasks start like that
+├── TaskExists              another task has that id already
 ├── TaskBusy                another process runs the task
 ├── Stopped                 somebody has paused or cancelled the task that this process runs
 ├── NoAnswer                a question that nobody has answered, or that nobody asks
@@ -17,11 +18,13 @@ RawkoError
 │   └── IndexNewer          it was made by a later version; it is not touched
 ├── SearchTrouble           the search index cannot be used now; searches read the task files
 ├── StorageError            the system refused a file operation
-│   └── OutcomeUnknown      a sync failed: the record may be on the disk, or not
+│   ├── OutcomeUnknown      a sync failed: the record may be on the disk, or not
+│   └── StorageGone         the tables of a workspace are not there any more
 ├── ServerAway              the server cannot be reached; what was asked may have been done, or not
 └── ServerRefused           the server does not take a request: who asks, or how, is not right
 
-An error says what happened, to which file or task, and what to do now.
+An error says what happened, to which file or task, and what to do now. What a program may ask of it is an attribute: no code
+looks at the words of a message.
 """
 
 from __future__ import annotations
@@ -49,13 +52,12 @@ class NoProject(RawkoError):
 
 class TaskNotFound(RawkoError, KeyError):
     def __init__(self, name: str, closest: Sequence[str] = (), *, in_trash: bool = False) -> None:
+        self.name, self.closest, self.in_trash = name, tuple(closest), in_trash
         if in_trash:
             super().__init__(f"task {name} is in the trash; 'rawko cleanup --restore {name}' brings it back")
-            self.name, self.closest = name, tuple(closest)
             return
         hint = f"; closest: {', '.join(closest)}" if closest else ""
         super().__init__(f"no task starts with {name!r}{hint}")
-        self.name, self.closest = name, tuple(closest)
 
     def __str__(self) -> str:  # KeyError would show the message in quotes
         return str(self.args[0])
@@ -66,6 +68,12 @@ class AmbiguousTask(RawkoError):
         shown = ", ".join(candidates[:8]) + (f" and {len(candidates) - 8} more" if len(candidates) > 8 else "")
         super().__init__(f"{name!r} could be any of: {shown}")
         self.name, self.candidates = name, tuple(candidates)
+
+
+class TaskExists(RawkoError):
+    def __init__(self, task: str, where: str = "") -> None:
+        super().__init__(f"there is another task {task} already{where}")
+        self.task = task
 
 
 class TaskBusy(RawkoError):
@@ -89,7 +97,10 @@ class NoAnswer(RawkoError):
 
 
 class ChainMoved(RawkoError):
-    pass
+    def __init__(self, message: str, *, last: str | None = None) -> None:
+        """``last``: the last seal, where the caller expected another one."""
+        super().__init__(message)
+        self.last = last
 
 
 class NewerFormat(RawkoError):
@@ -129,6 +140,10 @@ class OutcomeUnknown(StorageError):
     def __init__(self, message: str, path: str, errno: int | None, seal: str) -> None:
         super().__init__(message, path, errno)
         self.seal = seal
+
+
+class StorageGone(StorageError):
+    pass
 
 
 class ServerAway(RawkoError):

@@ -18,12 +18,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rawko_state.backends.local import LocalStore
-from rawko_state.backends.session import Task
+from rawko_state.backends.files import writer
+from rawko_state.backends.files.store import FileStore
 from rawko_state.errors import OutcomeUnknown, RawkoError
 from rawko_state.journal import disk
 from rawko_state.journal.journal import Journal
 from rawko_state.model.entries import Execution, Request, TaskHeader, Turn
+from rawko_state.tasks.task import Task
+
+
+LOADED = writer  # what fails below is the disk, not an import
 
 
 def say(word: str, token: str) -> None:
@@ -56,7 +60,7 @@ def tried(action: Callable[[], object], token: str) -> bool:
 
 def steps(folder: str) -> None:
     mark("begin")
-    store = LocalStore(folder, warn=lambda message: None)
+    store = FileStore(folder, warn=lambda message: None)
     held: list[Task] = []
     if not tried(lambda: held.append(store.start("request-token-0")), "request-token-0"):
         mark("end")
@@ -85,7 +89,7 @@ def stream(folder: str, unsafe: bool) -> None:
     if unsafe:
         disk._data_sync = lambda descriptor: None  # the control: it must lose turns
         disk.sync_folder = lambda path, seal="": None
-    task = LocalStore(folder, warn=lambda message: None).start("request")
+    task = FileStore(folder, warn=lambda message: None).start("request")
     say("ack", task.id)
     for number in range(1, 100_000):
         if number % 7 == 0:
@@ -107,7 +111,7 @@ def start(folder: str) -> None:
 
 
 def many(folder: str, count: int) -> None:
-    store = LocalStore(folder, warn=lambda message: None)
+    store = FileStore(folder, warn=lambda message: None)
     for number in range(count):
         with store.start(f"request {os.getpid()}-{number}") as task:
             for turn in range(3):
@@ -117,7 +121,7 @@ def many(folder: str, count: int) -> None:
 
 
 def one(folder: str, task_id: str, count: int) -> None:
-    task = LocalStore(folder, warn=lambda message: None).attach(task_id)
+    task = FileStore(folder, warn=lambda message: None).attach(task_id)
     for number in range(count):
         token = f"token-{os.getpid()}-{number}."
         task.add_turn(Turn(number=1, agent="d", status="complete", content=token))

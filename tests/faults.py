@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files.store import FileStore
 from rawko_state.model.entries import Turn
 from tests.support import hermetic
 from tests.support.machine import patience
@@ -108,9 +108,9 @@ def injected(folder: Path, call: str, fault: str, *, bpf: bool) -> tuple[list[st
     return done.stdout.splitlines(), "(INJECTED)" in text or "killed by SIGKILL" in text
 
 
-def quiet(project: Path) -> LocalStore:
+def quiet(project: Path) -> FileStore:
     """A store that keeps trouble with its index to itself: these tests are about the files."""
-    return LocalStore(project, warn=lambda message: None)
+    return FileStore(project, warn=lambda message: None)
 
 
 def acknowledged(lines: list[str]) -> list[str]:
@@ -162,7 +162,7 @@ def check_and_go_on(project: Path, lines: list[str]) -> None:
     _only_whole_turns(store, name.id)
 
 
-def _only_whole_turns(store: LocalStore, task_id: str) -> None:
+def _only_whole_turns(store: FileStore, task_id: str) -> None:
     """A turn that says it is complete ends its text as it was meant to end."""
     with store.reader(task_id) as reader:
         for record in reader.records():

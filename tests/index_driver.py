@@ -10,17 +10,17 @@ import sys
 import warnings
 from decimal import Decimal
 
-from rawko_state.backends.local import LocalStore
-from rawko_state.backends.session import Task
+from rawko_state.backends.files.store import FileStore
 from rawko_state.errors import RawkoError
 from rawko_state.model.entries import FileTouch, Money, Question, Turn
 from rawko_state.store import TaskFilter
+from rawko_state.tasks.task import Task
 
 
 def main(folder: str, seed: int, steps: int) -> None:
     chance = random.Random(seed)
     warnings.simplefilter("ignore")
-    store = LocalStore(folder)
+    store = FileStore(folder)
     open_tasks: list[Task] = []
     for number in range(steps):
         try:
@@ -31,7 +31,7 @@ def main(folder: str, seed: int, steps: int) -> None:
         task.close()  # the others are left as if this process had been killed
 
 
-def step(store: LocalStore, chance: random.Random, mine: list[Task], token: str) -> None:
+def step(store: FileStore, chance: random.Random, mine: list[Task], token: str) -> None:
     what = chance.choice(
         [
             "start",

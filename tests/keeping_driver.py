@@ -9,18 +9,18 @@ import os
 import sys
 import warnings
 
-from rawko_state.backends import keeping, redaction, session
-from rawko_state.backends.local import LocalStore
-from rawko_state.journal import archive, rewrite, trash
+from rawko_state.backends.files import redaction, trash, writer
+from rawko_state.backends.files.store import FileStore
+from rawko_state.journal import archive, rewrite
 from rawko_state.lifecycle import cleanup
 from rawko_state.lifecycle.retention import Plan, Policy
 
-LOADED = (keeping, redaction, session, archive, rewrite, trash)
+LOADED = (trash, redaction, writer, archive, rewrite)
 
 
 def main(what: str, folder: str) -> None:
     warnings.simplefilter("ignore")
-    store = LocalStore(folder)
+    store = FileStore(folder)
     store.redactor  # noqa: B018 - loads what it needs
     tasks = sorted(store.kept(), key=lambda task: task.id)
     os.access("/nonexistent-rawko-begin", os.F_OK)

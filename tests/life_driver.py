@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import sys
 
-from rawko_state.backends.local import LocalStore
-from rawko_state.backends.session import Task
+from rawko_state.backends.files.store import FileStore
 from rawko_state.errors import RawkoError, Stopped
 from rawko_state.model.entries import Question, Turn
+from rawko_state.tasks.task import Task
 
 
 def worker(folder: str) -> None:
-    store = LocalStore(folder, warn=lambda message: None)
+    store = FileStore(folder, warn=lambda message: None)
     held: dict[str, Task] = {}
     for line in sys.stdin:
         call, *arguments = json.loads(line)
@@ -31,7 +31,7 @@ def worker(folder: str) -> None:
         print(json.dumps(answer), flush=True)
 
 
-def _do(store: LocalStore, held: dict[str, Task], call: str, task_id: str = "", text: str = "") -> object:
+def _do(store: FileStore, held: dict[str, Task], call: str, task_id: str = "", text: str = "") -> object:
     if call == "start":
         task = store.start("x", detached=text == "detached")
         held[task.id] = task
@@ -87,7 +87,7 @@ def main(what: str, folder: str, *more: str) -> None:
     if what == "worker":
         worker(folder)
         return
-    store = LocalStore(folder, warn=lambda message: None)
+    store = FileStore(folder, warn=lambda message: None)
     if what == "stream":
         stream(store.start("stream"), more[0])
     elif what == "go-on":

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import sys
 
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files.store import FileStore
 from rawko_state.model.entries import Turn
 
 
 def main(what: str, folder: str, seed: str = "0") -> None:
-    store = LocalStore(folder)
+    store = FileStore(folder)
     if what == "fold":
-        store.fold()
+        store.flush()
         print("folded")
     elif what == "folds":
         for _ in range(40):
-            store.fold()
+            store.flush()
     elif what == "write":
         for number in range(10):
             with store.start(f"request {seed} {number}") as task:

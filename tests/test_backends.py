@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from rawko_state.backends.local import LocalStore
-from rawko_state.backends.postgres import PostgresStore
-from rawko_state.backends.remote import RemoteStore
-from rawko_state.conformance import StoreConformance
+from rawko_state.backends.files.store import FileStore
+from rawko_state.backends.postgres.connection import MIGRATIONS, Postgres
+from rawko_state.backends.postgres.names import check_workspace
+from rawko_state.backends.postgres.store import PostgresStore
+from rawko_state.backends.remote.store import RemoteStore
 from rawko_state.errors import ChainMoved, IndexNewer, InvalidValue, StorageError
-from rawko_state.index.postgres import MIGRATIONS, Postgres
-from rawko_state.index.postgres_names import check_workspace
 from rawko_state.model.entries import Turn
+from rawko_state.testing import StoreConformance
 from tests.serving import Served, served
 
 
 class TestLocal(StoreConformance):
     @pytest.fixture
-    def store(self, tmp_path: Path) -> LocalStore:
-        return LocalStore(tmp_path)
+    def store(self, tmp_path: Path) -> FileStore:
+        return FileStore(tmp_path)
 
     @pytest.fixture
-    def another(self, store: LocalStore) -> LocalStore:
-        return LocalStore(store.root)
+    def another(self, store: FileStore) -> FileStore:
+        return FileStore(store.root)
 
 
 @pytest.fixture
@@ -127,9 +127,9 @@ class TestTheChainInTheDatabase:
                 turn.tool("filesystem.write", "a.py", "ok", output="z" * 20_000)
             task.finish("success", "s", files=["b.py"])
         (tmp_path / "copy").mkdir()
-        local = LocalStore(tmp_path / "copy")
+        local = FileStore(tmp_path / "copy")
         local.place(pg.find(task.id).filename, _bytes(pg, task.id), list(pg.blobs_of(task.id).values()))
-        index = local.catalogue.fresh()
+        index = local.sync.fresh()
         for name, model in (
             ("task_agents", index.tables.agents),
             ("task_files", index.tables.files),
@@ -158,12 +158,12 @@ class TestTheChainInTheDatabase:
 
     def test_a_lease_that_ran_out_is_taken_over(self, pg: PostgresStore) -> None:
         task = pg.start("x", detached=True)
-        token = pg.borrow(task.id, seconds=0.2)
+        token = pg.take_lease(task.id, seconds=0.2)
         assert pg.reconcile() == []
         threading.Event().wait(0.3)
-        other = pg.borrow(task.id)
+        other = pg.take_lease(task.id)
         assert other != token
-        pg.give_back(task.id, token)  # not ours any more: nothing happens
+        pg.release_lease(task.id, token)  # not ours any more: nothing happens
         assert task.id in pg.alive()
 
     def test_what_a_dead_writer_left_is_seen_to(self, pg: PostgresStore) -> None:
@@ -175,7 +175,7 @@ class TestTheChainInTheDatabase:
         assert pg.status(task.id) == "interrupted"
         assert pg.reconcile() == [task.id]
         assert pg.turn(task.id, 1).content == "half"
-        task._desk.let_go()
+        task._writer.release_lease()
 
     def test_a_rewritten_task_is_noticed_by_whoever_follows(self, pg: PostgresStore) -> None:
         secret = "ghp_" + "a1B2" * 9

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files.store import FileStore
 from rawko_state.cli import COMMANDS, cli
 from rawko_state.cli.init_cmd import GITIGNORE
 from rawko_state.model.entries import FileTouch, ToolCall, Turn
@@ -53,7 +53,7 @@ def rawko(tmp_path: Path):  # type: ignore[no-untyped-def]
 @pytest.fixture
 def filled(tmp_path: Path, fixtures: Path) -> Path:
     """A project with a few tasks of every sort."""
-    store = LocalStore(tmp_path)
+    store = FileStore(tmp_path)
     store.journal.layout.make()
     tasks = store.journal.layout.tasks
     for name, task_id in (
@@ -295,7 +295,7 @@ class TestShow:
 
     def test_terminal_escapes_are_shown_not_obeyed(self, rawko, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
         evil = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil"
-        with LocalStore(tmp_path).start(evil, title=evil, labels={"k": evil}) as task:
+        with FileStore(tmp_path).start(evil, title=evil, labels={"k": evil}) as task:
             task.add_turn(Turn(number=1, agent="dev", content=evil, files=(FileTouch("write", evil),)))
             task.finish("success", evil, files=[evil])
         for words in (
@@ -363,13 +363,13 @@ class TestExport:
 
     def test_deep_values_are_shown_and_exported(self, rawko, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
         deep = json.loads("[" * 600 + "1" + "]" * 600)
-        with LocalStore(tmp_path).start("x") as task:
+        with FileStore(tmp_path).start("x") as task:
             task.add_turn(Turn(number=1, agent="d", state=deep))
         assert rawko("history", "show", task.id, "--json").code == 0
         assert rawko("history", "export", task.id, "-o", "deep.json").code == 0
 
     def test_long_output_comes_along(self, rawko, tmp_path: Path, tmp_path_factory) -> None:  # type: ignore[no-untyped-def]
-        with LocalStore(tmp_path).start("x") as task:
+        with FileStore(tmp_path).start("x") as task:
             task.add_turn(Turn(number=1, agent="d", tools=(ToolCall("a", output="long " * 10_000),)))
         rawko("history", "export", task.id, "-o", "a.json")
         other = tmp_path_factory.mktemp("other")
@@ -403,7 +403,7 @@ class TestExport:
 
     def test_html_holds_no_script_no_link_and_no_markup_of_the_content(self, rawko, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
         evil = "<script>alert(1)</script><img src=x onerror=alert(1)><a href='javascript:alert(1)'>x</a>\"' autofocus"
-        with LocalStore(tmp_path).start(evil, title=evil) as task:
+        with FileStore(tmp_path).start(evil, title=evil) as task:
             task.add_turn(Turn(number=1, agent=evil.replace("\n", ""), status=evil, content=evil))
             task.finish("success", evil, files=[evil])
         page = rawko("history", "export", task.id, "--format", "html").out
@@ -416,7 +416,7 @@ class TestExport:
 
     def test_markdown_keeps_content_inside_its_fences(self, rawko, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
         evil = "text\n````\n# not a heading\n<script>"
-        with LocalStore(tmp_path).start(evil) as task:
+        with FileStore(tmp_path).start(evil) as task:
             task.add_turn(Turn(number=1, agent="dev", content=evil))
         out = rawko("history", "export", task.id, "--format", "md").out
         assert out.count("`````\ntext\n````\n# not a heading\n<script>\n`````") == 2

@@ -212,9 +212,9 @@ class TestCommand:
         assert "cannot be run" in rawko(tmp_path, "config", "edit", code=1, VISUAL="/nonexistent").stderr
 
     def test_the_name_and_the_runner_are_used(self, tmp_path: Path) -> None:
-        from rawko_state.backends.local import LocalStore
+        from rawko_state.backends.files.store import FileStore
 
-        store = LocalStore(tmp_path)
+        store = FileStore(tmp_path)
         task = store.start("x")
         task.decide(selected="dev", reason="r")
         task.close()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rawko_state.backends.local import LocalStore
-from rawko_state.backends.postgres import PostgresStore
+from rawko_state.backends.files.store import FileStore
+from rawko_state.backends.postgres.store import PostgresStore
 from rawko_state.index.database import Index
 from rawko_state.store import TaskFilter
 
@@ -27,14 +27,14 @@ needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="NOT TESTED HERE
 
 @needs_proc
 def test_short_lived_threads_leave_no_descriptors(tmp_path: Path) -> None:
-    with_one = LocalStore(tmp_path)
+    with_one = FileStore(tmp_path)
     with_one.start("x").close()
     with_one.history(TaskFilter())
     before = descriptors()
     for _ in range(12):
         with ThreadPoolExecutor(20) as pool:
             list(pool.map(lambda _: with_one.history(TaskFilter()), range(60)))
-    assert len(with_one.catalogue.index().db.connections) <= 22
+    assert len(with_one.sync.index().db.connections) <= 22
     with_one.history(TaskFilter())
     with_one.close()
     assert descriptors() <= before
@@ -43,11 +43,11 @@ def test_short_lived_threads_leave_no_descriptors(tmp_path: Path) -> None:
 def test_a_store_that_is_dropped_closes_what_its_threads_opened(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        store = LocalStore(tmp_path)
+        store = FileStore(tmp_path)
         store.start("x").close()
         with ThreadPoolExecutor(1) as pool:
             pool.submit(store.history, TaskFilter()).result()
-        connections = store.catalogue.index().db.connections
+        connections = store.sync.index().db.connections
         assert len(connections) == 2
         opened = [connection for _, connection in connections._open]
         del store, connections, pool

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import Belonging, Report, import_sessions, plain_remote, task_id
 from rawko_state.exchange.sources import claude_code, codex
 from rawko_state.model.entries import Note, ToolCall, Turn
@@ -38,7 +38,7 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(project: Path) -> Iterator[LocalStore]:
+def store(project: Path) -> Iterator[FileStore]:
     opened = quiet(project)
     yield opened
     opened.close()
@@ -56,12 +56,12 @@ def sessions(tmp_path: Path, project: Path, fixtures: Path) -> Path:
     return target
 
 
-def bring(store: LocalStore, source: str, *paths: Path, **more: object) -> Report:
+def bring(store: FileStore, source: str, *paths: Path, **more: object) -> Report:
     belonging = more.pop("belonging", None) or Belonging((str(store.root),))
     return import_sessions(store, source, paths, belonging=belonging, **more)  # type: ignore[arg-type]
 
 
-def payload(store: LocalStore, task: str) -> str:
+def payload(store: FileStore, task: str) -> str:
     """All that a task holds of its source, in order."""
     found = []
     for _, entry in store.entries(task, whole=True):
@@ -72,19 +72,19 @@ def payload(store: LocalStore, task: str) -> str:
     return "\n".join(found)
 
 
-def turns(store: LocalStore, task: str) -> list[Turn]:
+def turns(store: FileStore, task: str) -> list[Turn]:
     return [entry for _, entry in store.entries(task) if isinstance(entry, Turn)]
 
 
-def agrees(store: LocalStore) -> None:
-    live = store.catalogue.fresh().dump()
+def agrees(store: FileStore) -> None:
+    live = store.sync.fresh().dump()
     store.reindex()
-    assert store.catalogue.fresh().dump() == live
+    assert store.sync.fresh().dump() == live
     assert not [fault for verdict in store.verify() for fault in verdict.faults]
 
 
 class TestClaudeCode:
-    def test_a_session_with_all_that_it_has(self, store: LocalStore, sessions: Path) -> None:
+    def test_a_session_with_all_that_it_has(self, store: FileStore, sessions: Path) -> None:
         report = bring(store, "claude-code", sessions / "claude-code")
         assert len(report.new) == 3
         assert report.unknown == {"hologram": 1}
@@ -124,13 +124,13 @@ class TestClaudeCode:
         assert [s.id for s in store.history(TaskFilter(file="auth/sso.py"))] == [task]
         agrees(store)
 
-    def test_every_record_is_found_again_as_it_was(self, store: LocalStore, sessions: Path) -> None:
+    def test_every_record_is_found_again_as_it_was(self, store: FileStore, sessions: Path) -> None:
         bring(store, "claude-code", sessions / "claude-code")
         for path in (sessions / "claude-code").rglob("*.jsonl"):
             key = path.stem if path.parent.name != "subagents" else f"{path.parent.parent.name}/{path.stem}"
             assert payload(store, task_id("claude-code", key)) + "\n" == path.read_text(encoding="utf-8")
 
-    def test_sub_agents_are_children_and_side_chains_have_their_name(self, store: LocalStore, sessions: Path) -> None:
+    def test_sub_agents_are_children_and_side_chains_have_their_name(self, store: FileStore, sessions: Path) -> None:
         bring(store, "claude-code", sessions / "claude-code")
         child = store.summary(task_id("claude-code", "session-2.0/agent-a1"))
         assert child.parent == task_id("claude-code", "session-2.0")
@@ -142,7 +142,7 @@ class TestClaudeCode:
         assert store.summary(task_id("claude-code", "session-1.0")).request == "Rename the module"
 
     def test_its_own_places(
-        self, store: LocalStore, sessions: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, store: FileStore, sessions: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         shutil.copytree(sessions / "claude-code", tmp_path / "claude" / "projects" / "-x")
         monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
@@ -150,14 +150,14 @@ class TestClaudeCode:
 
 
 class TestCodex:
-    def test_a_session_with_all_that_it_has(self, store: LocalStore, sessions: Path) -> None:
+    def test_a_session_with_all_that_it_has(self, store: FileStore, sessions: Path) -> None:
         report = bring(store, "codex", sessions / "codex")
         assert len(report.new) == 2
         assert report.unknown == {"event_msg/aurora_borealis": 1}
         task = task_id("codex", "7f9a")
         summary = store.summary(task)
         assert (summary.request, summary.model, summary.branch) == ("Add a retry to the client", "gpt-5-codex", "main")
-        row = store.catalogue.index().row(task)
+        row = store.sync.index().row(task)
         assert row is not None
         assert (row["commit"], row["repo"]) == (
             "3f786850e387550fdab836ed7e6dc881de23001b",
@@ -183,7 +183,7 @@ class TestCodex:
         agrees(store)
 
     def test_models_tokens_and_outputs_are_of_the_turn_that_they_came_in(
-        self, store: LocalStore, project: Path, tmp_path: Path
+        self, store: FileStore, project: Path, tmp_path: Path
     ) -> None:
         def said(role: str, text: str) -> tuple[str, object]:
             return "response_item", {"type": "message", "role": role, "content": [{"type": "text", "text": text}]}
@@ -220,7 +220,7 @@ class TestCodex:
         assert isinstance(call, ToolCall)
         assert (call.result, call.output) == ("error", "no")
 
-    def test_compressed_ones(self, store: LocalStore, sessions: Path) -> None:
+    def test_compressed_ones(self, store: FileStore, sessions: Path) -> None:
         if shutil.which("zstd") is None:
             path = sessions / "codex" / "rollout-2025-05-01T09-00-00-zst1.jsonl.zst"
             path.write_bytes(b"(\xb5/\xfd")
@@ -232,20 +232,20 @@ class TestCodex:
         assert len(bring(store, "codex", sessions / "codex").new) == 2
 
     @pytest.mark.skipif(shutil.which("zstd") is None, reason="needs the zstd command")
-    def test_one_that_was_compressed_after_it_came_in_is_the_same(self, store: LocalStore, sessions: Path) -> None:
+    def test_one_that_was_compressed_after_it_came_in_is_the_same(self, store: FileStore, sessions: Path) -> None:
         assert len(bring(store, "codex", sessions / "codex").new) == 2
         for path in (sessions / "codex").iterdir():
             subprocess.run(["zstd", "-q", "--rm", path], check=True)
         report = bring(store, "codex", sessions / "codex")
         assert (report.new, report.grown, report.same, report.wrong) == ([], [], 2, [])
 
-    def test_a_clone_elsewhere_belongs_by_its_remote(self, store: LocalStore, sessions: Path) -> None:
+    def test_a_clone_elsewhere_belongs_by_its_remote(self, store: FileStore, sessions: Path) -> None:
         other = Belonging(("/somewhere/else",), frozenset((plain_remote("https://github.com/acme/app"),)))
         assert len(bring(store, "codex", sessions / "codex", belonging=other, dry_run=True).new) == 1
 
 
 class TestOthers:
-    def test_aider(self, store: LocalStore, sessions: Path, project: Path) -> None:
+    def test_aider(self, store: FileStore, sessions: Path, project: Path) -> None:
         shutil.copy(sessions / "aider/.aider.chat.history.md", project)
         report = bring(store, "aider")
         assert len(report.new) == 2
@@ -266,7 +266,7 @@ class TestOthers:
         agrees(store)
 
     def test_an_aider_history_whose_beginning_was_cut_off(
-        self, store: LocalStore, sessions: Path, project: Path
+        self, store: FileStore, sessions: Path, project: Path
     ) -> None:
         shutil.copy(sessions / "aider/.aider.chat.history.md", project)
         last = bring(store, "aider").new[-1]
@@ -278,7 +278,7 @@ class TestOthers:
         assert payload(store, last).strip() == path.read_text().strip()
 
     def test_cowork_snapshot_and_database(
-        self, store: LocalStore, sessions: Path, tmp_path: Path, project: Path
+        self, store: FileStore, sessions: Path, tmp_path: Path, project: Path
     ) -> None:
         assert len(bring(store, "cowork", sessions / "cowork").new) == 1
         summary = store.summary(task_id("cowork", "legacy"))
@@ -321,7 +321,7 @@ class TestOthers:
         assert bring(store, "cowork", database).grown == []
         agrees(store)
 
-    def test_messages(self, store: LocalStore, sessions: Path) -> None:
+    def test_messages(self, store: FileStore, sessions: Path) -> None:
         report = bring(
             store, "jsonl", sessions / "jsonl/chat.jsonl", belonging=Belonging((str(store.root),), everywhere=True)
         )
@@ -334,7 +334,7 @@ class TestOthers:
 
 
 class TestAgain:
-    def test_nothing_new_nothing_done(self, store: LocalStore, sessions: Path, project: Path) -> None:
+    def test_nothing_new_nothing_done(self, store: FileStore, sessions: Path, project: Path) -> None:
         bring(store, "claude-code", sessions / "claude-code")
         before = {path.name: path.read_bytes() for path in (project / ".rawko/state/tasks").iterdir()}
         source = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in sessions.rglob("*") if path.is_file()}
@@ -343,7 +343,7 @@ class TestAgain:
         assert {path.name: path.read_bytes() for path in (project / ".rawko/state/tasks").iterdir()} == before
         assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in source} == source
 
-    def test_without_its_memory_too(self, store: LocalStore, sessions: Path) -> None:
+    def test_without_its_memory_too(self, store: FileStore, sessions: Path) -> None:
         bring(store, "claude-code", sessions / "claude-code")
         for path in Path(os.environ["XDG_STATE_HOME"]).rglob("state.db*"):
             path.unlink()
@@ -373,7 +373,7 @@ class TestAgain:
         store.close()
 
     def test_a_last_record_without_a_line_end_comes_in_and_what_is_added_after_it_too(
-        self, store: LocalStore, sessions: Path
+        self, store: FileStore, sessions: Path
     ) -> None:
         path = sessions / "claude-code/session-1.0.jsonl"
         whole = path.read_bytes().replace(b"tests", b"t\xffsts")
@@ -386,7 +386,7 @@ class TestAgain:
         assert payload(store, report.new[0]).encode("utf-8", "surrogateescape") == whole[:-1] + more
         agrees(store)
 
-    def test_a_torn_last_line_waits_for_its_end(self, store: LocalStore, sessions: Path) -> None:
+    def test_a_torn_last_line_waits_for_its_end(self, store: FileStore, sessions: Path) -> None:
         path = sessions / "claude-code/session-1.0.jsonl"
         text = path.read_text()
         path.write_text(text[:-40])
@@ -435,7 +435,7 @@ class TestAgain:
 class TestSeveralFilesOfOneSession:
     """They would be tasks of one id, of which only one is seen."""
 
-    def test_the_fullest_one_comes_in_and_another_one_is_told_of(self, store: LocalStore, sessions: Path) -> None:
+    def test_the_fullest_one_comes_in_and_another_one_is_told_of(self, store: FileStore, sessions: Path) -> None:
         path = sessions / "claude-code/session-1.0.jsonl"
         copies = [sessions / f"claude-code/{name}/session-1.0.jsonl" for name in ("copy", "other")]
         lines = path.read_text().splitlines(True)
@@ -448,7 +448,7 @@ class TestSeveralFilesOfOneSession:
         assert len(store.history(TaskFilter())) == 3
         agrees(store)
 
-    def test_a_rollout_and_its_packed_form_and_a_file_named_twice(self, store: LocalStore, sessions: Path) -> None:
+    def test_a_rollout_and_its_packed_form_and_a_file_named_twice(self, store: FileStore, sessions: Path) -> None:
         path = next((sessions / "codex").glob("*-old1.jsonl"))
         path.with_name(path.name + ".zst").write_bytes(b"packed")
         report = bring(store, "codex", path.parent, path)
@@ -456,7 +456,7 @@ class TestSeveralFilesOfOneSession:
 
 
 class TestBelonging:
-    def test_other_projects_stay_out(self, store: LocalStore, sessions: Path, tmp_path: Path) -> None:
+    def test_other_projects_stay_out(self, store: FileStore, sessions: Path, tmp_path: Path) -> None:
         elsewhere = Belonging((str(tmp_path / "projec"),))
         report = bring(store, "claude-code", sessions / "claude-code", belonging=elsewhere)
         assert (report.new, report.elsewhere) == ([], 3)
@@ -517,7 +517,7 @@ class TestBelonging:
 
 
 class TestBroken:
-    def test_odd_files_are_told_of_and_the_rest_goes_on(self, store: LocalStore, sessions: Path, project: Path) -> None:
+    def test_odd_files_are_told_of_and_the_rest_goes_on(self, store: FileStore, sessions: Path, project: Path) -> None:
         folder = sessions / "claude-code"
         good = (folder / "session-2.0.jsonl").read_text(encoding="utf-8")
         (folder / "empty.jsonl").write_bytes(b"")
@@ -540,9 +540,9 @@ class TestBroken:
         agrees(store)
 
     def test_a_line_that_is_too_long_is_left_out(
-        self, store: LocalStore, sessions: Path, monkeypatch: pytest.MonkeyPatch
+        self, store: FileStore, sessions: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from rawko_state.exchange import neutral
+        from rawko_state.exchange import transcript as neutral
 
         monkeypatch.setattr(neutral, "LONGEST_LINE", 5000)
         path = sessions / "claude-code/session-1.0.jsonl"
@@ -871,7 +871,7 @@ class TestHooks:
         (project / ".rawko").mkdir()
         assert "is no project" in rawko(project, "doctor", code=1).stdout
 
-    def test_a_second_sweeper_is_no_trouble(self, store: LocalStore) -> None:
+    def test_a_second_sweeper_is_no_trouble(self, store: FileStore) -> None:
         from rawko_state.integrations import hooks
         from rawko_state.journal.locks import gate
 
@@ -882,7 +882,7 @@ class TestHooks:
         assert hooks.trouble(live) == []
 
     def test_what_is_told_of_while_a_sweeper_ends_is_recorded(
-        self, store: LocalStore, sessions: Path, monkeypatch: pytest.MonkeyPatch
+        self, store: FileStore, sessions: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from rawko_state.integrations import hooks
 
@@ -992,14 +992,14 @@ class TestRun:
         assert done.returncode == code, done.stderr
         return done.stdout
 
-    def test_text_comes_through_as_it_is_and_is_recorded(self, store: LocalStore, project: Path) -> None:
+    def test_text_comes_through_as_it_is_and_is_recorded(self, store: FileStore, project: Path) -> None:
         out = self.run(project, "sh", "-c", "echo one; printf 'two \\377\\000'; cat; exit 3", code=3, given=b"in\n")
         assert out == b"one\ntwo \xff\x00in\n"
         (summary,) = store.history(TaskFilter())
         assert (summary.status, summary.request, summary.agents) == ("failed", "do it", ("sh",))
         assert turns(store, summary.id)[0].content == "one\ntwo \ufffd\x00in\n"
 
-    def test_a_stream_of_claude_code_turn_by_turn_live(self, store: LocalStore, project: Path) -> None:
+    def test_a_stream_of_claude_code_turn_by_turn_live(self, store: FileStore, project: Path) -> None:
         (project / ".rawko").mkdir()
         process = subprocess.Popen(
             [
@@ -1033,7 +1033,7 @@ class TestRun:
         assert (payload(store, summary.id) + "\n").encode() == out
         assert store.summary(summary.id).status == "completed"
 
-    def test_codex_exec(self, store: LocalStore, project: Path) -> None:
+    def test_codex_exec(self, store: FileStore, project: Path) -> None:
         lines = [
             {"type": "thread.started", "thread_id": "th1"},
             {"type": "turn.started"},
@@ -1062,7 +1062,7 @@ class TestRun:
         assert (turn.content, turn.tokens) == ("There is one file.", {"in": 9, "out": 3})
         assert [f.path for f in turn.files] == ["a.py"]  # type: ignore[union-attr]
 
-    def test_signals_and_a_cancel_from_elsewhere(self, store: LocalStore, project: Path) -> None:
+    def test_signals_and_a_cancel_from_elsewhere(self, store: FileStore, project: Path) -> None:
         (project / ".rawko").mkdir()
         command = [
             sys.executable,
@@ -1109,9 +1109,7 @@ class TestHandOver:
             "CODEX_HOME": str(tmp_path / "codex"),
         }
 
-    def test_natively_where_it_came_from(
-        self, store: LocalStore, project: Path, sessions: Path, tmp_path: Path
-    ) -> None:
+    def test_natively_where_it_came_from(self, store: FileStore, project: Path, sessions: Path, tmp_path: Path) -> None:
         shutil.copytree(sessions / "claude-code", tmp_path / "claude/projects/-x")
         path = tmp_path / "claude/projects/-x/session-2.0.jsonl"
         more = json.dumps(
@@ -1133,7 +1131,7 @@ class TestHandOver:
         assert store.summary(task).runs == 2
 
     def test_natively_in_the_folder_of_the_session_and_not_when_that_is_gone(
-        self, store: LocalStore, project: Path, sessions: Path, tmp_path: Path
+        self, store: FileStore, project: Path, sessions: Path, tmp_path: Path
     ) -> None:
         """Claude Code finds a session only from the folder that it was run in."""
         below = project / "below"
@@ -1147,7 +1145,7 @@ class TestHandOver:
         below.rmdir()
         assert "<--session-id>" in rawko(project, "resume", task, "--with", "claude", **env).stdout
 
-    def test_a_fork_that_was_handed_over_has_ended(self, store: LocalStore, project: Path, tmp_path: Path) -> None:
+    def test_a_fork_that_was_handed_over_has_ended(self, store: FileStore, project: Path, tmp_path: Path) -> None:
         with store.start("Fix the frobnicator") as task:
             task.add_turn(Turn(number=1, agent="dev", content="half done"))
         for code in (0, 3):
@@ -1156,7 +1154,7 @@ class TestHandOver:
         forks = [each.status for each in store.history(TaskFilter()) if (each.parent or "").startswith(task.id)]
         assert sorted(forks) == ["completed", "failed"]
 
-    def test_with_a_context_otherwise_and_as_a_child(self, store: LocalStore, project: Path, tmp_path: Path) -> None:
+    def test_with_a_context_otherwise_and_as_a_child(self, store: FileStore, project: Path, tmp_path: Path) -> None:
         with store.start("Fix the frobnicator") as task:
             task.add_turn(Turn(number=1, agent="dev", content="half done"))
         line = json.dumps({"type": "user", "cwd": str(project), "message": {"role": "user", "content": "go on"}})
@@ -1193,9 +1191,9 @@ class TestOddOnes:
         return (sessions / "claude-code/session-2.0.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
 
     def test_growth_that_is_stopped_in_between_doubles_nothing(
-        self, store: LocalStore, sessions: Path, monkeypatch: pytest.MonkeyPatch
+        self, store: FileStore, sessions: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from rawko_state.backends.session import Task
+        from rawko_state.tasks.task import Task
 
         path = sessions / "claude-code/session-2.0.jsonl"
         lines = self.lines(sessions)
@@ -1238,7 +1236,7 @@ class TestOddOnes:
          '{"type":"user","timestamp":"0001-01-01T00:00:00+23:59"}', '{"type":"user","version":"1\\ud800"}',
          '{"type":"assistant","message":{"id":"q","content":"x","usage":{"input_tokens":true,"output_tokens":1' + "0" * 30 + '}}}'],
     )  # fmt: skip
-    def test_an_odd_record_stops_nobody(self, store: LocalStore, sessions: Path, record: str) -> None:
+    def test_an_odd_record_stops_nobody(self, store: FileStore, sessions: Path, record: str) -> None:
         odd = sessions / "claude-code/odd.jsonl"
         odd.write_text(f'{{"type":"user","cwd":"{store.root}","message":{{"content":"hi"}}}}\n{record}\n')
         report = bring(store, "claude-code", sessions / "claude-code")
@@ -1248,7 +1246,7 @@ class TestOddOnes:
         assert bring(store, "claude-code", sessions / "claude-code").same == 4
 
     def test_what_comes_while_a_file_is_read_is_seen_the_next_time(
-        self, store: LocalStore, sessions: Path, monkeypatch: pytest.MonkeyPatch
+        self, store: FileStore, sessions: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from rawko_state.exchange import importing
 
@@ -1277,7 +1275,7 @@ class TestOddOnes:
         shutil.rmtree(project / ".rawko")
         assert len(bring(quiet(project), "claude-code", sessions / "claude-code").new) == 3
 
-    def test_another_file_under_the_same_key_is_not_mixed_in(self, store: LocalStore, sessions: Path) -> None:
+    def test_another_file_under_the_same_key_is_not_mixed_in(self, store: FileStore, sessions: Path) -> None:
         other = sessions / "other" / "session-2.0.jsonl"
         other.parent.mkdir()
         other.write_text(
@@ -1306,7 +1304,7 @@ class TestOddOnes:
         assert quiet(here).history(TaskFilter()) == []
 
     def test_paths_below_a_worktree_and_projects_inside_projects(
-        self, store: LocalStore, sessions: Path, project: Path, tmp_path: Path
+        self, store: FileStore, sessions: Path, project: Path, tmp_path: Path
     ) -> None:
         path = sessions / "claude-code/session-1.0.jsonl"
         tree = tmp_path / "tree"
@@ -1319,7 +1317,7 @@ class TestOddOnes:
         assert bring(store, "claude-code", path).elsewhere == 1
 
     def test_a_worker_that_is_killed_takes_nothing_with_it(
-        self, store: LocalStore, sessions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, store: FileStore, sessions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from rawko_state.exchange import importing
 
@@ -1385,7 +1383,7 @@ class TestOddOnes:
         assert store.summary(task).status == "completed"
         assert grow(store, task, session, [], ended=True)[0] is False
 
-    def test_run_goes_on_whatever_the_stream_holds(self, store: LocalStore, project: Path) -> None:
+    def test_run_goes_on_whatever_the_stream_holds(self, store: FileStore, project: Path) -> None:
         lines = ['{"type":"system","session_id":"s"}', '{"type":[1]}', '{"type":"assistant","message":{"id":"m","content":"x","usage":{"input_tokens":true}},"timestamp":1' + "0" * 400 + "}",
                  '{"type":"assistant","isSidechain":true,"agentId":"a\\nb","message":{"id":"n","content":"y"}}', '{"type":"item.completed","item":{"changes":5}}']  # fmt: skip
         out = TestRun().run(project, "sh", "-c", 'printf "%s\\n" "$@"; exit 5', "sh", *lines, code=5)
@@ -1395,7 +1393,7 @@ class TestOddOnes:
         (last,) = [summary for summary in store.history(TaskFilter()) if summary.turns == 0]
         assert payload(store, last.id).split("\n") == only
 
-    def test_run_ends_when_nobody_reads_and_can_be_stopped_at_any_time(self, store: LocalStore, project: Path) -> None:
+    def test_run_ends_when_nobody_reads_and_can_be_stopped_at_any_time(self, store: FileStore, project: Path) -> None:
         (project / ".rawko").mkdir()
         command = f"{sys.executable} -m rawko_state -C {project} run t -- yes | head -1"
         done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=patience(60))

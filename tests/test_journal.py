@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rawko_state.backends.local import LocalStore
-from rawko_state.backends.session import LiveTurn
+from rawko_state.backends.files.store import FileStore
 from rawko_state.errors import (
     AmbiguousTask,
     ChainMoved,
@@ -30,15 +29,16 @@ from rawko_state.format.records import scan_bytes
 from rawko_state.journal import disk
 from rawko_state.journal.journal import Journal
 from rawko_state.model.entries import FileTouch, Progress, Question, Section, TaskHeader, ToolCall, Turn
+from rawko_state.tasks.task import LiveTurn
 from tests.support.machine import patience
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> LocalStore:
-    return LocalStore(tmp_path)
+def store(tmp_path: Path) -> FileStore:
+    return FileStore(tmp_path)
 
 
-def path_of(store: LocalStore, task_id: str) -> Path:
+def path_of(store: FileStore, task_id: str) -> Path:
     return store.journal.layout.path(store.find(task_id))
 
 
@@ -46,14 +46,14 @@ def turn(content: str = "x") -> Turn:
     return Turn(number=1, agent="dev", status="complete", content=content)
 
 
-def turns_of(store: LocalStore, task_id: str) -> list[Turn]:
+def turns_of(store: FileStore, task_id: str) -> list[Turn]:
     with store.reader(task_id) as reader:
         entries = [block.entry() for record in reader.records() for block in record.blocks]
     return [entry for entry in entries if isinstance(entry, Turn)]
 
 
 class TestWriting:
-    def test_a_task_from_start_to_result(self, store: LocalStore) -> None:
+    def test_a_task_from_start_to_result(self, store: FileStore) -> None:
         with store.start("Fix it", title="t", labels={"a": "b"}) as task:
             task.decide(selected="dev", reason="r")
             with task.turn("dev") as live:
@@ -69,18 +69,18 @@ class TestWriting:
         text = path_of(store, task.id).read_text()
         assert "Status: completed " in text
 
-    def test_an_exception_is_a_failed_task(self, store: LocalStore) -> None:
+    def test_an_exception_is_a_failed_task(self, store: FileStore) -> None:
         with pytest.raises(ZeroDivisionError), store.start("x") as task:
             _ = 1 / 0
         assert store.status(task.id) == "failed"
         assert "ZeroDivisionError: division by zero" in path_of(store, task.id).read_text()
 
-    def test_ctrl_c_is_a_cancelled_task(self, store: LocalStore) -> None:
+    def test_ctrl_c_is_a_cancelled_task(self, store: FileStore) -> None:
         with pytest.raises(KeyboardInterrupt), store.start("x") as task:
             raise KeyboardInterrupt
         assert store.status(task.id) == "cancelled"
 
-    def test_an_exception_in_a_turn_keeps_what_it_said(self, store: LocalStore) -> None:
+    def test_an_exception_in_a_turn_keeps_what_it_said(self, store: FileStore) -> None:
         def speak_and_fail(live: LiveTurn) -> None:
             live.say("so far")
             raise ValueError("no")
@@ -90,7 +90,7 @@ class TestWriting:
         (only,) = turns_of(store, task.id)
         assert (only.status, only.content, only.reason) == ("failed", "so far", "ValueError: no")
 
-    def test_a_finished_task_takes_notes_but_no_turns(self, store: LocalStore) -> None:
+    def test_a_finished_task_takes_notes_but_no_turns(self, store: FileStore) -> None:
         task = store.start("x")
         task.finish("failure", "no")
         again = store.attach(task.id)
@@ -101,7 +101,7 @@ class TestWriting:
         with pytest.raises(IllegalMove):
             again.finish("success")
 
-    def test_a_question_waits_for_its_answer(self, store: LocalStore) -> None:
+    def test_a_question_waits_for_its_answer(self, store: FileStore) -> None:
         task = store.start("x")
         task.ask("dev", Question("Which?", ("a", "b")))
         assert store.status(task.id) == "waiting"
@@ -111,13 +111,13 @@ class TestWriting:
         with pytest.raises(RawkoError, match="asks nothing"):
             other.answer("b")
 
-    def test_a_pause_from_another_process_is_seen(self, store: LocalStore) -> None:
+    def test_a_pause_from_another_process_is_seen(self, store: FileStore) -> None:
         task = store.start("x")
         store.attach(task.id).set_status("paused", by="ann")
         assert task.refresh().status == "paused"
         assert "Status: paused" in path_of(store, task.id).read_text()
 
-    def test_files_and_folders_are_private(self, store: LocalStore) -> None:
+    def test_files_and_folders_are_private(self, store: FileStore) -> None:
         old = os.umask(0)
         try:
             task = store.start("x")
@@ -132,7 +132,7 @@ class TestWriting:
             for name in files:
                 assert stat.S_IMODE(os.stat(Path(folder) / name).st_mode) == 0o600
 
-    def test_an_append_is_one_write_and_one_sync(self, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_append_is_one_write_and_one_sync(self, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
         task = store.start("x")
         task.add_turn(turn())
         calls: list[str] = []
@@ -142,7 +142,7 @@ class TestWriting:
         task.add_turn(turn())
         assert calls == ["write", "sync"]
 
-    def test_a_hand_written_file_is_gone_on_with(self, store: LocalStore, fixtures: Path) -> None:
+    def test_a_hand_written_file_is_gone_on_with(self, store: FileStore, fixtures: Path) -> None:
         store.journal.layout.make()
         path = store.journal.layout.tasks / "2024-01-15T10-30-00-abc123.task"
         for ending in (b"", b"\n", b"\n\n"):
@@ -156,7 +156,7 @@ class TestWriting:
             assert turns_of(store, "abc123")[-1].number == 8
             assert store.status("abc123") == "completed"
 
-    def test_a_file_of_a_later_format_is_read_and_never_appended_to(self, store: LocalStore, fixtures: Path) -> None:
+    def test_a_file_of_a_later_format_is_read_and_never_appended_to(self, store: FileStore, fixtures: Path) -> None:
         store.journal.layout.make()
         path = store.journal.layout.tasks / "2031-01-01T00-00-00-n3w3r1.task"
         data = (fixtures / "format" / "later-version.task").read_bytes()
@@ -168,7 +168,7 @@ class TestWriting:
 
 
 class TestIds:
-    def test_any_prefix_that_names_one_task_names_it(self, store: LocalStore) -> None:
+    def test_any_prefix_that_names_one_task_names_it(self, store: FileStore) -> None:
         journal = store.journal
         for task_id in ("abc123", "abd456", "xyz789"):
             journal.create(TaskHeader(id=task_id, status="running"), [], lease=False)
@@ -179,7 +179,7 @@ class TestIds:
         with pytest.raises(TaskNotFound, match="closest: xyz789"):
             store.find("xyz788")
 
-    def test_an_id_is_never_given_twice(self, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_id_is_never_given_twice(self, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
         wanted = iter(["same00", "same00", "same00", "other1"])
         monkeypatch.setattr("rawko_state.journal.journal.new_id", lambda: next(wanted))
         first = store.start("x", detached=True)
@@ -187,12 +187,12 @@ class TestIds:
         assert (first.id, second.id) == ("same00", "other1")
 
     @pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "", "a/b", "a\nb", "..", "a" * 65, "\x00"])
-    def test_hostile_ids_are_refused(self, store: LocalStore, name: str) -> None:
+    def test_hostile_ids_are_refused(self, store: FileStore, name: str) -> None:
         store.start("x", detached=True)
         with pytest.raises(TaskNotFound):
             store.find(name)
 
-    def test_names_that_are_no_task_are_passed_over(self, store: LocalStore) -> None:
+    def test_names_that_are_no_task_are_passed_over(self, store: FileStore) -> None:
         store.start("x", detached=True)
         (store.journal.layout.tasks / "2024-01-15T10-30-00-a\nb.task").write_text("x")
         (store.journal.layout.tasks / "notes.txt").write_text("x")
@@ -204,32 +204,32 @@ class TestHostilePaths:
     NAME = "2024-01-15T10-30-00-abc123.task"
 
     @pytest.fixture(autouse=True)
-    def _folders(self, store: LocalStore) -> None:
+    def _folders(self, store: FileStore) -> None:
         store.journal.layout.make()
 
-    def test_a_link_in_place_of_a_task_file(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_link_in_place_of_a_task_file(self, store: FileStore, tmp_path: Path) -> None:
         secret = tmp_path / "secret"
         secret.write_text("s")
         (store.journal.layout.tasks / self.NAME).symlink_to(secret)
         self._refused(store)
         assert secret.read_text() == "s"
 
-    def test_a_hard_link_in_place_of_a_task_file(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_hard_link_in_place_of_a_task_file(self, store: FileStore, tmp_path: Path) -> None:
         secret = tmp_path / "secret"
         secret.write_text("s")
         os.link(secret, store.journal.layout.tasks / self.NAME)
         self._refused(store)
         assert secret.read_text() == "s"
 
-    def test_a_pipe_in_place_of_a_task_file(self, store: LocalStore) -> None:
+    def test_a_pipe_in_place_of_a_task_file(self, store: FileStore) -> None:
         os.mkfifo(store.journal.layout.tasks / self.NAME)
         self._refused(store)
 
-    def test_a_folder_in_place_of_a_task_file(self, store: LocalStore) -> None:
+    def test_a_folder_in_place_of_a_task_file(self, store: FileStore) -> None:
         (store.journal.layout.tasks / self.NAME).mkdir()
         self._refused(store)
 
-    def _refused(self, store: LocalStore) -> None:
+    def _refused(self, store: FileStore) -> None:
         with pytest.raises(UnsafePath):
             store.attach("abc123")
         with pytest.raises(UnsafePath):
@@ -238,7 +238,7 @@ class TestHostilePaths:
         assert verdict.faults
 
     @pytest.mark.parametrize("folder", ["tasks", "live", "blobs"])
-    def test_a_link_in_place_of_a_folder(self, store: LocalStore, tmp_path: Path, folder: str) -> None:
+    def test_a_link_in_place_of_a_folder(self, store: FileStore, tmp_path: Path, folder: str) -> None:
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         path = store.journal.layout.state / folder
@@ -248,7 +248,7 @@ class TestHostilePaths:
             store.start("x")
         assert list(elsewhere.iterdir()) == []
 
-    def test_a_link_in_place_of_a_lease_or_draft(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_link_in_place_of_a_lease_or_draft(self, store: FileStore, tmp_path: Path) -> None:
         victim = tmp_path / "victim"
         victim.write_text("v")
         task = store.start("x")
@@ -263,19 +263,19 @@ class TestHostilePaths:
 
 
 def _hold(root: str, task_id: str, ready: object, stop: object) -> None:
-    task = LocalStore(root).resume(task_id)
+    task = FileStore(root).resume(task_id)
     ready.set()  # type: ignore[attr-defined]
     stop.wait(patience(20))  # type: ignore[attr-defined]
     task.close()
 
 
 class TestLease:
-    def test_a_second_runner_is_told_who_runs_it(self, store: LocalStore) -> None:
+    def test_a_second_runner_is_told_who_runs_it(self, store: FileStore) -> None:
         task = store.start("x")
         with pytest.raises(TaskBusy, match=f"process {os.getpid()}"):
             store.resume(task.id)
 
-    def test_a_second_runner_waits_when_asked(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_second_runner_waits_when_asked(self, store: FileStore, tmp_path: Path) -> None:
         task = store.start("x")
         task.close()
         context = multiprocessing.get_context("spawn")
@@ -291,10 +291,10 @@ class TestLease:
         finally:
             holder.join()
 
-    def test_what_a_dead_process_held_is_free_at_once(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_what_a_dead_process_held_is_free_at_once(self, store: FileStore, tmp_path: Path) -> None:
         code = (
-            "import sys, time; from rawko_state.backends.local import LocalStore;"
-            "t = LocalStore(sys.argv[1]).start('x'); print(t.id, flush=True); time.sleep(60)"
+            "import sys, time; from rawko_state.backends.files.store import FileStore;"
+            "t = FileStore(sys.argv[1]).start('x'); print(t.id, flush=True); time.sleep(60)"
         )
         writer = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
         assert writer.stdout is not None
@@ -306,7 +306,7 @@ class TestLease:
         assert store.status(task_id) == "interrupted"
         store.resume(task_id, wait=0).close()
 
-    def test_a_forked_child_does_not_keep_the_lease(self, store: LocalStore) -> None:
+    def test_a_forked_child_does_not_keep_the_lease(self, store: FileStore) -> None:
         task = store.start("x")
         reader, writer = os.pipe()
         child = os.fork()
@@ -322,14 +322,14 @@ class TestLease:
             os.close(reader)
             os.close(writer)
 
-    def test_a_detached_task_is_never_interrupted(self, store: LocalStore) -> None:
+    def test_a_detached_task_is_never_interrupted(self, store: FileStore) -> None:
         task = store.start("x", detached=True)
         task.close()
         assert store.status(task.id) == "running"
 
 
 class TestChainMoved:
-    def test_a_conditional_append_is_refused_when_the_file_has_grown(self, store: LocalStore) -> None:
+    def test_a_conditional_append_is_refused_when_the_file_has_grown(self, store: FileStore) -> None:
         task = store.start("x")
         tail = task.seal
         store.attach(task.id).note("in between")
@@ -337,7 +337,7 @@ class TestChainMoved:
             task.add_turn(turn(), expect=tail)
         task.add_turn(turn(), expect=task.seal)
 
-    def test_a_file_that_was_replaced_is_noticed(self, store: LocalStore) -> None:
+    def test_a_file_that_was_replaced_is_noticed(self, store: FileStore) -> None:
         task = store.start("x")
         path = path_of(store, task.id)
         data = path.read_bytes()
@@ -347,7 +347,7 @@ class TestChainMoved:
             task.add_turn(turn())
         assert path.read_bytes() == data
 
-    def test_a_file_that_was_cut_or_removed_or_edited_is_noticed(self, store: LocalStore) -> None:
+    def test_a_file_that_was_cut_or_removed_or_edited_is_noticed(self, store: FileStore) -> None:
         task = store.start("x")
         task.add_turn(turn())
         path = path_of(store, task.id)
@@ -364,7 +364,7 @@ class TestChainMoved:
         with pytest.raises(ChainMoved, match="gone"):
             task.add_turn(turn())
 
-    def test_writers_take_in_each_others_records(self, store: LocalStore) -> None:
+    def test_writers_take_in_each_others_records(self, store: FileStore) -> None:
         one = store.start("x", detached=True)
         two = store.attach(one.id)
         for number in range(5):
@@ -375,7 +375,7 @@ class TestChainMoved:
 
 class TestUnknownOutcome:
     def test_a_failed_sync_says_the_seal_and_a_retry_can_look_for_it(
-        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+        self, store: FileStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         task = store.start("x")
 
@@ -393,7 +393,7 @@ class TestUnknownOutcome:
 
 
 class TestBlobs:
-    def test_long_output_is_a_file_of_its_own_and_comes_back(self, store: LocalStore) -> None:
+    def test_long_output_is_a_file_of_its_own_and_comes_back(self, store: FileStore) -> None:
         long = "line\n" * 10_000 + "\ud800 \x00 end"
         task = store.start("x")
         task.add_turn(Turn(number=1, agent="d", tools=(ToolCall("a", output=long), ToolCall("b", output="short"))))
@@ -403,13 +403,13 @@ class TestBlobs:
         assert store.journal.output_of(second) == "short"
         assert len(path_of(store, task.id).read_bytes()) < 2000
 
-    def test_the_same_output_is_kept_once(self, store: LocalStore) -> None:
+    def test_the_same_output_is_kept_once(self, store: FileStore) -> None:
         task = store.start("x")
         for _ in range(3):
             task.add_turn(Turn(number=1, agent="d", tools=(ToolCall("a", output="z" * 20_000),)))
         assert len(list(store.journal.layout.blobs.iterdir())) == 1
 
-    def test_a_missing_or_changed_blob_is_a_fault(self, store: LocalStore) -> None:
+    def test_a_missing_or_changed_blob_is_a_fault(self, store: FileStore) -> None:
         task = store.start("x")
         task.add_turn(Turn(number=1, agent="d", tools=(ToolCall("a", output="z" * 20_000),)))
         (blob,) = store.journal.layout.blobs.iterdir()
@@ -424,7 +424,7 @@ class TestBlobs:
         assert store.journal.output_of(call) == "z" * 20_000
 
     def test_a_blob_and_its_name_are_synced_before_the_record(
-        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+        self, store: FileStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         task = store.start("x")
         task.add_turn(turn())
@@ -437,7 +437,7 @@ class TestBlobs:
 
 
 class TestDrafts:
-    def test_what_a_closed_turn_said_becomes_an_interrupted_turn(self, store: LocalStore) -> None:
+    def test_what_a_closed_turn_said_becomes_an_interrupted_turn(self, store: FileStore) -> None:
         task = store.start("x")
         live = task.turn("dev", model="m1")
         live.say("so far ")
@@ -456,7 +456,7 @@ class TestDrafts:
         assert len(turns_of(store, task.id)) == 1, "only once"
 
     def test_a_draft_whose_turn_is_in_the_file_is_not_taken_twice(
-        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+        self, store: FileStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As if the process had died between the append and the removal of the draft."""
         task = store.start("x")
@@ -470,7 +470,7 @@ class TestDrafts:
         assert [t.content for t in turns_of(store, task.id)] == ["once"]
         assert not store.journal.layout.draft(task.id).exists()
 
-    def test_a_torn_last_line_of_a_draft_costs_that_line_only(self, store: LocalStore) -> None:
+    def test_a_torn_last_line_of_a_draft_costs_that_line_only(self, store: FileStore) -> None:
         task = store.start("x")
         live = task.turn("dev")
         live.say("whole")
@@ -480,19 +480,19 @@ class TestDrafts:
         store.resume(task.id).close()
         assert turns_of(store, task.id)[0].content == "whole"
 
-    def test_one_turn_at_a_time(self, store: LocalStore) -> None:
+    def test_one_turn_at_a_time(self, store: FileStore) -> None:
         task = store.start("x")
         task.turn("dev")
         with pytest.raises(RawkoError, match="has not ended"):
             task.turn("other")
 
-    def test_a_file_is_read_written_or_deleted(self, store: LocalStore) -> None:
+    def test_a_file_is_read_written_or_deleted(self, store: FileStore) -> None:
         with pytest.raises(InvalidValue):
             store.start("x").turn("dev").touch("chmod", "a")
 
 
 class TestLargeAndOdd:
-    def test_fields_of_megabytes_count(self, store: LocalStore) -> None:
+    def test_fields_of_megabytes_count(self, store: FileStore) -> None:
         task = store.start("q" * 3_000_000)
         task.finish("failure", "s" * 2_000_000, error="after the long field", duration_ms=5)
         assert store.status(task.id) == "failed"
@@ -517,14 +517,14 @@ class TestLargeAndOdd:
             Turn(number=1, agent="a", state=float("nan")),
         ],
     )
-    def test_what_could_not_be_read_back_is_refused_before_it_is_written(self, store: LocalStore, turn: Turn) -> None:
+    def test_what_could_not_be_read_back_is_refused_before_it_is_written(self, store: FileStore, turn: Turn) -> None:
         task = store.start("x")
         before = path_of(store, task.id).read_bytes()
         with pytest.raises(InvalidValue):
             task.add_turn(turn)
         assert path_of(store, task.id).read_bytes() == before
 
-    def test_numbers_that_no_database_holds_harm_nothing(self, store: LocalStore) -> None:
+    def test_numbers_that_no_database_holds_harm_nothing(self, store: FileStore) -> None:
         task = store.start("x")
         for _ in range(12):
             task.add_turn(Turn(number=1, agent="a", tokens={"in": 10**18 - 1}))
@@ -534,7 +534,7 @@ class TestLargeAndOdd:
         assert store.summary(task.id).turns == 13
         assert store.reindex() == []
 
-    def test_a_draft_is_kept_whatever_became_of_its_task(self, store: LocalStore) -> None:
+    def test_a_draft_is_kept_whatever_became_of_its_task(self, store: FileStore) -> None:
         task = store.start("x")
         task.turn("dev").say("precious words")
         store.attach(task.id).set_status("cancelled")
@@ -542,7 +542,7 @@ class TestLargeAndOdd:
         store.resume(task.id).close()
         assert turns_of(store, task.id)[0].content == "precious words"
 
-    def test_a_draft_that_cannot_be_a_turn_is_kept_as_a_note(self, store: LocalStore) -> None:
+    def test_a_draft_that_cannot_be_a_turn_is_kept_as_a_note(self, store: FileStore) -> None:
         task = store.start("x")
         task.turn("dev").say("precious words")
         task.close()
@@ -551,7 +551,7 @@ class TestLargeAndOdd:
         store.resume(task.id).close()
         assert "precious words" in path_of(store, task.id).read_text()
 
-    def test_a_live_turn_refuses_what_it_could_not_write(self, store: LocalStore) -> None:
+    def test_a_live_turn_refuses_what_it_could_not_write(self, store: FileStore) -> None:
         task = store.start("x")
         with pytest.raises(InvalidValue):
             task.turn("a\x00b")

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files.store import FileStore
 from rawko_state.errors import RawkoError, StorageError, TaskBusy, TaskNotFound
 from rawko_state.format.values import write_time
 from rawko_state.journal import source as source_module
-from rawko_state.journal.reader import TaskReader
+from rawko_state.journal.reader import open_reader
 from rawko_state.lifecycle.cleanup import carry_out, is_due, planned
 from rawko_state.lifecycle.retention import AGE, COUNT, Policy, plan, policy_of
 from rawko_state.model import status as words
@@ -145,13 +145,13 @@ class TestPlan:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[LocalStore]:
+def store(tmp_path: Path) -> Iterator[FileStore]:
     opened = quiet(tmp_path)
     yield opened
     opened.close()
 
 
-def filled(store: LocalStore, count: int, text: str = "hello") -> list[str]:
+def filled(store: FileStore, count: int, text: str = "hello") -> list[str]:
     found = []
     for number in range(count):
         with store.start(f"task {number}", created=NOW - timedelta(days=count - number)) as task:
@@ -173,15 +173,15 @@ def contents(root: Path, folder: str = "tasks") -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in place.iterdir() if path.is_file()} if place.exists() else {}
 
 
-def agrees(store: LocalStore) -> None:
+def agrees(store: FileStore) -> None:
     """The index says what the files say."""
-    live = store.catalogue.fresh().dump()
+    live = store.sync.fresh().dump()
     store.reindex()
-    assert store.catalogue.fresh().dump() == live
+    assert store.sync.fresh().dump() == live
 
 
 class TestTrash:
-    def test_there_and_back_byte_for_byte_with_long_outputs(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_there_and_back_byte_for_byte_with_long_outputs(self, store: FileStore, tmp_path: Path) -> None:
         made = filled(store, 4)
         before, blobs = contents(tmp_path), contents(tmp_path, "blobs")
         assert len(blobs) == 4
@@ -201,7 +201,7 @@ class TestTrash:
         # What was brought back is left alone.
         assert ids(planned(store, Policy(max_count=0), NOW)) == {made[3]: COUNT}
 
-    def test_a_shared_output_stays_until_the_last_task_goes(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_shared_output_stays_until_the_last_task_goes(self, store: FileStore, tmp_path: Path) -> None:
         for _ in range(2):
             with store.start("x") as task:
                 task.add_turn(Turn(number=1, agent="d", tools=(ToolCall("x", output="shared " * 5000),)))
@@ -218,7 +218,7 @@ class TestTrash:
         store.empty_trash()
         assert contents(tmp_path, "trash/blobs") == {}
 
-    def test_it_empties_after_its_own_age_and_not_before(self, store: LocalStore) -> None:
+    def test_it_empties_after_its_own_age_and_not_before(self, store: FileStore) -> None:
         (made,) = filled(store, 1)
         store.delete(made)
         assert store.empty_trash(datetime.now(timezone.utc) - timedelta(days=1)) == []
@@ -229,9 +229,9 @@ class TestTrash:
             store.restore(made)
 
     def test_emptying_stops_when_its_time_is_up_the_oldest_first(
-        self, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("rawko_state.backends.keeping._AT_LEAST", 1)
+        monkeypatch.setattr("rawko_state.backends.files.trash._AT_LEAST", 1)
         made = filled(store, 3)
         for task_id in made:
             store.delete(task_id)
@@ -247,7 +247,7 @@ class TestTrash:
         assert [each.id for each in store.trash()] == made[2:]
         assert len(contents(tmp_path, "trash/blobs")) == 1
 
-    def test_what_changed_since_the_plan_or_is_being_run_stays(self, store: LocalStore) -> None:
+    def test_what_changed_since_the_plan_or_is_being_run_stays(self, store: FileStore) -> None:
         made = filled(store, 3)
         chosen = planned(store, Policy(max_count=0), NOW)
         with store.attach(made[0]) as task:
@@ -258,7 +258,7 @@ class TestTrash:
             store.delete(made[1])
         running.close()
 
-    def test_an_open_writer_finds_that_its_task_is_gone_and_loses_nothing(self, store: LocalStore) -> None:
+    def test_an_open_writer_finds_that_its_task_is_gone_and_loses_nothing(self, store: FileStore) -> None:
         (made,) = filled(store, 1)
         task = store.attach(made)
         store.delete(made)
@@ -266,7 +266,7 @@ class TestTrash:
             task.note("too late")
         task.close()
 
-    def test_a_task_that_comes_there_a_second_time_replaces_nothing(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_task_that_comes_there_a_second_time_replaces_nothing(self, store: FileStore, tmp_path: Path) -> None:
         (made,) = filled(store, 1)
         ((name, data),) = contents(tmp_path).items()
         store.delete(made)
@@ -278,7 +278,7 @@ class TestTrash:
         with pytest.raises(RawkoError, match="another task"):
             store.restore(made)
 
-    def test_a_fork_says_that_its_parent_is_gone(self, store: LocalStore) -> None:
+    def test_a_fork_says_that_its_parent_is_gone(self, store: FileStore) -> None:
         from rawko_state.lifecycle.context import build, prompt
 
         (made,) = filled(store, 1)
@@ -301,7 +301,7 @@ class TestTrash:
 
 
 class TestPacked:
-    def long(self, store: LocalStore, tmp_path: Path) -> tuple[str, bytes]:
+    def long(self, store: FileStore, tmp_path: Path) -> tuple[str, bytes]:
         with store.start("a long one", title="Long") as task:
             for number in range(60):
                 task.add_turn(Turn(number=1, agent="dev", content=f"turn{number}x " + f"{number:05d} words " * 1500))
@@ -309,17 +309,17 @@ class TestPacked:
         assert len(data) > 3 * source_module.MEMBER
         return task.id, data
 
-    def pack(self, store: LocalStore, task_id: str) -> Path:
+    def pack(self, store: FileStore, task_id: str) -> Path:
         assert store.pack(store.kept(task_id)[0])
         return store.journal.layout.path(store.find(task_id))
 
-    def test_everything_works_on_it(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_everything_works_on_it(self, store: FileStore, tmp_path: Path) -> None:
         task_id, data = self.long(store, tmp_path)
         before = store.summary(task_id)
-        rows = store.catalogue.fresh().dump()
+        rows = store.sync.fresh().dump()
         cursor = [event.cursor for event in store.events(task_id)][30]
         after_cursor = [event.text for event in store.events(task_id, cursor)]
-        store.fold()
+        store.flush()
         path = self.pack(store, task_id)
         assert path.name.endswith(".task.gz")
         assert len(path.read_bytes()) < len(data) / 5
@@ -332,25 +332,25 @@ class TestPacked:
         assert [verdict.faults for verdict in store.verify()] == [[]]
         assert store.status(task_id) == "completed"
         changed = {"file_path", "file_size"}
-        columns = store.catalogue.index().tables.columns
-        for one, other in zip(rows["tasks"], store.catalogue.fresh().dump()["tasks"], strict=True):
+        columns = store.sync.index().tables.columns
+        for one, other in zip(rows["tasks"], store.sync.fresh().dump()["tasks"], strict=True):
             assert {name for name, a, b in zip(columns, one, other, strict=True) if a != b} == changed
         agrees(store)
         assert [hit.turn for hit in store.search("turn40x", turns=True).hits] == [41]
 
     def test_packing_reads_nothing_anew_into_the_index(
-        self, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from rawko_state.backends import intake
+        from rawko_state.backends.files import ingest as intake
 
         task_id, _ = self.long(store, tmp_path)
-        store.fold()
+        store.flush()
         self.pack(store, task_id)
         monkeypatch.setattr(intake, "one_file", lambda *a, **k: pytest.fail("read again"))
         assert store.history(TaskFilter())[0].id == task_id
-        assert store.unfolded() == 0
+        assert store.unflushed() == 0
 
-    def test_resuming_unpacks_it(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_resuming_unpacks_it(self, store: FileStore, tmp_path: Path) -> None:
         task_id, data = self.long(store, tmp_path)
         self.pack(store, task_id)
         with store.resume(task_id, message="more") as task:
@@ -360,7 +360,7 @@ class TestPacked:
         assert after[300:].startswith(data[300:])
         agrees(store)
 
-    def test_a_follower_goes_on_through_packing_and_unpacking(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_follower_goes_on_through_packing_and_unpacking(self, store: FileStore, tmp_path: Path) -> None:
         task_id, _ = self.long(store, tmp_path)
         reader = store.event_reader(task_id)
         seen = len(list(reader.poll()))
@@ -372,23 +372,23 @@ class TestPacked:
         assert [event.kind for event in reader.poll()] == ["note"]
 
     def test_one_turn_unpacks_one_or_two_members(
-        self, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         task_id, _ = self.long(store, tmp_path)
         self.pack(store, task_id)
         store.turn(task_id, 1)
         unpacked: list[int] = []
-        real = source_module.PackedSource._member
+        real = source_module.PackedBytes._member
 
-        def member(self: source_module.PackedSource, number: int) -> bytes:
+        def member(self: source_module.PackedBytes, number: int) -> bytes:
             unpacked.append(number)
             return real(self, number)
 
-        monkeypatch.setattr(source_module.PackedSource, "_member", member)
+        monkeypatch.setattr(source_module.PackedBytes, "_member", member)
         store.turn(task_id, 41)
         assert len(set(unpacked)) <= 2
 
-    def test_zgrep_and_zcat(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_zgrep_and_zcat(self, store: FileStore, tmp_path: Path) -> None:
         if shutil.which("zgrep") is None:
             pytest.skip("NOT TESTED HERE: needs zgrep")
         task_id, data = self.long(store, tmp_path)
@@ -398,7 +398,7 @@ class TestPacked:
             subprocess.run(["zgrep", "-c", "turn40x", path], capture_output=True, check=True, text=True).stdout == "1\n"
         )
 
-    def test_a_file_that_somebody_else_compressed(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_file_that_somebody_else_compressed(self, store: FileStore, tmp_path: Path) -> None:
         task_id, data = self.long(store, tmp_path)
         (path,) = (tmp_path / ".rawko/state/tasks").iterdir()
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(data[:100_000]) + gzip.compress(data[100_000:]))
@@ -429,13 +429,13 @@ class TestPacked:
             path.write_bytes(packed)
             plain.unlink()
             try:
-                with TaskReader(path) as reader:
+                with open_reader(path) as reader:
                     got = reader.fetch(0, 1 << 20)
                     assert got == text or reader.size != len(text)
             except StorageError:
                 pass
 
-    def test_killed_between_its_two_forms_the_plain_one_counts(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_killed_between_its_two_forms_the_plain_one_counts(self, store: FileStore, tmp_path: Path) -> None:
         (made,) = filled(store, 1)
         ((name, data),) = contents(tmp_path).items()
         path = self.pack(store, made)
@@ -451,7 +451,7 @@ class TestPacked:
 
 
 class TestRewriting:
-    def written_with_secrets(self, store: LocalStore, tmp_path: Path) -> str:
+    def written_with_secrets(self, store: FileStore, tmp_path: Path) -> str:
         """As a version wrote it that did not redact."""
         store.__dict__["redactor"] = _Nothing()
         with store.start(f"deploy with {SECRET}", title="Deploy") as task:
@@ -461,7 +461,7 @@ class TestRewriting:
                 turn.tool("shell.exec", f"curl -H 'Authorization: token {SECRET}'", "ok", output=f"{SECRET}\n" * 2000)
             task.finish("success", f"done with {SECRET}")
         del store.__dict__["redactor"]
-        store.fold()
+        store.flush()
         return task.id
 
     def nowhere(self, root: Path) -> None:
@@ -527,7 +527,7 @@ class TestRewriting:
         assert [fault for fault in faults if "seal" in fault]
         assert not [fault for fault in faults if "torn" in fault]
 
-    def test_one_that_is_being_run_is_refused(self, store: LocalStore) -> None:
+    def test_one_that_is_being_run_is_refused(self, store: FileStore) -> None:
         task = store.start("x")
         with pytest.raises(TaskBusy):
             store.redact(task.id)
@@ -675,12 +675,12 @@ def configure(root: Path, text: str) -> None:
 
 
 class TestCommand:
-    def test_without_settings_nothing_is_removed(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_without_settings_nothing_is_removed(self, store: FileStore, tmp_path: Path) -> None:
         filled(store, 3)
         assert "nothing is ever removed" in rawko(tmp_path, "cleanup", "--yes").stdout
         assert len(contents(tmp_path)) == 3
 
-    def test_dry_run_clean_restore(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_dry_run_clean_restore(self, store: FileStore, tmp_path: Path) -> None:
         made = filled(store, 4)
         configure(tmp_path, "max_age: 30d, max_count: 2, min_keep: 1")
         shown = rawko(tmp_path, "cleanup", "--dry-run").stdout
@@ -699,14 +699,14 @@ class TestCommand:
         assert "nothing to do" in rawko(tmp_path, "cleanup").stdout
         assert "no task" in rawko(tmp_path, "cleanup", "--restore", "zzz", code=1).stderr
 
-    def test_a_bad_settings_file_stops_it(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_bad_settings_file_stops_it(self, store: FileStore, tmp_path: Path) -> None:
         filled(store, 2)
         configure(tmp_path, "max_count: 0, max_age: soon")
         done = rawko(tmp_path, "cleanup", "--yes", code=1)
         assert "config.yaml:4: state.retention.max_age: expected a duration" in done.stderr
         assert len(contents(tmp_path)) == 2
 
-    def test_it_asks_on_a_terminal(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_it_asks_on_a_terminal(self, store: FileStore, tmp_path: Path) -> None:
         if sys.platform == "win32":
             pytest.skip("NOT TESTED HERE: needs a pseudo-terminal")
         import pty
@@ -740,7 +740,7 @@ class TestCommand:
         answer(b"", "--empty-trash", "--json", "--yes")
         assert store.trash() == []
 
-    def test_once_a_day_in_passing_with_one_line(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_once_a_day_in_passing_with_one_line(self, store: FileStore, tmp_path: Path) -> None:
         filled(store, 3)
         configure(tmp_path, "max_count: 1")
         done = rawko(tmp_path, "history")
@@ -755,7 +755,7 @@ class TestCommand:
         os.utime(stamp, (time.time() - DAY - 1,) * 2)
         assert "2 tasks moved" in rawko(tmp_path, "stats").stderr
 
-    def test_a_bad_settings_file_never_fails_another_command(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_bad_settings_file_never_fails_another_command(self, store: FileStore, tmp_path: Path) -> None:
         filled(store, 2)
         configure(tmp_path, "max_count: minus")
         done = rawko(tmp_path, "history")
@@ -763,7 +763,7 @@ class TestCommand:
         assert len(contents(tmp_path)) == 2
         assert rawko(tmp_path, "history").stderr == ""
 
-    def test_deleting_by_hand_and_packing_by_settings(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_deleting_by_hand_and_packing_by_settings(self, store: FileStore, tmp_path: Path) -> None:
         made = filled(store, 2)
         assert "is in the trash" in rawko(tmp_path, "task", "delete", made[0]).stderr
         assert "in the trash" in rawko(tmp_path, "history", "show", made[0], code=1).stderr
@@ -806,7 +806,7 @@ class TestCommand:
 
 
 class TestParents:
-    def test_cleanup_keeps_what_a_fork_refers_to(self, store: LocalStore) -> None:
+    def test_cleanup_keeps_what_a_fork_refers_to(self, store: FileStore) -> None:
         made = filled(store, 2)
         fork = store.start("fork", parent=Parent(made[0], 1), detached=True)
         fork.finish("success")
@@ -817,16 +817,16 @@ class TestParents:
 class TestOddOnes:
     """What a review came upon."""
 
-    def shared(self, store: LocalStore) -> list[str]:
+    def shared(self, store: FileStore) -> list[str]:
         for _ in range(2):
             with store.start("x") as task:
                 task.add_turn(Turn(number=1, agent="d", tools=(ToolCall("x", output="shared " * 5000),)))
         return [summary.id for summary in store.history(TaskFilter())]
 
-    def whole(self, store: LocalStore) -> None:
+    def whole(self, store: FileStore) -> None:
         assert [verdict.faults for verdict in store.verify()] == [[]] * len(list(store.journal.layout.names()))
 
-    def test_a_plan_from_before_a_restore_takes_nothing_that_was_restored(self, store: LocalStore) -> None:
+    def test_a_plan_from_before_a_restore_takes_nothing_that_was_restored(self, store: FileStore) -> None:
         made = filled(store, 2)
         old = planned(store, Policy(max_count=0), NOW)
         assert carry_out(store, Policy(), old).removed
@@ -834,7 +834,7 @@ class TestOddOnes:
         assert carry_out(store, Policy(), old).removed == {}
         assert store.delete(made[0]) == made[0]
 
-    def test_while_a_file_cannot_be_read_no_blob_is_deleted(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_while_a_file_cannot_be_read_no_blob_is_deleted(self, store: FileStore, tmp_path: Path) -> None:
         first, second = self.shared(store)
         assert store.pack(store.kept(first)[0])
         path = store.journal.layout.path(store.find(first))
@@ -848,7 +848,7 @@ class TestOddOnes:
         path.write_bytes(data)
         self.whole(again)
 
-    def test_of_two_forms_the_packed_one_never_comes_back(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_of_two_forms_the_packed_one_never_comes_back(self, store: FileStore, tmp_path: Path) -> None:
         (made,) = filled(store, 1)
         ((name, data),) = contents(tmp_path).items()
         assert store.pack(store.kept(made)[0])
@@ -863,19 +863,17 @@ class TestOddOnes:
         store.restore(made)
         assert b"IMPORTANT" in next(iter(contents(tmp_path).values()))
 
-    def test_a_leftover_goes_with_its_task(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_leftover_goes_with_its_task(self, store: FileStore, tmp_path: Path) -> None:
         (made,) = filled(store, 1)
         ((name, data),) = contents(tmp_path).items()
         assert store.pack(store.kept(made)[0])
         (tmp_path / ".rawko/state/tasks" / name).write_bytes(data)
-        store.catalogue.fresh()
+        store.sync.fresh()
         store.delete(made)
         assert contents(tmp_path) == {}
 
     @pytest.mark.parametrize("cut", [0, 10, 40, -4, -1])
-    def test_a_foreign_archive_that_was_cut_off_is_said_to_be(
-        self, store: LocalStore, tmp_path: Path, cut: int
-    ) -> None:
+    def test_a_foreign_archive_that_was_cut_off_is_said_to_be(self, store: FileStore, tmp_path: Path, cut: int) -> None:
         (made,) = filled(store, 1)
         ((name, data),) = contents(tmp_path).items()
         path = tmp_path / ".rawko/state/tasks" / name
@@ -887,7 +885,7 @@ class TestOddOnes:
             store.reader(made)
 
     @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
-    def test_a_member_that_claims_too_much_is_read_piece_by_piece(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_member_that_claims_too_much_is_read_piece_by_piece(self, store: FileStore, tmp_path: Path) -> None:
         import struct
         import zlib
 
@@ -903,14 +901,14 @@ class TestOddOnes:
         path.write_bytes(head + body + struct.pack("<II", crc, size))
         # Not ru_maxrss, which a child inherits from the process that started it.
         code = (
-            "from rawko_state.backends.local import LocalStore;"
-            f" list(LocalStore({str(tmp_path)!r}).verify());"
+            "from rawko_state.backends.files.store import FileStore;"
+            f" list(FileStore({str(tmp_path)!r}).verify());"
             " print(*[line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')])"
         )
         done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=patience(120))
         assert int(done.stdout) < 150_000
 
-    def test_dry_runs_change_nothing(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_dry_runs_change_nothing(self, store: FileStore, tmp_path: Path) -> None:
         filled(store, 3)
         configure(tmp_path, "max_count: 0")
         before = contents(tmp_path)
@@ -924,7 +922,7 @@ class TestOddOnes:
         assert "no dry run" in rawko(tmp_path, "cleanup", "--restore", "--dry-run", code=2).stderr
         assert "one at a time" in rawko(tmp_path, "cleanup", "--trash", "--empty-trash", code=2).stderr
 
-    def test_a_cleanup_in_passing_does_not_wait_for_others(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_cleanup_in_passing_does_not_wait_for_others(self, store: FileStore, tmp_path: Path) -> None:
         from rawko_state.journal.locks import gate
 
         filled(store, 3)
@@ -934,7 +932,7 @@ class TestOddOnes:
             rawko(tmp_path, "history")
         assert store.history(TaskFilter()) == []
 
-    def test_what_killed_processes_left_beside_goes(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_what_killed_processes_left_beside_goes(self, store: FileStore, tmp_path: Path) -> None:
         filled(store, 1)
         live = tmp_path / ".rawko/state/live"
         dead = subprocess.Popen(["true"])
@@ -944,7 +942,7 @@ class TestOddOnes:
         rawko(tmp_path, "history")
         assert sorted(path.name for path in live.glob("new-*")) == sorted([f"new-{os.getpid()}-abc", "new-something"])
 
-    def test_odd_lines_in_the_trashs_log(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_odd_lines_in_the_trashs_log(self, store: FileStore, tmp_path: Path) -> None:
         (made,) = filled(store, 1)
         store.delete(made)
         log = tmp_path / ".rawko/state/trash/log.jsonl"
@@ -970,7 +968,7 @@ class TestOddOnes:
         clean = store.journal.put_blob(b"nobody refers to this, and it has no secret")
         (tmp_path / ".rawko/state/live/reindex.due").touch()
         with monkeypatch.context() as patched:
-            patched.setattr("rawko_state.backends.redaction._drop", lambda *given: None)
+            patched.setattr("rawko_state.backends.files.redaction._drop", lambda *given: None)
             store.redact(task_id)
         store.close()
         assert any(SECRET.encode() in data for data in contents(tmp_path, "blobs").values())
@@ -980,7 +978,7 @@ class TestOddOnes:
         self.whole(quiet(tmp_path))
 
     def test_outputs_that_a_killed_emptying_left_in_the_trash_go_with_the_next(
-        self, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first, second, third = filled(store, 3)
         store.delete(first)
@@ -1013,7 +1011,7 @@ class TestOddOnes:
         assert all(SECRET.encode() not in data for data in contents(tmp_path, "blobs").values())
         self.whole(quiet(tmp_path))
 
-    def test_a_torn_tail_is_looked_at_too(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_torn_tail_is_looked_at_too(self, store: FileStore, tmp_path: Path) -> None:
         (made,) = filled(store, 1)
         (path,) = (tmp_path / ".rawko/state/tasks").iterdir()
         path.write_bytes(path.read_bytes() + b"--- Turn 9: dev ---\n[Content]\n" + SECRET.encode())
@@ -1021,7 +1019,7 @@ class TestOddOnes:
 
 
 class TestDoctor:
-    def test_it_looks_at_the_users_key_and_at_the_settings(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_it_looks_at_the_users_key_and_at_the_settings(self, store: FileStore, tmp_path: Path) -> None:
         filled(store, 1)
         assert "all is well" in rawko(tmp_path, "doctor").stdout
         key = Path(os.environ["XDG_STATE_HOME"]) / "rawko/secret"
@@ -1033,7 +1031,7 @@ class TestDoctor:
         configure(tmp_path, "max_ag: 3d")
         assert "did you mean 'state.retention.max_age'?" in rawko(tmp_path, "doctor", code=1).stdout
 
-    def test_the_list_of_projects_has_no_passwords(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_the_list_of_projects_has_no_passwords(self, store: FileStore, tmp_path: Path) -> None:
         filled(store, 1)
         for given_words in (("init", "-q"), ("remote", "add", "origin", "https://bob:hunter2Zebra@example.org/x.git")):
             subprocess.run(["git", "-C", str(tmp_path), *given_words], check=True)

@@ -21,14 +21,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from rawko_state.backends.events import Cursor
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files.store import FileStore
 from rawko_state.errors import IllegalMove, InvalidValue, NoAnswer, Stopped, TaskBusy, TaskNotFound
 from rawko_state.lifecycle import context as contexts
 from rawko_state.model import status as words
 from rawko_state.model.entries import Question, Section, ToolCall, Turn
 from rawko_state.model.events import Event
 from rawko_state.store import TaskFilter
+from rawko_state.tasks.events import Cursor
 from tests.faults import needs_strace
 from tests.support.machine import patience, wait_for
 from tests.support.processes import MARK, marked
@@ -37,8 +37,8 @@ DRIVER = str(Path(__file__).parent / "life_driver.py")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[LocalStore]:
-    opened = LocalStore(tmp_path)
+def store(tmp_path: Path) -> Iterator[FileStore]:
+    opened = FileStore(tmp_path)
     yield opened
     opened.close()
 
@@ -99,7 +99,7 @@ class StatusTable(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory(prefix="rawko-life-")
         self.root = Path(self.folder.name)
         self.workers = [Worker(self.root), Worker(self.root)]
-        self.looker = LocalStore(self.root, warn=lambda message: None)
+        self.looker = FileStore(self.root, warn=lambda message: None)
         self.expected: dict[str, str] = {}
         self.question: set[str] = set()
         self.holder: dict[str, int] = {}
@@ -226,7 +226,7 @@ TestStatusTable.settings = settings(
 
 
 class TestEvents:
-    def test_all_that_happens_in_order(self, store: LocalStore) -> None:
+    def test_all_that_happens_in_order(self, store: FileStore) -> None:
         task = store.start("do it")
         task.decide(selected="dev", reason="because")
         with task.turn("dev") as turn:
@@ -254,7 +254,7 @@ class TestEvents:
         assert [event.turn for event in events if event.kind == "turn"] == [1, 2, 3, 4]
         assert len({event.cursor for event in events}) == len(events)
 
-    def test_from_every_cursor_the_rest(self, store: LocalStore) -> None:
+    def test_from_every_cursor_the_rest(self, store: FileStore) -> None:
         task = store.start("do it")
         for number in range(3):
             task.add_turn(a_turn(f"n{number}", tools=(ToolCall("x", "y"), ToolCall("z", "")), question=None))
@@ -270,7 +270,7 @@ class TestEvents:
             for path in store.journal.layout.state.glob("index.db*"):
                 path.unlink()
 
-    def test_a_cursor_into_a_file_that_was_changed(self, store: LocalStore) -> None:
+    def test_a_cursor_into_a_file_that_was_changed(self, store: FileStore) -> None:
         with store.start("do it") as task:
             task.add_turn(a_turn("needle"))
         everything = list(store.events(task.id))
@@ -286,7 +286,7 @@ class TestEvents:
                     list(store.events(task.id, wrong))
         assert kinds(list(store.events(task.id, "99999999-00000000")))[0] == "gap"
 
-    def test_a_task_that_goes_away(self, store: LocalStore) -> None:
+    def test_a_task_that_goes_away(self, store: FileStore) -> None:
         task = store.start("do it", detached=True)
         task.close()
         reader = store.event_reader(task.id)
@@ -295,7 +295,7 @@ class TestEvents:
         assert kinds(list(reader.poll())) == ["gap"]
         assert list(reader.poll()) == []
 
-    def test_damaged_torn_and_unsealed(self, store: LocalStore, fixtures: Path) -> None:
+    def test_damaged_torn_and_unsealed(self, store: FileStore, fixtures: Path) -> None:
         store.journal.layout.make()
         for name, task_id, wanted in (
             ("damaged-body", "dam001", "error"), ("torn-span", "t0rn01", "warning"), ("rfc-example", "abc123", "final"),
@@ -308,9 +308,9 @@ class TestEvents:
             for number, event in enumerate(everything):
                 assert list(store.events(task_id, event.cursor)) == everything[number + 1 :], name
 
-    def test_live_events_then_the_turn_that_replaces_them(self, store: LocalStore) -> None:
+    def test_live_events_then_the_turn_that_replaces_them(self, store: FileStore) -> None:
         task = store.start("do it")
-        other = LocalStore(store.root)
+        other = FileStore(store.root)
         reader = other.event_reader(task.id, other.now(task.id))
         turn = task.turn("dev")
         turn.say("one ")
@@ -340,7 +340,7 @@ class TestEvents:
         task.close()
         other.close()
 
-    def test_two_live_turns_one_after_the_other(self, store: LocalStore) -> None:
+    def test_two_live_turns_one_after_the_other(self, store: FileStore) -> None:
         task = store.start("do it")
         reader = store.event_reader(task.id, store.now(task.id))
         turn = task.turn("dev")
@@ -357,10 +357,10 @@ class TestEvents:
         assert kinds(list(reader.poll())) == ["turn", "final"]
 
     def test_a_cursor_survives_the_death_of_the_writer(self, tmp_path: Path) -> None:
-        store = LocalStore(tmp_path, warn=lambda message: None)
+        store = FileStore(tmp_path, warn=lambda message: None)
         code = (
-            "import os, sys; from rawko_state.backends.local import LocalStore\n"
-            "task = LocalStore(sys.argv[1]).start('x'); turn = task.turn('dev'); turn.say('said '); turn.progress('half')\n"
+            "import os, sys; from rawko_state.backends.files.store import FileStore\n"
+            "task = FileStore(sys.argv[1]).start('x'); turn = task.turn('dev'); turn.say('said '); turn.progress('half')\n"
             "print(task.id, flush=True); sys.stdin.read(1); turn.say('more'); os.kill(os.getpid(), 9)"
         )
         process = subprocess.Popen(
@@ -383,7 +383,7 @@ class TestEvents:
         store.close()
 
     def test_following_across_processes(self, tmp_path: Path) -> None:
-        store = LocalStore(tmp_path, warn=lambda message: None)
+        store = FileStore(tmp_path, warn=lambda message: None)
         process = subprocess.Popen(
             [sys.executable, DRIVER, "stream", str(tmp_path), "tok"], stdout=subprocess.PIPE, text=True
         )
@@ -400,7 +400,7 @@ class TestEvents:
         assert len(calls) == 4
         store.close()
 
-    def test_a_thousand_turns_one_at_a_time(self, store: LocalStore) -> None:
+    def test_a_thousand_turns_one_at_a_time(self, store: FileStore) -> None:
         task = store.start("x", detached=True)
         reader = store.event_reader(task.id)
         list(reader.poll())
@@ -421,7 +421,7 @@ class TestEvents:
 
 class TestWatch:
     def test_one_task_as_json(self, tmp_path: Path) -> None:
-        store = LocalStore(tmp_path)
+        store = FileStore(tmp_path)
         with store.start("do it") as task:
             task.add_turn(a_turn("evil \x1b[31m"))
         lines = [json.loads(line) for line in rawko(tmp_path, "watch", task.id, "--json").stdout.splitlines()]
@@ -436,7 +436,7 @@ class TestWatch:
         store.close()
 
     def test_live_in_another_process(self, tmp_path: Path) -> None:
-        store = LocalStore(tmp_path)
+        store = FileStore(tmp_path)
         task = store.start("do it")
         watching = subprocess.Popen(
             [
@@ -468,7 +468,7 @@ class TestWatch:
         store.close()
 
     def test_all_that_run(self, tmp_path: Path) -> None:
-        store = LocalStore(tmp_path)
+        store = FileStore(tmp_path)
         before = store.start("old")
         before.add_turn(a_turn("long ago"))
         watching = subprocess.Popen(
@@ -511,7 +511,7 @@ class TestQuestions:
         process = subprocess.Popen([sys.executable, DRIVER, "ask", str(tmp_path)], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         task_id = process.stdout.readline().strip()
-        store = LocalStore(tmp_path)
+        store = FileStore(tmp_path)
         wait_for(lambda: store.status(task_id) == "waiting")
         shown = rawko(tmp_path, "answer", task_id, stdin="", code=2).stdout
         assert shown == "Which database?\n  1. sqlite\n  2. postgres\n"
@@ -527,7 +527,7 @@ class TestQuestions:
         process = subprocess.Popen([sys.executable, DRIVER, "ask", str(tmp_path)], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         task_id = process.stdout.readline().strip()
-        store = LocalStore(tmp_path, warn=lambda message: None)
+        store = FileStore(tmp_path, warn=lambda message: None)
         wait_for(lambda: store.status(task_id) == "waiting")
         process.kill()
         process.communicate()
@@ -538,7 +538,7 @@ class TestQuestions:
         assert "postgres" in contexts.prompt(store, found)
         store.close()
 
-    def test_a_deadline_with_a_safe_default(self, store: LocalStore) -> None:
+    def test_a_deadline_with_a_safe_default(self, store: FileStore) -> None:
         task = store.start("x")
         soon = datetime.now(timezone.utc) + timedelta(seconds=0.3)
         assert task.turn("dev").ask("delete all?", ["yes", "no"], default="no", deadline=soon) == "no"
@@ -551,9 +551,9 @@ class TestQuestions:
             task.turn("dev").ask("which?", timeout=0.1)
         task.close()
 
-    def test_approvals(self, store: LocalStore) -> None:
+    def test_approvals(self, store: FileStore) -> None:
         task = store.start("x")
-        other = LocalStore(store.root)
+        other = FileStore(store.root)
 
         def answer(text: str) -> None:
             with other.attach(task.id) as attached:
@@ -572,7 +572,7 @@ class TestQuestions:
         task.close()
         other.close()
 
-    def test_of_two_answers_one_counts(self, store: LocalStore) -> None:
+    def test_of_two_answers_one_counts(self, store: FileStore) -> None:
         task = store.start("x")
         task.ask("dev", Question("?"))
         one, two = store.attach(task.id), store.attach(task.id)
@@ -584,7 +584,7 @@ class TestQuestions:
 
 
 class TestStopping:
-    def test_pause_and_cancel_reach_the_process(self, store: LocalStore) -> None:
+    def test_pause_and_cancel_reach_the_process(self, store: FileStore) -> None:
         for wanted in ("paused", "cancelled"):
             with pytest.raises(Stopped) as caught, store.start("x") as task:  # noqa: PT012
                 with task.turn("dev") as turn:
@@ -607,7 +607,7 @@ class TestStopping:
             assert task.id not in store.alive()
             assert store.history(TaskFilter(ids=(task.id,)))[0].status == wanted
 
-    def test_a_turn_that_has_happened_is_kept(self, store: LocalStore) -> None:
+    def test_a_turn_that_has_happened_is_kept(self, store: FileStore) -> None:
         task = store.start("x")
         with store.attach(task.id) as other:
             other.set_status("cancelled")
@@ -619,7 +619,7 @@ class TestStopping:
             task.turn("dev")
         task.close()
 
-    def test_a_paused_process_goes_on(self, store: LocalStore) -> None:
+    def test_a_paused_process_goes_on(self, store: FileStore) -> None:
         task = store.start("x")
         rawko(store.root, "pause", task.id)
         with pytest.raises(Stopped):
@@ -649,7 +649,7 @@ class TestStopping:
         answer = send(type="text", text="words")
         assert (answer["stopped"], answer["by"]) == ("cancelled", "kim")
         process.communicate(timeout=patience(20))
-        store = LocalStore(tmp_path)
+        store = FileStore(tmp_path)
         assert store.turn(task_id, 1).content == "words"
         store.close()
 
@@ -672,7 +672,7 @@ class TestStopping:
         assert json.loads(process.stdout.readline())["answer"] == "b"
         process.communicate()
 
-    def test_used_wrongly(self, store: LocalStore) -> None:
+    def test_used_wrongly(self, store: FileStore) -> None:
         with store.start("x") as task:
             pass
         assert "cannot become paused" in rawko(store.root, "pause", task.id, code=1).stderr
@@ -680,7 +680,7 @@ class TestStopping:
         assert "Missing argument 'ID...'" in rawko(store.root, "cancel", code=2).stderr
 
 
-def conversation(store: LocalStore, turns: int = 3) -> str:
+def conversation(store: FileStore, turns: int = 3) -> str:
     """A task in which the arbiter has selected the developer, who was then interrupted."""
     task = store.start("Fix the login", title="Login")
     task.decide(selected="planner", reason="a plan first")
@@ -697,7 +697,7 @@ def conversation(store: LocalStore, turns: int = 3) -> str:
 
 
 class TestContext:
-    def test_who_is_next(self, store: LocalStore) -> None:
+    def test_who_is_next(self, store: FileStore) -> None:
         task_id = conversation(store)
         found = contexts.build(store, task_id)
         assert (found.next_agent, found.guidance) == ("dev", "mind 2")
@@ -711,10 +711,10 @@ class TestContext:
         fresh.close()
 
     def test_what_was_interrupted(self, tmp_path: Path) -> None:
-        store = LocalStore(tmp_path, warn=lambda message: None)
+        store = FileStore(tmp_path, warn=lambda message: None)
         code = (
-            "import os, sys; from rawko_state.backends.local import LocalStore\n"
-            "task = LocalStore(sys.argv[1]).start('x'); task.decide(selected='dev', reason='r'); turn = task.turn('dev')\n"
+            "import os, sys; from rawko_state.backends.files.store import FileStore\n"
+            "task = FileStore(sys.argv[1]).start('x'); task.decide(selected='dev', reason='r'); turn = task.turn('dev')\n"
             "turn.say('half'); turn.begin_tool('shell.exec', 'make'); print(task.id, flush=True); os.kill(os.getpid(), 9)"
         )
         done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
@@ -728,7 +728,7 @@ class TestContext:
         assert b"=== RESUMED " in store.journal.layout.path(store.find(task_id)).read_bytes()
         store.close()
 
-    def test_messages_pair_calls_and_results(self, store: LocalStore) -> None:
+    def test_messages_pair_calls_and_results(self, store: FileStore) -> None:
         task_id = conversation(store)
         found = contexts.messages(store, contexts.build(store, task_id))
         assert found[0] == {"role": "user", "content": "Fix the login"}
@@ -741,14 +741,14 @@ class TestContext:
         assert found[1]["content"][1] == {"type": "tool_use", "id": "turn1-1", "name": "Read", "input": {"file": "a"}}
         assert found[2]["content"][0]["tool_use_id"] == "turn1-1"
 
-    def test_a_payload_is_exact(self, store: LocalStore) -> None:
+    def test_a_payload_is_exact(self, store: FileStore) -> None:
         lines = [{"role": "assistant", "content": [{"type": "thinking", "x": 1.5}]}, {"role": "user", "content": "é"}]
         with store.start("x") as task:
             task.add_turn(a_turn("shown", payload="\n".join(json.dumps(line) for line in lines)))
         assert contexts.messages(store, contexts.build(store, task.id))[1:] == lines
 
     @pytest.mark.parametrize("form", ["prompt", "messages", "json"])
-    def test_never_over_budget(self, store: LocalStore, form: str) -> None:
+    def test_never_over_budget(self, store: FileStore, form: str) -> None:
         chance = random.Random(form)
         task = store.start("the request " * 20, title="T")
         task.add_turn(replace(a_turn("the plan " * 30), agent="planner"))
@@ -769,9 +769,7 @@ class TestContext:
                 assert "n39" in text
                 assert ("Shortened to fit" in text) == (budget < 100_000)
 
-    def test_of_a_large_task_only_what_is_kept_is_read(
-        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_of_a_large_task_only_what_is_kept_is_read(self, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
         task = store.start("x")
         for number in range(300):
             task.add_turn(a_turn(f"n{number} " * 50))
@@ -784,7 +782,7 @@ class TestContext:
 
 
 class TestResume:
-    def test_with_plain_output(self, store: LocalStore) -> None:
+    def test_with_plain_output(self, store: FileStore) -> None:
         task_id = conversation(store)
         code = "import os, sys; c = sys.stdin.read(); assert c == open(os.environ['RAWKO_CONTEXT']).read(); print('I am', os.environ['RAWKO_NEXT_AGENT'], os.environ['RAWKO_TASK']); print('Fix the login' in c); sys.exit(7)"
         done = rawko(store.root, "resume", task_id, "--with", f'{sys.executable} -c "{code}"', code=7)
@@ -793,7 +791,7 @@ class TestResume:
         assert (last.agent, last.content) == ("dev", done.stdout)
         assert store.status(task_id) == "failed"
 
-    def test_with_the_protocol(self, store: LocalStore) -> None:
+    def test_with_the_protocol(self, store: FileStore) -> None:
         task_id = conversation(store)
         lines = [
             {"type": "turn", "agent": "dev", "open": True},
@@ -811,7 +809,7 @@ class TestResume:
         assert (summary.status, summary.summary) == ("completed", "all done")
         assert store.turn(task_id, summary.turns).content == "live"
 
-    def test_a_runner_that_is_cancelled(self, store: LocalStore) -> None:
+    def test_a_runner_that_is_cancelled(self, store: FileStore) -> None:
         task_id = conversation(store)
         running = subprocess.Popen(
             [sys.executable, "-c", "from rawko_state.cli import main; main()", "-C", str(store.root), "resume", task_id, "--with",
@@ -826,14 +824,14 @@ class TestResume:
         assert "was cancelled" in err
         assert store.status(task_id) == "cancelled"
 
-    def test_what_cannot_be_run(self, store: LocalStore) -> None:
+    def test_what_cannot_be_run(self, store: FileStore) -> None:
         task_id = conversation(store)
         before = store.journal.layout.path(store.find(task_id)).read_bytes()
         for command in ("/nonexistent/x", "foo 'bar", "", "nosuchcommand-x"):
             assert "command" in rawko(store.root, "resume", task_id, "--with", command, code=1).stderr
         assert store.journal.layout.path(store.find(task_id)).read_bytes() == before
 
-    def test_no_id_no_task(self, store: LocalStore) -> None:
+    def test_no_id_no_task(self, store: FileStore) -> None:
         with store.start("x"):
             pass
         assert "no task here is interrupted" in rawko(store.root, "resume", code=1).stderr
@@ -841,7 +839,7 @@ class TestResume:
         assert rawko(store.root, "resume", "--dry-run").stdout.startswith(f"# Task {task_id}: Login\n")
         assert store.status(task_id) == "interrupted"
 
-    def test_a_running_one_is_refused(self, store: LocalStore) -> None:
+    def test_a_running_one_is_refused(self, store: FileStore) -> None:
         task = store.start("x")
         done = rawko(store.root, "resume", task.id, code=1)
         assert f"process {os.getpid()}" in done.stderr
@@ -850,7 +848,7 @@ class TestResume:
             store.resume(task.id)
         task.close()
 
-    def test_an_unknown_id_names_the_nearest(self, store: LocalStore) -> None:
+    def test_an_unknown_id_names_the_nearest(self, store: FileStore) -> None:
         task = store.start("x")
         task.close()
         wrong = task.id[:-1] + ("0" if task.id[-1] != "0" else "1")
@@ -860,7 +858,7 @@ class TestResume:
         with pytest.raises(TaskNotFound):
             store.resume(wrong)
 
-    def test_a_second_run_in_the_same_file(self, store: LocalStore) -> None:
+    def test_a_second_run_in_the_same_file(self, store: FileStore) -> None:
         with store.start("first") as task:
             task.add_turn(a_turn("one"))
         rawko(store.root, "resume", task.id, "-m", "and now the tests")
@@ -874,7 +872,7 @@ class TestResume:
         (verdict,) = store.verify(task.id)
         assert verdict.faults == []
 
-    def test_a_message_in_a_task_that_is_not_finished(self, store: LocalStore) -> None:
+    def test_a_message_in_a_task_that_is_not_finished(self, store: FileStore) -> None:
         task_id = conversation(store)
         before = store.summary(task_id).turns
         rawko(store.root, "resume", task_id, "-m", "be quick", "--by", "kim")
@@ -884,7 +882,7 @@ class TestResume:
 
 
 class TestForks:
-    def test_a_fork_goes_on_after_its_turn(self, store: LocalStore) -> None:
+    def test_a_fork_goes_on_after_its_turn(self, store: FileStore) -> None:
         task_id = conversation(store)
         path = store.journal.layout.path(store.find(task_id))
         before = path.read_bytes()
@@ -909,7 +907,7 @@ class TestForks:
         assert f"└─ {child} after turn 4" in shown
         assert f"   └─ {grandchild.id} after turn 5" in shown
 
-    def test_a_parent_that_is_gone(self, store: LocalStore) -> None:
+    def test_a_parent_that_is_gone(self, store: FileStore) -> None:
         task_id = conversation(store)
         child = store.fork(task_id, 2)
         child.close()
@@ -919,7 +917,7 @@ class TestForks:
             f"the task {task_id} that this one was forked from is gone" in rawko(store.root, "resume", child.id).stdout
         )
 
-    def test_a_turn_that_is_not_there(self, store: LocalStore) -> None:
+    def test_a_turn_that_is_not_there(self, store: FileStore) -> None:
         task_id = conversation(store)
         assert "no turn 99" in rawko(store.root, "resume", task_id, "--at-turn", "99", code=1).stderr
         assert store.children(task_id) == []
@@ -933,7 +931,7 @@ def git(root: Path, *given: str) -> str:
 
 
 class TestSnapshots:
-    def test_git(self, store: LocalStore, tmp_path_factory: pytest.TempPathFactory) -> None:
+    def test_git(self, store: FileStore, tmp_path_factory: pytest.TempPathFactory) -> None:
         root = store.root
         git(root, "init", "-q", "-b", "main")
         (root / ".gitignore").write_text("ignored\n")
@@ -975,7 +973,7 @@ class TestSnapshots:
         store.reindex()
         assert store.snapshot(task.id, 2) == found
 
-    def test_an_empty_repository(self, store: LocalStore) -> None:
+    def test_an_empty_repository(self, store: FileStore) -> None:
         git(store.root, "init", "-q")
         (store.root / "a").write_text("x")
         with store.start("x") as task:
@@ -984,7 +982,7 @@ class TestSnapshots:
         assert found is not None
         assert found["parent"] is None
 
-    def test_what_others_made_is_recorded(self, store: LocalStore) -> None:
+    def test_what_others_made_is_recorded(self, store: FileStore) -> None:
         with store.start("x") as task:
             task.add_turn(a_turn(), snapshot={"provider": "zfs", "ref": "pool/home@rawko-1", "metadata": {"size": 3}})
         found = store.snapshot(task.id, 1)
@@ -995,7 +993,7 @@ class TestSnapshots:
             in rawko(store.root, "resume", task.id, "--restore", str(store.root / "t"), code=1).stderr
         )
 
-    def test_used_wrongly(self, store: LocalStore) -> None:
+    def test_used_wrongly(self, store: FileStore) -> None:
         task = store.start("x")
         for wrong in ("svn", {}, {"provider": "x"}, {"provider": "x", "ref": "y", "other": 1}, ["git"]):
             with pytest.raises(InvalidValue):
@@ -1008,7 +1006,7 @@ class TestSnapshots:
             "has no snapshot" in rawko(store.root, "resume", task.id, "--restore", str(store.root / "t"), code=1).stderr
         )
 
-    def test_an_option_posing_as_a_commit(self, store: LocalStore) -> None:
+    def test_an_option_posing_as_a_commit(self, store: FileStore) -> None:
         git(store.root, "init", "-q")
         with store.start("x") as task:
             turn = a_turn(sections=(Section("Snapshot", json.dumps({"provider": "git", "ref": "--output=evil"})),))
@@ -1019,8 +1017,8 @@ class TestSnapshots:
 class TestReconciliation:
     def test_any_command_sees_to_a_dead_writer(self, tmp_path: Path) -> None:
         code = (
-            "import os, sys; from rawko_state.backends.local import LocalStore\n"
-            "task = LocalStore(sys.argv[1]).start('x'); turn = task.turn('dev'); turn.say('all that was said')\n"
+            "import os, sys; from rawko_state.backends.files.store import FileStore\n"
+            "task = FileStore(sys.argv[1]).start('x'); turn = task.turn('dev'); turn.say('all that was said')\n"
             "print(task.id, flush=True); os.kill(os.getpid(), 9)"
         )
         done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
@@ -1029,19 +1027,19 @@ class TestReconciliation:
         assert f"the process that ran task {task_id} has died" in first.stderr
         assert "interrupted" in first.stdout
         assert rawko(tmp_path, "history").stderr == ""
-        store = LocalStore(tmp_path)
+        store = FileStore(tmp_path)
         assert store.turn(task_id, 1).content == "all that was said"
         assert not list(store.journal.layout.live.glob("*.draft"))
         (verdict,) = store.verify(task_id)
         assert verdict.faults == []
         store.close()
 
-    def test_a_living_writer_is_left_alone(self, store: LocalStore) -> None:
+    def test_a_living_writer_is_left_alone(self, store: FileStore) -> None:
         task = store.start("x")
         turn = task.turn("dev")
         turn.say("words")
         assert store.reconcile() == []
-        assert LocalStore(store.root).reconcile() == []
+        assert FileStore(store.root).reconcile() == []
         turn.end()
         task.finish("success")
 
@@ -1079,7 +1077,7 @@ class TestReconciliation:
                     task_id = value
                 else:
                     acknowledged.append(value)
-            store = LocalStore(project, warn=lambda message: None)
+            store = FileStore(project, warn=lambda message: None)
             names = list(store.journal.layout.names())
             if not task_id and names:
                 task_id = names[0].id  # it was killed before it could say so
@@ -1091,7 +1089,7 @@ class TestReconciliation:
             [sys.executable, DRIVER, "go-on", str(project), task_id, "last"], capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
-        store = LocalStore(project)
+        store = FileStore(project)
         text = store.journal.layout.path(store.find(task_id)).read_text()
         for token in acknowledged:
             assert text.count(token) == 1, token
@@ -1099,18 +1097,18 @@ class TestReconciliation:
         (verdict,) = store.verify(task_id)
         assert verdict.faults == []
         assert killed > rounds // 6
-        assert store.catalogue.fresh().dump()["task_agents"]
+        assert store.sync.fresh().dump()["task_agents"]
         store.close()
 
 
 class TestOddLives:
     """Found by trying to break it."""
 
-    def _set(self, store: LocalStore, task_id: str, status: str) -> None:
+    def _set(self, store: FileStore, task_id: str, status: str) -> None:
         with store.attach(task_id) as other:
             other.set_status(status, by="kim")
 
-    def test_a_turn_is_not_written_twice_when_it_is_stopped(self, store: LocalStore) -> None:
+    def test_a_turn_is_not_written_twice_when_it_is_stopped(self, store: FileStore) -> None:
         for status in ("cancelled", "paused"):
             with pytest.raises(Stopped), store.start("x") as task, task.turn("dev") as turn:  # noqa: PT012
                 turn.say("hi")
@@ -1119,14 +1117,14 @@ class TestOddLives:
             assert len(store.turn_rows(task.id)[0]) == 1
             assert store.status(task.id) == status
 
-    def test_asking_while_it_is_paused(self, store: LocalStore) -> None:
+    def test_asking_while_it_is_paused(self, store: FileStore) -> None:
         with pytest.raises(Stopped), store.start("x") as task:  # noqa: PT012
             turn = task.turn("dev")
             self._set(store, task.id, "paused")
             turn.ask("which?")
         assert store.status(task.id) == "paused"
 
-    def test_a_block_that_ends_after_it_was_stopped(self, store: LocalStore) -> None:
+    def test_a_block_that_ends_after_it_was_stopped(self, store: FileStore) -> None:
         for status in ("cancelled", "paused"):
             with store.start("x") as task:
                 self._set(store, task.id, status)
@@ -1136,7 +1134,7 @@ class TestOddLives:
                 raise ValueError("mine")
             assert store.status(task.id) == status
 
-    def test_a_task_that_another_process_has_finished(self, store: LocalStore) -> None:
+    def test_a_task_that_another_process_has_finished(self, store: FileStore) -> None:
         task = store.start("x")
         turn = task.turn("dev")
         turn.say("said before")
@@ -1151,7 +1149,7 @@ class TestOddLives:
         with store.resume(task.id) as again:
             assert store.turn(again.id, 1).content == "said before"
 
-    def test_whole_turns_hear_of_a_pause(self, store: LocalStore) -> None:
+    def test_whole_turns_hear_of_a_pause(self, store: FileStore) -> None:
         task = store.start("x")
         self._set(store, task.id, "paused")
         with pytest.raises(Stopped):
@@ -1159,8 +1157,8 @@ class TestOddLives:
         assert store.turn(task.id, 1).content == "kept"
         task.close()
 
-    def test_an_answer_that_comes_at_once(self, store: LocalStore) -> None:
-        other = LocalStore(store.root)
+    def test_an_answer_that_comes_at_once(self, store: FileStore) -> None:
+        other = FileStore(store.root)
         task = store.start("x")
         stop = threading.Event()
 
@@ -1181,7 +1179,7 @@ class TestOddLives:
         task.close()
         other.close()
 
-    def test_choices_that_are_numerals(self, store: LocalStore) -> None:
+    def test_choices_that_are_numerals(self, store: FileStore) -> None:
         task = store.start("x")
         for given, wanted in (("1", "1"), ("3", "3"), ("2", "2")):
             task.ask("dev", Question("how many", ("3", "1", "2")))
@@ -1196,7 +1194,7 @@ class TestOddLives:
         task.close()
         assert "none of the choices" in rawko(store.root, "resume", task.id, "-m", "maybe", code=1).stderr
 
-    def test_resuming_leaves_a_question_open(self, store: LocalStore) -> None:
+    def test_resuming_leaves_a_question_open(self, store: FileStore) -> None:
         task = store.start("x")
         task.ask("dev", Question("which?"))
         task.close()
@@ -1207,13 +1205,13 @@ class TestOddLives:
         rawko(store.root, "answer", task.id, "this")
         assert store.status(task.id) == "running"
 
-    def test_a_question_of_an_earlier_run_is_not_open(self, store: LocalStore) -> None:
+    def test_a_question_of_an_earlier_run_is_not_open(self, store: FileStore) -> None:
         task = store.start("x")
         task.ask("dev", Question("which?"))
         task.finish("failure")
         assert "Open question" not in rawko(store.root, "resume", task.id, "-m", "again").stdout
 
-    def test_without_an_arbiter_the_last_one_goes_on(self, store: LocalStore) -> None:
+    def test_without_an_arbiter_the_last_one_goes_on(self, store: FileStore) -> None:
         task = store.start("x")
         task.add_turn(a_turn("one"))
         turn = task.turn("dev")
@@ -1226,7 +1224,7 @@ class TestOddLives:
         assert contexts.prompt(store, found).count("half") == 1
 
     @pytest.mark.parametrize("runner", ["pause", "ask", "sleep"])
-    def test_a_runner_that_stops_short_is_no_success(self, store: LocalStore, runner: str) -> None:
+    def test_a_runner_that_stops_short_is_no_success(self, store: FileStore, runner: str) -> None:
         task_id = conversation(store)
         ask = '{"type": "ask", "agent": "a", "text": "deploy?"}'
         commands = {
@@ -1244,7 +1242,7 @@ class TestOddLives:
         running.wait(patience(30))
         assert store.status(task_id) == ("waiting" if runner == "ask" else "paused")
 
-    def test_what_a_runner_has_started_ends_with_it(self, store: LocalStore) -> None:
+    def test_what_a_runner_has_started_ends_with_it(self, store: FileStore) -> None:
         task_id = conversation(store)
         script = store.root / "loop.sh"
         script.write_text("(while true; do date > beat; sleep 0.1; done)\n")
@@ -1261,7 +1259,7 @@ class TestOddLives:
     @pytest.mark.parametrize(
         "output", [b'{"type": []}', b"[" * 100_000, b"\xff\x00\xfe\n" * 10, b"", b"x" * 3_000_000, b"no end of line"]
     )
-    def test_odd_output_of_a_runner(self, store: LocalStore, output: bytes) -> None:
+    def test_odd_output_of_a_runner(self, store: FileStore, output: bytes) -> None:
         task_id = conversation(store)
         (store.root / "out").write_bytes(output)
         rawko_bytes = subprocess.run(
@@ -1284,7 +1282,7 @@ class TestOddLives:
         assert rawko_bytes.stdout == output
         assert store.status(task_id) == "completed"
 
-    def test_a_message_to_a_paused_process(self, store: LocalStore) -> None:
+    def test_a_message_to_a_paused_process(self, store: FileStore) -> None:
         task = store.start("x")
         rawko(store.root, "pause", task.id)
         assert "without --with" in rawko(store.root, "resume", task.id, "--with", "true", code=1).stderr
@@ -1293,8 +1291,8 @@ class TestOddLives:
         assert store.turn(task.id, 1).content == "IMPORTANT"
         task.finish("success")
 
-    def test_healthy_processes_are_not_said_to_be_dead(self, store: LocalStore) -> None:
-        code = "import sys; from rawko_state.backends.local import LocalStore\ns = LocalStore(sys.argv[1], warn=lambda m: None)\nfor n in range(60):\n    t = s.start('x'); t.turn('d').end(); t.finish('success'); s.resume(t.id).close()"
+    def test_healthy_processes_are_not_said_to_be_dead(self, store: FileStore) -> None:
+        code = "import sys; from rawko_state.backends.files.store import FileStore\ns = FileStore(sys.argv[1], warn=lambda m: None)\nfor n in range(60):\n    t = s.start('x'); t.turn('d').end(); t.finish('success'); s.resume(t.id).close()"
         process = subprocess.Popen([sys.executable, "-c", code, str(store.root)], stderr=subprocess.PIPE)
         seen: list[str] = []
         while process.poll() is None:
@@ -1303,7 +1301,7 @@ class TestOddLives:
         assert process.returncode == 0, err.decode()
         assert seen == []
 
-    def test_a_followed_file_that_is_rewritten_in_place(self, store: LocalStore) -> None:
+    def test_a_followed_file_that_is_rewritten_in_place(self, store: FileStore) -> None:
         task = store.start("do it", detached=True)
         task.add_turn(a_turn("one"))
         task.close()
@@ -1315,7 +1313,7 @@ class TestOddLives:
             stream.write(data)
         assert kinds(list(reader.poll()))[0] == "gap"
 
-    def test_following_a_task_that_is_deleted_ends(self, store: LocalStore) -> None:
+    def test_following_a_task_that_is_deleted_ends(self, store: FileStore) -> None:
         task = store.start("do it", detached=True)
         task.close()
         path = store.journal.layout.path(store.find(task.id))
@@ -1327,7 +1325,7 @@ class TestOddLives:
                 seen.append(event.kind)
         assert seen[-1] == "gap"
 
-    def test_a_long_line_and_a_long_draft(self, store: LocalStore) -> None:
+    def test_a_long_line_and_a_long_draft(self, store: FileStore) -> None:
         task = store.start("x")
         turn = task.turn("dev")
         turn.tool("shell.exec", "x", "ok", output="y" * 1_500_000)
@@ -1338,7 +1336,7 @@ class TestOddLives:
         turn.end()
         task.close()
 
-    def test_a_draft_that_was_left_behind_by_a_kill(self, store: LocalStore) -> None:
+    def test_a_draft_that_was_left_behind_by_a_kill(self, store: FileStore) -> None:
         task = store.start("x")
         turn = task.turn("dev")
         turn.say("words")
@@ -1350,13 +1348,13 @@ class TestOddLives:
         assert list(store.events(task.id, cursor)) == []
         task.close()
 
-    def test_now_in_an_unsealed_file(self, store: LocalStore, fixtures: Path) -> None:
+    def test_now_in_an_unsealed_file(self, store: FileStore, fixtures: Path) -> None:
         store.journal.layout.make()
         data = (fixtures / "format" / "rfc-example.task").read_bytes()
         (store.journal.layout.tasks / "2024-01-15T10-30-00-abc123.task").write_bytes(data)
         assert list(store.events("abc123", store.now("abc123"))) == []
 
-    def test_escapes_stay_escaped(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_escapes_stay_escaped(self, store: FileStore, tmp_path: Path) -> None:
         task = store.start("x")
         task.ask("dev", Question("q\x1b]0;OWNED\x07", default="d\x1b]0;OWNED\x07"))
         task.close()
@@ -1380,14 +1378,14 @@ class TestOddLives:
         assert b"\x1b]0;" not in shown
         assert store.turn(task.id, 2).content == "yes"
 
-    def test_a_kind_of_progress_that_cannot_be_written(self, store: LocalStore) -> None:
+    def test_a_kind_of_progress_that_cannot_be_written(self, store: FileStore) -> None:
         with store.start("x") as task, task.turn("dev") as turn:
             with pytest.raises(InvalidValue):
                 turn.progress("x", kind="a b")
             turn.say("goes on")
         assert store.status(task.id) == "completed"
 
-    def test_several_are_cancelled_though_one_cannot_be(self, store: LocalStore) -> None:
+    def test_several_are_cancelled_though_one_cannot_be(self, store: FileStore) -> None:
         one, two = store.start("x"), store.start("y")
         done = rawko(store.root, "cancel", one.id, "zzzzzz", two.id, code=1)
         assert "no task starts with" in done.stderr
@@ -1398,7 +1396,7 @@ class TestOddLives:
         one.close()
         two.close()
 
-    def test_snapshots_run_no_hooks(self, store: LocalStore) -> None:
+    def test_snapshots_run_no_hooks(self, store: FileStore) -> None:
         git(store.root, "init", "-q")
         for name in ("post-index-change", "reference-transaction"):
             hook = store.root / ".git" / "hooks" / name
@@ -1418,7 +1416,7 @@ class TestOddLives:
         assert found["ref"]
         assert "a" in git(store.root, "ls-tree", "--name-only", found["ref"]).split()
 
-    def test_parents_in_a_circle(self, store: LocalStore) -> None:
+    def test_parents_in_a_circle(self, store: FileStore) -> None:
         for one, other in (("aaaaaa", "bbbbbb"), ("bbbbbb", "aaaaaa")):
             store.journal.layout.make()
             text = f"=== TASK {one} ===\nParent: {other}@1\n\n=== REQUEST ===\nUser: x\n\n--- Turn 1: dev ---\nStatus: complete\n\n"
@@ -1428,7 +1426,7 @@ class TestOddLives:
         assert "aaaaaa" in rawko(store.root, "history", "show", "aaaaaa").stdout
 
 
-def test_an_illegal_move_names_both(store: LocalStore) -> None:
+def test_an_illegal_move_names_both(store: FileStore) -> None:
     with store.start("x") as task:
         pass
     with store.attach(task.id) as again, pytest.raises(IllegalMove, match="is completed; it cannot become paused"):

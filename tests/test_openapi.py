@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rawko_state.backends.local import LocalStore
-from rawko_state.backends.postgres import PostgresStore
+from rawko_state.backends.files.store import FileStore
+from rawko_state.backends.postgres.store import PostgresStore
 from tests.serving import served
 from tests.support.machine import patience
 
@@ -22,7 +22,7 @@ FILE = b"=== TASK x ===\nCreated: 2024-01-15T10:30:00Z\nStatus: running\n\n=== R
 @pytest.mark.parametrize("kind", ["local", "postgres"])
 def test_schemathesis_finds_nothing(kind: str, tmp_path: Path, request: pytest.FixtureRequest, every: bool) -> None:
     database = request.getfixturevalue("database") if kind == "postgres" else None
-    store = PostgresStore(database, root=tmp_path) if database else LocalStore(tmp_path, warn=lambda message: None)
+    store = PostgresStore(database, root=tmp_path) if database else FileStore(tmp_path, warn=lambda message: None)
     # Any letter names a task, so that what is made up is found now and then.
     for letter in string.ascii_letters + string.digits:
         store.place(f"2024-01-15T10-30-00-{letter}0.task", FILE)

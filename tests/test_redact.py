@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rawko_state.backends.local import LocalStore
-from rawko_state.backends.secrets import redactor_for
+from rawko_state.backends.files.store import FileStore
+from rawko_state.backends.redaction import redactor_for
 from rawko_state.errors import InvalidValue
 from rawko_state.model.entries import Question, ToolCall, Turn
 from rawko_state.redact.redactor import Redactor
@@ -97,7 +97,7 @@ class TestRules:
 
     def test_the_tag_is_the_same_for_the_same_secret_and_keyed(self, tmp_path: Path) -> None:
         plain, _ = plain_and_secret(next(rule for rule in RULES if rule.name == "github-token").samples[0])
-        store = LocalStore(tmp_path)
+        store = FileStore(tmp_path)
         first, second = (re.search(r"github-token:([0-9a-f]{4})", store.redactor.text(f"{x} {plain}")) for x in "ab")
         assert first is not None
         assert second is not None
@@ -161,7 +161,7 @@ class TestTheUsersOwn:
         home = Path(os.environ["XDG_CONFIG_HOME"]) / "rawko"
         home.mkdir(parents=True)
         (home / "config.yaml").write_text("redact:\n  patterns:\n    acme: 'acme_[0-9]{6}'\n  off: [aws-access-key]\n")
-        shown = LocalStore(tmp_path).redactor.text("x blue-zebra-hat acme_123456 AKIAQYLPMN5HHHFPZAM2")
+        shown = FileStore(tmp_path).redactor.text("x blue-zebra-hat acme_123456 AKIAQYLPMN5HHHFPZAM2")
         assert re.fullmatch(r"x \[redacted:deploy-value:....\] \[redacted:acme:....\] AKIA\w+", shown)
 
     def test_a_settings_file_that_cannot_be_read_is_told_of(self, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ class TestTheUsersOwn:
         (tmp_path / ".rawko").mkdir()
         (tmp_path / ".rawko" / "config.yaml").write_text("redact:\n  off: [all]\n")
         told: list[str] = []
-        store = LocalStore(tmp_path, warn=told.append)
+        store = FileStore(tmp_path, warn=told.append)
         assert "redacted" in store.redactor.text("AKIAQYLPMN5HHHFPZAM2")
         assert "your own settings only" in told[0]
 
@@ -190,7 +190,7 @@ class TestNothingReachesTheDisk:
         text, secrets = all_samples()
         values = {"password": "hunter2Zebra", "nested": [{"api_key": "k2JdQ8sLZxYv7WbNm2Pt"}, text]}
         secrets += ["hunter2Zebra", "k2JdQ8sLZxYv7WbNm2Pt"]
-        with LocalStore(tmp_path).start(
+        with FileStore(tmp_path).start(
             text,
             title=f"t {text}",
             labels={"a": text.replace("\n", " ")},
@@ -223,7 +223,7 @@ class TestNothingReachesTheDisk:
             task.answer("no", by=text.replace("\n", " "))
             task.note(text, title=text.replace("\n", " "), data=values, kind="k")
             task.finish("failure", text, error=text, output=values, files=[text.replace("\n", " ")])
-        store = LocalStore(tmp_path)
+        store = FileStore(tmp_path)
         assert store.search("redacted", TaskFilter(sort="relevance")).hits
         store.reindex()
         self.nowhere(tmp_path, secrets)
@@ -231,12 +231,12 @@ class TestNothingReachesTheDisk:
     def test_a_draft_of_a_killed_writer(self, tmp_path: Path) -> None:
         """Also one that was written by a version which did not redact."""
         plain, secret = plain_and_secret(RULES[1].samples[0])
-        task = LocalStore(tmp_path).start("x")
+        task = FileStore(tmp_path).start("x")
         turn = task.turn("dev")
         turn._draft.add({"kind": "text", "text": plain})
         turn._draft.add({"kind": "tool", "tool": "x", "args": plain, "output": plain + " y" * 20_000})
         task.close()
-        with LocalStore(tmp_path).resume(task.id):
+        with FileStore(tmp_path).resume(task.id):
             pass
         self.nowhere(tmp_path, [secret])
 
@@ -332,7 +332,7 @@ class TestOddText:
         assert ("acme_0123" in shown) is not own
 
     def test_data_that_holds_itself_or_others(self, tmp_path: Path) -> None:
-        with LocalStore(tmp_path).start("x") as task:
+        with FileStore(tmp_path).start("x") as task:
             cyclic: dict[str, object] = {}
             cyclic["a"] = cyclic
             with pytest.raises(InvalidValue):
@@ -353,7 +353,7 @@ class TestOddText:
         (home / "config.yaml").write_text(
             "redact:\n  env: [MINE]\n  patterns:\n    hex: '[0-9a-f]{40,}'\n    acme: 'ACME-[0-9]{20}'\n"
         )
-        store = LocalStore(tmp_path)
+        store = FileStore(tmp_path)
         with store.start("x") as task:
             task.add_turn(Turn(number=1, agent="dev", tools=(ToolCall("x", output="long " * 5000),)))
             task.finish("success", "a success")

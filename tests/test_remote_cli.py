@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files.store import FileStore
 from rawko_state.model.entries import Question, Turn
 from tests.support.machine import patience
 
@@ -53,7 +53,7 @@ def project(tmp_path: Path) -> Path:
 
 def filled(root: Path) -> Path:
     """A few tasks of every kind."""
-    store = LocalStore(root)
+    store = FileStore(root)
     with store.start("Fix the login", labels={"team": "auth"}, branch="main") as task:
         task.decide(selected="dev", reason="small")
         with task.turn("dev") as turn:
@@ -80,7 +80,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
         for name in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
             patch.setenv(name, str(home))
         root = filled(tmp_path_factory.mktemp("shared"))
-        first = LocalStore(root).search("skew").hits[0].task.id
+        first = FileStore(root).search("skew").hits[0].task.id
         with serving(root, "--quiet") as (url, _):
             yield root, url, first
 
@@ -175,7 +175,7 @@ class TestWriting:
             resumed = ask("resume", task, "-m", "and again")
             assert resumed.returncode == 0, resumed.stderr
         assert not (tmp_path / ".rawko" / "state" / "tasks").exists(), "something was written to the files here"
-        assert LocalStore(project).summary(piped).status == "completed"
+        assert FileStore(project).summary(piped).status == "completed"
 
     def test_imports_go_to_the_server(self, project: Path, tmp_path: Path, fixtures: Path) -> None:
         (tmp_path / ".git").mkdir()
@@ -203,7 +203,7 @@ class TestWriting:
                 "--json",
             )
             assert json.loads(again.stdout)["new"] == []
-        store = LocalStore(project)
+        store = FileStore(project)
         assert store.summary(task).turns > 0
         (verdict,) = store.verify(task)
         assert verdict.faults == []
@@ -225,7 +225,7 @@ class TestWriting:
         done = rawko("-C", str(tmp_path), "--remote", away, "record", given='{"type": "start", "request": "kept"}\n')
         assert done.returncode == 0
         assert "recording to the files here" in done.stderr
-        assert [task.request for task in LocalStore(tmp_path).history(_everything())] == ["kept"]
+        assert [task.request for task in FileStore(tmp_path).history(_everything())] == ["kept"]
 
     def test_files_have_no_workspaces(self, tmp_path: Path) -> None:
         done = rawko("-C", str(tmp_path), "--workspace", "web", "history")
@@ -267,11 +267,11 @@ class TestServe:
         (project / ".rawko" / "config.yaml").write_text(
             "state:\n  retention:\n    max_count: 2\n    keep_failed: false\n"
         )
-        before = len(LocalStore(project).history(_everything()))  # type: ignore[arg-type]
+        before = len(FileStore(project).history(_everything()))  # type: ignore[arg-type]
         with serving(project, "--quiet") as (_, process):
             assert process.stderr is not None
             assert "moved to the trash" in process.stderr.readline()
-        assert len(LocalStore(project).history(_everything())) < before  # type: ignore[arg-type]
+        assert len(FileStore(project).history(_everything())) < before  # type: ignore[arg-type]
 
 
 class TestTokens:

@@ -19,12 +19,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rawko_state.backends import folding
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files import flush
+from rawko_state.backends.files.store import FileStore
 from rawko_state.errors import SearchTrouble
-from rawko_state.index import folding as folds
+from rawko_state.index import flushed
 from rawko_state.model.entries import FileTouch, Question, ToolCall, Turn
-from rawko_state.search import engine, shelf
+from rawko_state.search import engine
+from rawko_state.search import whoosh_index as shelf
 from rawko_state.search.pages import pack, unpack
 from rawko_state.search.query import And, Field, Not, Or, Query, Text, parse, shown
 from rawko_state.search.words import Sought, identifiers_of, normal, occurs, spans, terms_of
@@ -40,12 +41,12 @@ def _no_background(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path):  # type: ignore[no-untyped-def]
-    opened = LocalStore(tmp_path)
+    opened = FileStore(tmp_path)
     yield opened
     opened.close()
 
 
-def said(store: LocalStore, *contents: str, request: str = "do it", **more: object) -> str:
+def said(store: FileStore, *contents: str, request: str = "do it", **more: object) -> str:
     """A finished task with a turn for each text."""
     with store.start(request, **more) as task:  # type: ignore[arg-type]
         for content in contents:
@@ -54,7 +55,7 @@ def said(store: LocalStore, *contents: str, request: str = "do it", **more: obje
         return task.id
 
 
-def ids(store: LocalStore, query: str, **filters: object) -> list[str]:
+def ids(store: FileStore, query: str, **filters: object) -> list[str]:
     return [hit.task.id for hit in store.search(query, TaskFilter(sort=RELEVANCE, **filters)).hits]  # type: ignore[arg-type]
 
 
@@ -119,14 +120,14 @@ class TestWords:
             ("café", "cafe\u0301", True),
         ],
     )
-    def test_what_matches(self, store: LocalStore, query: str, text: str, found: bool) -> None:
+    def test_what_matches(self, store: FileStore, query: str, text: str, found: bool) -> None:
         leaf = parse(query).root
         assert isinstance(leaf, Text)
         assert occurs(leaf.sought, [text]) is found
         said(store, text)
         assert bool(ids(store, query)) is found
-        store.fold()
-        assert store.unfolded() == 0
+        store.flush()
+        assert store.unflushed() == 0
         assert bool(ids(store, query)) is found
 
     def test_a_long_text_without_spaces_is_no_trouble(self) -> None:
@@ -193,7 +194,7 @@ class TestQueries:
         if found.root is not None and found.hint is None:
             assert parse(shown(found.root)).root == found.root or "*" in query or "(" in query or ")" in query
 
-    def test_a_wrong_value_is_a_hint(self, store: LocalStore) -> None:
+    def test_a_wrong_value_is_a_hint(self, store: FileStore) -> None:
         said(store, "status:bogus")
         answer = store.search("status:bogus")
         assert answer.hint is not None
@@ -334,7 +335,7 @@ class TestAgainstAPlainScan:
         folds: list[int],
     ) -> None:
         root = tmp_path_factory.mktemp("p")
-        store = LocalStore(root)
+        store = FileStore(root)
         texts: dict[str, list[str]] = {}
         half: list[tuple[str, list[str]]] = []
         for number, contents in enumerate(made):
@@ -346,7 +347,7 @@ class TestAgainstAPlainScan:
                     texts[task.id].append(content)
                 half.append((task.id, contents[cut:]))
             if folds[number]:
-                store.fold()
+                store.flush()
         for task_id, rest in half:
             with store.attach(task_id) as task:
                 for content in rest:
@@ -356,19 +357,19 @@ class TestAgainstAPlainScan:
         shutil.rmtree(root / ".rawko/state/search", ignore_errors=True)
         before = [self._hits(store, query) for query in asked]
         store.close()
-        store = LocalStore(root, warn=lambda message: None)
+        store = FileStore(root, warn=lambda message: None)
         assert before == [self._hits(store, query) for query in asked]
-        store.fold()
-        assert store.unfolded() == 0
+        store.flush()
+        assert store.unflushed() == 0
         self._compare(store, texts, asked)
         store.close()
         shutil.rmtree(root)
 
-    def _hits(self, store: LocalStore, query: tuple[str, object]) -> list[tuple[str, int | None]]:
-        store._tell = lambda message: None
+    def _hits(self, store: FileStore, query: tuple[str, object]) -> list[tuple[str, int | None]]:
+        store._warn = lambda message: None
         return sorted((h.task.id, h.offset or 0) for h in store.search(written(query), turns=True).hits)
 
-    def _compare(self, store: LocalStore, texts: dict[str, list[str]], asked: list[tuple[str, object]]) -> None:
+    def _compare(self, store: FileStore, texts: dict[str, list[str]], asked: list[tuple[str, object]]) -> None:
         for query in asked:
             answer = store.search(written(query), turns=True)
             assert answer.hint is None
@@ -387,7 +388,7 @@ class TestAgainstAPlainScan:
 
 
 class TestWhatIsFound:
-    def test_all_that_a_task_says(self, store: LocalStore) -> None:
+    def test_all_that_a_task_says(self, store: FileStore) -> None:
         with store.start("the requestword", title="a titleword", labels={"team": "labelword"}) as task:
             task.decide(selected="planner", reason="the reasonword", guidance="a guidanceword")
             turn = Turn(
@@ -422,9 +423,9 @@ class TestWhatIsFound:
             assert ids(store, "tool:shell") == [task.id]
             assert ids(store, "tool:SHELL*") == [task.id]
             assert ids(store, "tool:exec") == []
-            store.fold()
+            store.flush()
 
-    def test_fields_and_filters(self, store: LocalStore) -> None:
+    def test_fields_and_filters(self, store: FileStore) -> None:
         old = said(store, "sso here", labels={"team": "auth"}, model="opus", branch="main")
         new = said(store, "sso there")
         with store.start("sso too") as task:
@@ -452,9 +453,9 @@ class TestWhatIsFound:
             assert ids(store, "sso", status=("failed",)) == [failed]
             assert ids(store, "sso", agent="tester") == [failed]
             assert set(ids(store, "(status:failed OR is:pinned) sso")) == {failed, new}
-            store.fold()
+            store.flush()
 
-    def test_ranking(self, store: LocalStore) -> None:
+    def test_ranking(self, store: FileStore) -> None:
         weak = said(store, "sso " + "filler " * 200)
         strong = said(store, "sso sso sso")
         titled = said(store, "nothing", title="sso")
@@ -469,9 +470,9 @@ class TestWhatIsFound:
             every = store.search("sso login", turns=True)
             assert [(hit.turn, hit.words) for hit in every.hits] == [(2, 2), (1, 1)]
             assert ids(store, "sso") == found, "the same whatever is folded"
-            store.fold()
+            store.flush()
 
-    def test_folding_changes_no_score(self, store: LocalStore) -> None:
+    def test_folding_changes_no_score(self, store: FileStore) -> None:
         chance = random.Random(3)
         for _ in range(20):
             said(store, *(" ".join(chance.choices(WORDS, k=chance.randint(1, 40))) for _ in range(3)))
@@ -482,11 +483,11 @@ class TestWhatIsFound:
             return [(hit.task.id, hit.turn, hit.words, round(hit.score, 3)) for hit in hits]
 
         before = found()
-        store.fold()
+        store.flush()
         assert before == found()
         assert len(before) > 20
 
-    def test_newer_first_when_all_else_is_equal(self, store: LocalStore) -> None:
+    def test_newer_first_when_all_else_is_equal(self, store: FileStore) -> None:
         from datetime import datetime, timezone
 
         old = said(store, "sso", created=datetime(2020, 1, 1, tzinfo=timezone.utc))
@@ -498,7 +499,7 @@ class TestWhatIsFound:
         answer = store.search("sso", TaskFilter(sort="created", reverse=True, limit=2))
         assert [hit.task.id for hit in answer.hits] == [old, middle]
 
-    def test_an_excerpt_shows_why(self, store: LocalStore) -> None:
+    def test_an_excerpt_shows_why(self, store: FileStore) -> None:
         said(store, "x " * 500 + "\n\nthe token\tvalidation of\nSSO tokens " + "y " * 500)
         for _ in range(2):
             (hit,) = store.search('sso "token validation"').hits
@@ -510,20 +511,20 @@ class TestWhatIsFound:
                 assert hit.offset is not None
                 assert hit.length is not None
                 assert reader.fetch(hit.offset, hit.length).startswith(b"--- Turn 1: developer ---\n")
-            store.fold()
+            store.flush()
 
-    def test_found_the_moment_it_is_appended(self, store: LocalStore) -> None:
+    def test_found_the_moment_it_is_appended(self, store: FileStore) -> None:
         task = store.start("x")
-        other = LocalStore(store.root)
+        other = FileStore(store.root)
         for number in range(20):
             task.add_turn(Turn(number=1, agent="d", status="complete", content=f"needle{number}"))
             assert [hit.turn for hit in other.search(f"needle{number}").hits] == [number + 1]
             if number % 7 == 0:
-                other.fold()
+                other.flush()
         task.close()
         other.close()
 
-    def test_suggestions(self, store: LocalStore) -> None:
+    def test_suggestions(self, store: FileStore) -> None:
         said(store, "the authentication callback")
         for _ in range(2):
             answer = store.search("authentcation callback")
@@ -531,29 +532,29 @@ class TestWhatIsFound:
             assert answer.suggestion == "authentication callback"
             assert len(store.search(answer.suggestion).hits) == 1
             assert store.search("zzzzqqqq").suggestion is None
-            store.fold()
+            store.flush()
 
-    def test_hostile_content(self, store: LocalStore) -> None:
+    def test_hostile_content(self, store: FileStore) -> None:
         said(store, "\x1b[31mevil\x1b[0m \x00nul \ud800surrogate needle")
         for _ in range(2):
             (hit,) = store.search("needle").hits
             assert hit.turn == 1
-            store.fold()
+            store.flush()
 
 
 class TestEdits:
-    def test_a_file_edited_by_hand(self, store: LocalStore) -> None:
+    def test_a_file_edited_by_hand(self, store: FileStore) -> None:
         task_id = said(store, "needle one", "needle two")
-        store.fold()
+        store.flush()
         path = store.journal.layout.path(store.find(task_id))
         path.write_bytes(path.read_bytes().replace(b"needle two", b"thimble 22"))
         store.summary(task_id)  # looks at the file
         for _ in range(2):
             assert [hit.turn for hit in store.search("needle", turns=True).hits] == [1]
             assert [hit.turn for hit in store.search("thimble").hits] == [2]
-            store.fold()
+            store.flush()
 
-    def test_an_edit_while_it_is_being_folded(self, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_edit_while_it_is_being_folded(self, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
         task_id = said(store, "needle")
         path = store.journal.layout.path(store.find(task_id))
         write = shelf.write
@@ -561,47 +562,47 @@ class TestEdits:
         def edited(*arguments: object) -> None:
             write(*arguments)  # type: ignore[arg-type]
             path.write_bytes(path.read_bytes().replace(b"needle", b"thimbl"))
-            other = LocalStore(store.root)
+            other = FileStore(store.root)
             other.summary(task_id)
             other.close()
 
         with monkeypatch.context() as patched:
             patched.setattr(shelf, "write", edited)
-            store.fold()
+            store.flush()
         for _ in range(2):
             assert ids(store, "needle") == []
             assert ids(store, "thimbl") == [task_id]
-            store.fold()
+            store.flush()
 
-    def test_a_task_that_is_gone(self, store: LocalStore) -> None:
+    def test_a_task_that_is_gone(self, store: FileStore) -> None:
         gone, stays = said(store, "needle"), said(store, "needle")
-        store.fold()
+        store.flush()
         store.journal.layout.path(store.find(gone)).unlink()
         assert ids(store, "needle") == [stays]
 
-    def test_a_task_that_grows(self, store: LocalStore) -> None:
+    def test_a_task_that_grows(self, store: FileStore) -> None:
         with store.start("x", detached=True) as task:
             for number in range(30):
                 task.add_turn(Turn(number=1, agent="d", status="complete", content=f"needle n{number}"))
-                store.fold()
+                store.flush()
         assert [hit.turn for hit in store.search("needle", TaskFilter(sort=TIME), turns=True).hits] == list(
             range(1, 31)
         )
 
-    def test_many_small_segments_become_one(self, store: LocalStore) -> None:
+    def test_many_small_segments_become_one(self, store: FileStore) -> None:
         for number in range(20):
             said(store, f"needle n{number}")
-            store.fold()
-        index = store.catalogue.fresh()
-        where = folding.place(index, store.root)
+            store.flush()
+        index = store.sync.fresh()
+        where = flush.place(index, store.root)
         assert where is not None
         assert where.name is not None
-        opened = shelf.Shelf.open(where.folder, where.name)
+        opened = shelf.WhooshIndex.open(where.folder, where.name)
         assert len(opened.segments) < 10
         opened.close()
         assert len(ids(store, "needle")) == 20
 
-    def test_a_damaged_record_and_a_torn_one(self, store: LocalStore) -> None:
+    def test_a_damaged_record_and_a_torn_one(self, store: FileStore) -> None:
         task_id = said(store, "needle one", "needle two", "needle three")
         path = store.journal.layout.path(store.find(task_id))
         path.write_bytes(
@@ -611,16 +612,16 @@ class TestEdits:
         for _ in range(2):
             assert [hit.turn for hit in store.search("needle", TaskFilter(sort=TIME), turns=True).hits] == [1, 2, 3]
             assert ids(store, "torn") == []
-            store.fold()
+            store.flush()
 
-    def test_a_very_large_turn(self, store: LocalStore) -> None:
+    def test_a_very_large_turn(self, store: FileStore) -> None:
         large = "filler text " * 300_000 + " needle at the end"
         task_id = said(store, large, "thimble")
         for _ in range(2):
             (hit,) = store.search("needle").hits
             assert (hit.task.id, hit.turn) == (task_id, 1)
             assert [hit.excerpt[a:b] for a, b in hit.highlights] == ["needle"]
-            store.fold()
+            store.flush()
 
 
 class TestOddThings:
@@ -634,24 +635,24 @@ class TestOddThings:
             (" ".join(f"w{n}" for n in range(80)), '"' + " ".join(f"w{n}" for n in range(45)) + '"'),
         ],
     )
-    def test_a_match_longer_than_an_excerpt(self, store: LocalStore, content: str, query: str) -> None:
+    def test_a_match_longer_than_an_excerpt(self, store: FileStore, content: str, query: str) -> None:
         said(store, content)
         for _ in range(2):
             (hit,) = store.search(query).hits
             assert hit.highlights
             assert all(0 <= first < last <= len(hit.excerpt) for first, last in hit.highlights)
-            store.fold()
+            store.flush()
 
-    def test_phrases_take_no_exponential_time(self, store: LocalStore) -> None:
+    def test_phrases_take_no_exponential_time(self, store: FileStore) -> None:
         said(store, "foo_bar " * 60 + "end zzz")
         began = time.process_time()
         for _ in range(2):
             assert ids(store, '"' + "foo_bar " * 40 + 'zzz"') == []
             assert len(ids(store, '"' + "foo_bar " * 40 + '"')) == 1
-            store.fold()
+            store.flush()
         assert time.process_time() - began < 20
 
-    def test_long_and_deep_queries(self, store: LocalStore) -> None:
+    def test_long_and_deep_queries(self, store: FileStore) -> None:
         task_id = said(store, "the quick fox " * 1_000)
         assert ids(store, '"' + "the quick fox " * 700 + '"') == [task_id]
         assert ids(store, "NOT " * 700 + "fox") == [task_id]
@@ -661,7 +662,7 @@ class TestOddThings:
         assert store.search("(" * 400 + "fox" + ")" * 400).hint is not None
         assert ids(store, " ".join(["fox"] * 3_000)) == [task_id]
 
-    def test_text_that_the_file_holds_escaped(self, store: LocalStore) -> None:
+    def test_text_that_the_file_holds_escaped(self, store: FileStore) -> None:
         task_id = said(store, "größe\x00 数据库 kaffee")
         with store.start("x") as task:
             task.finish("failure", error="\x1b[31mungültige größe\x1b[0m")
@@ -669,9 +670,9 @@ class TestOddThings:
             assert set(ids(store, "größe")) == {task_id, task.id}
             assert ids(store, "数据库") == [task_id]
             assert ids(store, "ungültige") == [task.id]
-            store.fold()
+            store.flush()
 
-    def test_words_behind_colours(self, store: LocalStore) -> None:
+    def test_words_behind_colours(self, store: FileStore) -> None:
         output = (
             "\x1b[0m\x1b[1m\x1b[38;5;9merror[E0308]\x1b[0m: \x1b[1mmismatched types\x1b]8;;http://x\x07link\x1b]8;;\x07"
         )
@@ -686,30 +687,30 @@ class TestOddThings:
         for _ in range(2):
             for word in ("error", "mismatched", "error[E0308]", "types", "link"):
                 assert ids(store, word) == [task.id], word
-            store.fold()
+            store.flush()
 
-    def test_signs_on_letters_are_letters(self, store: LocalStore) -> None:
+    def test_signs_on_letters_are_letters(self, store: FileStore) -> None:
         task_id = said(store, "दान İstanbul SHA256sum")
         for _ in range(2):
             assert ids(store, "दिन") == []
             assert ids(store, "दान") == [task_id]
             assert ids(store, "İSTANBUL") == [task_id]
             assert ids(store, "sha256") == [task_id]
-            store.fold()
+            store.flush()
 
-    def test_many_unknown_words_read_the_tail_once(self, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_many_unknown_words_read_the_tail_once(self, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
         said(store, "needle")
         looks = []
-        from rawko_state.backends.reading import Documents
+        from rawko_state.search.turn_text import Documents
 
         real = Documents.vocabulary
         monkeypatch.setattr(Documents, "vocabulary", lambda *given: (looks.append(1), real(*given))[1])
         assert store.search(" ".join(f"unknown{n}" for n in range(50))).suggestion is None
         assert len(looks) <= 1
 
-    def test_a_folded_file_that_is_edited_in_place(self, store: LocalStore) -> None:
+    def test_a_folded_file_that_is_edited_in_place(self, store: FileStore) -> None:
         task_id = said(store, "needle here")
-        store.fold()
+        store.flush()
         path = store.journal.layout.path(store.find(task_id))
         with open(path, "r+b") as stream:
             data = stream.read().replace(b"needle", b"poodle")
@@ -720,12 +721,12 @@ class TestOddThings:
         assert ids(store, "poodle") == [task_id]
 
     def test_a_file_that_cannot_be_read_is_not_taken_for_folded(
-        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+        self, store: FileStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from rawko_state.errors import StorageError
 
         found, lost = said(store, "needle"), said(store, "needle")
-        real = folding.TaskReader
+        real = flush.open_reader
 
         def refuses(path: Path) -> object:
             if lost in path.name:
@@ -733,15 +734,15 @@ class TestOddThings:
             return real(path)
 
         with monkeypatch.context() as patched:
-            patched.setattr(folding, "TaskReader", refuses)
-            store.fold()
-        assert store.unfolded() > 0
+            patched.setattr(flush, "open_reader", refuses)
+            store.flush()
+        assert store.unflushed() > 0
         assert sorted(ids(store, "needle")) == sorted([found, lost])
-        store.fold()
-        assert store.unfolded() == 0
+        store.flush()
+        assert store.unflushed() == 0
         assert sorted(ids(store, "needle")) == sorted([found, lost])
 
-    def test_an_unreadable_file_is_told_of(self, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_unreadable_file_is_told_of(self, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
         from rawko_state.errors import StorageError
 
         said(store, "needle")
@@ -754,20 +755,20 @@ class TestOddThings:
             assert ids(store, "needle") == []
 
     def test_two_homes_leave_each_other_alone(
-        self, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         found = said(store, "needle")
-        store.fold()
+        store.flush()
         before = sorted(path.name for path in (store.root / ".rawko/state/search").iterdir())
         with monkeypatch.context() as patched:
             patched.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
             assert ids(store, "needle") == [found]
-            assert store.fold() == 0
-        assert store.unfolded() == 0
+            assert store.flush() == 0
+        assert store.unflushed() == 0
         assert ids(store, "needle") == [found]
         assert before == sorted(path.name for path in (store.root / ".rawko/state/search").iterdir())
 
-    def test_a_search_folder_in_the_way_of_a_reindex(self, store: LocalStore) -> None:
+    def test_a_search_folder_in_the_way_of_a_reindex(self, store: FileStore) -> None:
         found = said(store, "needle")
         (store.root / ".rawko/state/search").mkdir()
         (store.root / ".rawko/state/search/fold.lock").mkdir()
@@ -778,29 +779,29 @@ class TestOddThings:
     @pytest.mark.parametrize(
         "query", ["label:=x", 'label:"a b=c"', "label:ä=b", "agent:\udcff", "file:a\x00b", "id:\x1b"]
     )
-    def test_a_field_with_a_value_that_nothing_can_have(self, store: LocalStore, query: str) -> None:
+    def test_a_field_with_a_value_that_nothing_can_have(self, store: FileStore, query: str) -> None:
         said(store, "needle")
         answer = store.search(query)
         assert answer.hits == ()
         assert answer.hint is not None
 
-    def test_the_oldest_of_many(self, store: LocalStore) -> None:
+    def test_the_oldest_of_many(self, store: FileStore) -> None:
         from datetime import datetime, timezone
 
         made = [said(store, "needle", created=datetime(2020 + n, 1, 1, tzinfo=timezone.utc)) for n in range(5)]
         answer = store.search("needle", TaskFilter(sort=TIME, reverse=True, limit=2))
         assert [hit.task.id for hit in answer.hits] == made[:2]
 
-    def test_a_word_late_in_a_long_turn(self, store: LocalStore) -> None:
+    def test_a_word_late_in_a_long_turn(self, store: FileStore) -> None:
         said(store, "lesson " + "filler " * 30_000 + "the sso callback")
         (hit,) = store.search("sso").hits
         assert [hit.excerpt[first:last] for first, last in hit.highlights] == ["sso"]
 
-    def test_a_phrase_in_a_very_large_turn(self, store: LocalStore) -> None:
+    def test_a_phrase_in_a_very_large_turn(self, store: FileStore) -> None:
         import tracemalloc
 
         said(store, "lazy dogs and a quick fox " * 200_000 + " lazy fox")
-        store.fold()
+        store.flush()
         tracemalloc.start()
         assert len(ids(store, '"lazy fox"')) == 1
         assert ids(store, '"fox and"') == []
@@ -812,14 +813,14 @@ class TestOddThings:
 class TestBroken:
     """Whatever is in the folder: the answer is right, one line says so, and it is made anew."""
 
-    def _told(self, root: Path) -> tuple[LocalStore, list[str]]:
+    def _told(self, root: Path) -> tuple[FileStore, list[str]]:
         lines: list[str] = []
-        return LocalStore(root, warn=lines.append), lines
+        return FileStore(root, warn=lines.append), lines
 
     @pytest.mark.parametrize("what", ["gone", "empty", "cut", "garbage", "no toc", "zeroes", "a file", "newer"])
-    def test_a_broken_folder(self, store: LocalStore, what: str) -> None:
+    def test_a_broken_folder(self, store: FileStore, what: str) -> None:
         found = [said(store, f"needle n{number}") for number in range(5)]
-        store.fold()
+        store.flush()
         store.close()
         folder = store.root / ".rawko/state/search"
         files = sorted(path for path in folder.iterdir() if path.is_file())
@@ -847,15 +848,15 @@ class TestBroken:
             assert len(lines) == 1
             assert "answering from the task files" in lines[0]
             assert "\n" not in lines[0]
-            broken.fold()
-            assert broken.unfolded() == 0
+            broken.flush()
+            assert broken.unflushed() == 0
         assert sorted(ids(broken, "needle")) == sorted(found)
         assert len(lines) == (0 if what == "a file" else 1)
         broken.close()
 
-    def test_one_flipped_byte_anywhere(self, store: LocalStore) -> None:
+    def test_one_flipped_byte_anywhere(self, store: FileStore) -> None:
         found = sorted(said(store, f"needle n{number} getUserById") for number in range(5))
-        store.fold()
+        store.flush()
         store.close()
         folder = store.root / ".rawko/state/search"
         kept = {path: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.stat().st_size}
@@ -873,23 +874,23 @@ class TestBroken:
             broken.close()
             if lines:  # it has been given up, and a new one must be made
                 broken, _ = self._told(store.root)
-                broken.fold()
+                broken.flush()
                 assert sorted(ids(broken, "needle")) == found
                 broken.close()
                 kept = {path: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.stat().st_size}
             else:
                 path.write_bytes(kept[path])
 
-    def test_a_folder_that_others_can_write_to_is_not_read(self, store: LocalStore) -> None:
+    def test_a_folder_that_others_can_write_to_is_not_read(self, store: FileStore) -> None:
         found = said(store, "needle")
-        store.fold()
+        store.flush()
         os.chmod(store.root / ".rawko/state/search", 0o777)
         assert ids(store, "needle") == [found]
-        assert store.fold() == 0
+        assert store.flush() == 0
 
-    def test_a_pickle_that_came_with_the_repository_is_not_loaded(self, store: LocalStore, tmp_path: Path) -> None:
+    def test_a_pickle_that_came_with_the_repository_is_not_loaded(self, store: FileStore, tmp_path: Path) -> None:
         found = said(store, "needle")
-        store.fold()
+        store.flush()
         store.close()
         evidence = tmp_path / "loaded"
 
@@ -908,49 +909,49 @@ class TestBroken:
             (folder / f"_{name}_1.toc").write_bytes(bomb)
         broken, _ = self._told(store.root)
         assert ids(broken, "needle") == [found]
-        broken.fold()
+        broken.flush()
         assert ids(broken, "needle") == [found]
         broken.close()
         assert not evidence.exists()
 
-    def test_no_secret_no_index(self, store: LocalStore) -> None:
+    def test_no_secret_no_index(self, store: FileStore) -> None:
         found = said(store, "needle")
         home = Path(os.environ["XDG_STATE_HOME"]) / "rawko"
         home.mkdir(exist_ok=True)
         (home / "secret").write_bytes(b"x" * 32)
         os.chmod(home / "secret", 0o644)
-        assert store.fold() == 0
+        assert store.flush() == 0
         assert ids(store, "needle") == [found]
 
-    def test_without_an_index_db(self, store: LocalStore) -> None:
+    def test_without_an_index_db(self, store: FileStore) -> None:
         found = said(store, "needle")
-        store.fold()
+        store.flush()
         store.close()
         for path in (store.root / ".rawko/state").glob("index.db*"):
             path.unlink()
-        again = LocalStore(store.root)
+        again = FileStore(store.root)
         assert ids(again, "needle") == [found]
-        again.fold()
+        again.flush()
         assert ids(again, "needle") == [found]
         again.close()
 
-    def test_reindex_rebuilds_it_and_leaves_nothing_behind(self, store: LocalStore) -> None:
+    def test_reindex_rebuilds_it_and_leaves_nothing_behind(self, store: FileStore) -> None:
         found = said(store, "needle")
-        store.fold()
+        store.flush()
         folder = store.root / ".rawko/state/search"
         before = {path.name for path in folder.iterdir()}
         store.reindex()
-        assert store.unfolded() == 0
+        assert store.unflushed() == 0
         assert ids(store, "needle") == [found]
         said(store, "another")
-        store.fold()
+        store.flush()
         names = {path.name.split("_")[1 if path.name.startswith("_") else 0] for path in folder.iterdir()}
         assert len(names) == 1, names
         assert before.isdisjoint(path.name for path in folder.iterdir())
 
-    def test_a_full_disk_while_folding(self, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_full_disk_while_folding(self, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
         found = said(store, "needle")
-        store.fold()
+        store.flush()
         more = said(store, "needle")
 
         def full(*_: object, **__: object) -> None:
@@ -959,10 +960,10 @@ class TestBroken:
         with monkeypatch.context() as patched:
             patched.setattr(shelf.FileStorage, "create_file", full)
             with pytest.raises(SearchTrouble, match="No space left"):
-                store.fold()
+                store.flush()
         assert sorted(ids(store, "needle")) == sorted([found, more])
-        store.fold()
-        assert store.unfolded() == 0
+        store.flush()
+        assert store.unflushed() == 0
 
 
 DRIVER = str(Path(__file__).parent / "search_driver.py")
@@ -976,7 +977,7 @@ class TestKilled:
     def test_a_fold_killed_anywhere(self, tmp_path: Path, every: bool, call: str) -> None:
         project = tmp_path / "p"
         project.mkdir()
-        store = LocalStore(project, warn=lambda message: None)
+        store = FileStore(project, warn=lambda message: None)
         found = [said(store, f"needle n{number}") for number in range(3)]
         log = tmp_path / "trace"
         count = subprocess.run(
@@ -1003,8 +1004,8 @@ class TestKilled:
             killed += "killed by SIGKILL" in log.read_text()
             assert sorted(ids(store, "needle")) == sorted(found)
         assert killed or not total
-        store.fold(wait=True)
-        assert store.unfolded() == 0
+        store.flush(wait=True)
+        assert store.unflushed() == 0
         assert sorted(ids(store, "needle")) == sorted(found)
         assert not list((project / ".rawko/state/search").glob("*.tmp"))
         store.close()
@@ -1012,7 +1013,7 @@ class TestKilled:
     def test_two_folds_writers_and_searches_at_once(self, tmp_path: Path) -> None:
         project = tmp_path / "p"
         project.mkdir()
-        LocalStore(project).start("x").close()
+        FileStore(project).start("x").close()
         running = [
             subprocess.Popen(
                 [sys.executable, DRIVER, what, str(project), str(seed)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -1023,10 +1024,10 @@ class TestKilled:
             _, err = process.communicate(timeout=patience(200))
             assert process.returncode == 0, err.decode()
             assert err == b"", err.decode()
-        store = LocalStore(project)
+        store = FileStore(project)
         for _ in range(2):
             assert len(store.search("needle", turns=True).hits) == 60
-            store.fold(wait=True)
+            store.flush(wait=True)
         store.close()
 
 
@@ -1042,7 +1043,7 @@ class TestCommand:
         assert "Traceback" not in done.stderr
         return done
 
-    def test_what_it_prints(self, store: LocalStore) -> None:
+    def test_what_it_prints(self, store: FileStore) -> None:
         task_id = said(store, "first", "the SSO callback \x1b[31m fails", title="Login")
         done = self._run(store.root, "history", "--search", "sso")
         lines = done.stdout.splitlines()
@@ -1052,7 +1053,7 @@ class TestCommand:
         assert "\x1b" not in done.stdout
         assert all(len(line) <= 100 for line in lines)
 
-    def test_json(self, store: LocalStore) -> None:
+    def test_json(self, store: FileStore) -> None:
         task_id = said(store, "first sso", "second sso")
         whole = json.loads(self._run(store.root, "history", "--search", "sso", "--json").stdout)
         assert [task["id"] for task in whole["tasks"]] == [task_id]
@@ -1064,7 +1065,7 @@ class TestCommand:
         assert sorted(json.loads(line)["hit"]["turn"] for line in lines) == [1, 2]
         assert self._run(store.root, "history", "--search", "sso", "--ids", "--turns").stdout == f"{task_id}\n"
 
-    def test_nothing_found(self, store: LocalStore) -> None:
+    def test_nothing_found(self, store: FileStore) -> None:
         said(store, "authentication")
         done = self._run(store.root, "history", "--search", "authentcation")
         assert (done.returncode, done.stdout) == (0, "")
@@ -1073,40 +1074,38 @@ class TestCommand:
         assert done.stderr == "rawko: a ( without its ): searched for the words as they stand\n"
         assert len(done.stdout.splitlines()) == 2
 
-    def test_used_wrongly(self, store: LocalStore) -> None:
+    def test_used_wrongly(self, store: FileStore) -> None:
         for words in (["--turns"], ["--sort", "time"], ["--sort", "relevance"]):
             done = self._run(store.root, "history", *words)
             assert done.returncode == 2
             assert "go with --search" in done.stderr
 
-    def test_a_long_tail_is_folded_on_the_way(self, store: LocalStore) -> None:
+    def test_a_long_tail_is_folded_on_the_way(self, store: FileStore) -> None:
         said(store, "needle " + "filler " * 250_000)
-        before = store.unfolded()
-        assert folding.WORTH_IT < before < folding.CHEAP
+        before = store.unflushed()
+        assert flush.WORTH_IT < before < flush.CHEAP
         assert "needle" in self._run(store.root, "history", "--search", "needle", fold="auto").stdout
-        assert store.unfolded() == 0
+        assert store.unflushed() == 0
 
-    def test_a_very_long_one_in_the_background(self, store: LocalStore) -> None:
+    def test_a_very_long_one_in_the_background(self, store: FileStore) -> None:
         said(store, *("needle " + "filler " * 300_000 for _ in range(3)))
-        assert store.unfolded() > folding.CHEAP
+        assert store.unflushed() > flush.CHEAP
         done = self._run(store.root, "history", "--search", "needle", fold="auto")
         assert "in the background" in done.stderr
-        wait_for(lambda: not store.unfolded())
-        assert store.unfolded() == 0
+        wait_for(lambda: not store.unflushed())
+        assert store.unflushed() == 0
 
-    def test_finishing_a_task_folds_when_that_is_cheap(
-        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_finishing_a_task_folds_when_that_is_cheap(self, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("RAWKO_SEARCH_FOLD", "auto")
         said(store, "needle " + "filler " * 250_000)
-        assert store.unfolded() == 0
+        assert store.unflushed() == 0
         said(store, "needle")
-        assert store.unfolded() > 0
+        assert store.unflushed() > 0
 
-    def test_the_doctor_looks_at_it(self, store: LocalStore) -> None:
+    def test_the_doctor_looks_at_it(self, store: FileStore) -> None:
         said(store, "needle")
-        assert "unfolded" in self._run(store.root, "doctor").stdout
-        store.fold()
+        assert "unflushed" in self._run(store.root, "doctor").stdout
+        store.flush()
         assert self._run(store.root, "doctor").returncode == 0
         for path in (store.root / ".rawko/state/search").glob("*.toc"):
             path.write_bytes(b"rubbish")
@@ -1114,22 +1113,22 @@ class TestCommand:
         assert done.returncode == 1
         assert "the search index" in done.stdout
 
-    def test_reindex_search(self, store: LocalStore) -> None:
+    def test_reindex_search(self, store: FileStore) -> None:
         said(store, "needle")
         done = self._run(store.root, "reindex", "--search")
         assert done.stdout.endswith("bytes taken into the search index\n")
-        assert store.unfolded() == 0
+        assert store.unflushed() == 0
         assert self._run(store.root, "reindex", "--search", "--quiet").stdout == ""
 
 
-def test_threads_may_search_at_once(store: LocalStore) -> None:
+def test_threads_may_search_at_once(store: FileStore) -> None:
     for number in range(5):
         said(store, f"needle n{number}")
-    store.fold()
+    store.flush()
     found: list[int] = []
 
     def ask() -> None:
-        own = LocalStore(store.root)
+        own = FileStore(store.root)
         found.append(len(own.search("needle").hits))
         own.close()
 
@@ -1141,11 +1140,11 @@ def test_threads_may_search_at_once(store: LocalStore) -> None:
     assert found == [5] * 4
 
 
-def test_only_what_is_shown_is_settled(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_shown_is_settled(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty of many are wanted, so not all files are opened."""
     for number in range(40):
         said(store, f"getUser n{number}")
-    store.fold()
+    store.flush()
     settled = []
     real = engine._Settler.documents
 
@@ -1158,9 +1157,9 @@ def test_only_what_is_shown_is_settled(store: LocalStore, monkeypatch: pytest.Mo
     assert len(settled) == 3
 
 
-def test_what_is_folded_is_no_part_of_what_is_derived(store: LocalStore) -> None:
+def test_what_is_folded_is_no_part_of_what_is_derived(store: FileStore) -> None:
     said(store, "needle")
-    before = store.catalogue.fresh().dump()
-    store.fold()
-    assert folds.tail(store.catalogue.index()) == []
-    assert store.catalogue.index().dump() == before
+    before = store.sync.fresh().dump()
+    store.flush()
+    assert flushed.pending(store.sync.index()) == []
+    assert store.sync.index().dump() == before

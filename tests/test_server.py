@@ -21,12 +21,12 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from rawko_state.backends.local import LocalStore
-from rawko_state.backends.postgres import PostgresStore
-from rawko_state.backends.remote import RemoteStore
+from rawko_state.backends.files.store import FileStore
+from rawko_state.backends.postgres.connection import Postgres
+from rawko_state.backends.postgres.store import PostgresStore
+from rawko_state.backends.remote.store import RemoteStore
 from rawko_state.errors import RawkoError, ServerAway, ServerRefused, TaskNotFound
-from rawko_state.index.postgres import Postgres
-from rawko_state.index.serverdb import LocalServerDb, PgServerDb
+from rawko_state.index.server_state import FileServerState, PostgresServerState
 from rawko_state.model.entries import Turn
 from rawko_state.server.app import OPERATIONS, PREFIX
 from tests.serving import Served, served
@@ -155,7 +155,7 @@ class TestRest:
         assert client("GET", f"tasks/{task}")[1]["task"]["turns"] == 1
 
     def test_looking_at_a_packed_task_leaves_it_packed(self, client: Client, project: Path) -> None:
-        store = LocalStore(project)
+        store = FileStore(project)
         with store.start("x") as task:
             task.add_turn(Turn(number=1, agent="a", status="complete", content="y"))
         assert store.pack(store.kept(task.id)[0])
@@ -217,7 +217,7 @@ class TestRest:
             assert ask("POST", "tasks", {"request": "x" * 5_000})[0] == 201
 
     def test_large_tasks_come_and_go_piece_by_piece(self, any_server: Served, project: Path, tmp_path: Path) -> None:
-        store = LocalStore(tmp_path)
+        store = FileStore(tmp_path)
         with store.start("large") as task:
             for _ in range(30):
                 task.add_turn(Turn(number=1, agent="a", status="complete", content="y" * 300_000))
@@ -421,7 +421,7 @@ class TestGuard:
 
     def test_tokens_are_valid_and_revoked_at_once(self, server: Served, client: Client, project: Path) -> None:
         assert client("GET", "tasks")[0] == 200
-        db = LocalServerDb(project)
+        db = FileServerState(project)
         token = db.create_token("write")
         assert client("GET", "tasks")[0] == 401
         ask = Client(server.port, token)
@@ -432,7 +432,7 @@ class TestGuard:
         db.close()
 
     def test_secrets_of_tokens_are_nowhere(self, project: Path) -> None:
-        db = LocalServerDb(project)
+        db = FileServerState(project)
         token = db.create_token("admin")
         secret = token.split("_", 2)[2]
         db.close()
@@ -440,7 +440,7 @@ class TestGuard:
             assert secret.encode() not in path.read_bytes()
 
     def test_roles(self, server: Served, project: Path) -> None:
-        db = LocalServerDb(project)
+        db = FileServerState(project)
         tokens = {role: db.create_token(role) for role in ("read", "write", "admin")}
         db.close()
         rank = {"read": 0, "write": 1, "admin": 2}
@@ -460,7 +460,7 @@ class TestGuard:
                 assert status != 500, operation.name
 
     def test_wrong_tokens_become_too_many(self, server: Served, project: Path) -> None:
-        db = LocalServerDb(project)
+        db = FileServerState(project)
         good = db.create_token("read")
         db.close()
         wrong = Client(server.port, "rawko_" + "0" * 12 + "_" + "x" * 43)
@@ -479,7 +479,7 @@ class TestGuard:
         mine, theirs = f"m{uuid.uuid4().hex[:8]}", f"t{uuid.uuid4().hex[:8]}"
         with served(project, database) as running:
             db = running.server.places.db
-            assert isinstance(db, PgServerDb)
+            assert isinstance(db, PostgresServerState)
             for name in (mine, theirs):
                 db.create_workspace(name)
             stranger = Client(running.port, db.create_token("admin", theirs))
@@ -538,7 +538,7 @@ class TestLive:
         assert hello["warm"] is True
 
     def test_a_task_read_from_storage_is_cold(self, server: Served, project: Path) -> None:
-        task = LocalStore(project).start("x", detached=True)
+        task = FileStore(project).start("x", detached=True)
         task.close()
         hello = next(_follow(server.port, task.id))
         assert (hello["warm"], hello["busy"]) == (False, False)
@@ -598,7 +598,7 @@ class TestLive:
         assert client("GET", f"tasks/{task}/events/stream?after=nonsense")[0] == 422
 
     def test_what_others_write_past_the_server_is_seen(self, server: Served, project: Path) -> None:
-        store = LocalStore(project)
+        store = FileStore(project)
         task = store.start("x")
         messages = _follow(server.port, task.id)
         assert next(messages)["busy"] is True
@@ -673,8 +673,8 @@ class TestLive:
         self, server: Served, client: Client, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The process finishes its task and lets go of it later: those who follow need not wait for a heartbeat to see that."""
-        monkeypatch.setattr("rawko_state.server.live.HEARTBEAT", 3600.0)
-        task = LocalStore(project).start("x")
+        monkeypatch.setattr("rawko_state.server.feeds.HEARTBEAT", 3600.0)
+        task = FileStore(project).start("x")
         store = RemoteStore(server.url, root=project)
         kinds: list[str] = []
         thread = threading.Thread(
@@ -682,7 +682,7 @@ class TestLive:
         )
         thread.start()
         wait_for(lambda: kinds)
-        with LocalStore(project).attach(task.id) as other:
+        with FileStore(project).attach(task.id) as other:
             other.finish("success")
         wait_for(lambda: "final" in kinds)
         task.close()
@@ -809,7 +809,7 @@ class TestRemote:
         serving.join(patience(10))
 
     def test_a_project_names_a_server_only_if_it_is_trusted(self, server: Served, tmp_path: Path) -> None:
-        from rawko_state.backends.selection import selected
+        from rawko_state.backends.select import selected
         from rawko_state.config.settings import files
         from rawko_state.errors import InvalidValue
 
@@ -817,7 +817,7 @@ class TestRemote:
         (tmp_path / ".rawko" / "config.yaml").write_text(f"remote-server: {server.url}\n")
         with pytest.raises(InvalidValue, match="trust"):
             selected(tmp_path)
-        assert isinstance(selected(tmp_path, remote="local"), LocalStore)
+        assert isinstance(selected(tmp_path, remote="local"), FileStore)
         mine = files(None)["user"]
         mine.parent.mkdir(parents=True, exist_ok=True)
         mine.write_text(f"trusted-servers: [{server.url}]\n")
@@ -867,7 +867,7 @@ class TestMoving:
         return moved
 
     def test_both_ways_byte_for_byte_and_only_what_is_new(self, project: Path, there: PostgresStore) -> None:
-        here = LocalStore(project)
+        here = FileStore(project)
         with here.start("x") as task, task.turn("dev") as turn:
             turn.tool("t", "", output="long " * 10_000)
         assert self._move(here, there, task.id).new == [task.id]
@@ -885,7 +885,7 @@ class TestMoving:
         assert verdict.faults == []
 
     def test_what_has_grown_on_both_sides_becomes_a_fork(self, project: Path, there: PostgresStore) -> None:
-        here = LocalStore(project)
+        here = FileStore(project)
         task = here.start("x", detached=True)
         task.add_turn(Turn(number=1, agent="a", content="common"))
         self._move(here, there, task.id)
@@ -910,7 +910,7 @@ class TestMoving:
         assert self._move(there, here, task.id).forked
 
     def test_odd_files_go_through_as_they_are(self, project: Path, there: PostgresStore, fixtures: Path) -> None:
-        here = LocalStore(project, warn=lambda message: None)
+        here = FileStore(project, warn=lambda message: None)
         ids = []
         for number, path in enumerate(sorted((fixtures / "format").glob("*.task"))):
             name = f"2024-01-15T10-30-00-odd{number:03}.task"
@@ -1010,7 +1010,7 @@ class TestFaults:
             process.wait(patience(20))
             assert process.stderr is not None
             process.stderr.close()
-        self._check(LocalStore(project), ledger)
+        self._check(FileStore(project), ledger)
 
     def test_kill_9_of_one_of_two_servers_on_postgres(self, database: str, project: Path, tmp_path: Path) -> None:
         one, first = self._serve(project, database)
@@ -1085,8 +1085,8 @@ class TestFeeds:
         self, server: Served, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The reader of a feed fails, and begins anew further on: what came in between reaches everybody all the same."""
-        from rawko_state.backends.events import EventReader
         from rawko_state.errors import StorageError
+        from rawko_state.tasks.events import EventReader
 
         task = client.start()
         client("POST", f"tasks/{task}/turns", {"agent": "a", "content": "one"})
@@ -1154,7 +1154,7 @@ class TestOddClients:
         turn = task.turn("dev")
         turn.say("one ")
         local = server.server.places.place(None).store
-        local.borrowed._loans.pop(task.id).lease.release()
+        local.lent._loans.pop(task.id).lease.release()
         turn.say("two ")
         local.journal.layout.draft(task.id).unlink()
         turn.say("three")
@@ -1183,7 +1183,7 @@ class TestOddClients:
         fresh.end()
         second.finish("success")
         assert [two.turn(first.id, n).content for n in (1, 2)] == ["old ", "new"]
-        first._desk.let_go()
+        first._writer.release_lease()
         one.close()
         two.close()
 
@@ -1216,7 +1216,7 @@ class TestOddClients:
             assert len(running.server.places.postgres._connections) <= 16  # type: ignore[attr-defined]
 
     def test_who_is_not_admitted_sends_nothing_long(self, server: Served, project: Path) -> None:
-        db = LocalServerDb(project)
+        db = FileServerState(project)
         db.create_token("read")
         db.close()
         raw = socket.create_connection(("127.0.0.1", server.port))
@@ -1264,8 +1264,8 @@ class TestOddClients:
     def test_a_revoked_token_does_not_go_on_reading(
         self, server: Served, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("rawko_state.server.live.HEARTBEAT", 0.3)
-        db = LocalServerDb(project)
+        monkeypatch.setattr("rawko_state.server.feeds.HEARTBEAT", 0.3)
+        db = FileServerState(project)
         token = db.create_token("write")
         task = Client(server.port, token).start()
         url = f"ws://127.0.0.1:{server.port}{PREFIX}/tasks/{task}/events/socket"

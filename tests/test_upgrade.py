@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rawko_state
-from rawko_state.backends.postgres import PostgresStore
+from rawko_state.backends.postgres.store import PostgresStore
 from tests.support import hermetic, upgrade
 from tests.support.postgres import OwnPostgres, is_installed
 from tests.support.processes import rawko
@@ -37,7 +37,7 @@ class TestFiles:
         for pattern in without:
             for path in (root / ".rawko/state").glob(pattern):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        store: Any = rawko_state.LocalStore(root, warn=told.append)
+        store: Any = rawko_state.FileStore(root, warn=told.append)
         store.reconcile()
         assert upgrade.answers(store) == written
         # An old index is brought up to date, not thrown away. (The search index is bound to its folder, and made anew here.)
@@ -54,7 +54,7 @@ class TestFiles:
         assert "0 bad" in rawko(root, "verify").stdout
         assert rawko(root, "cleanup", "--restore").stdout
         assert rawko(root, "kv", "get", "user", "editor").stdout == "vi\n"
-        store: Any = rawko_state.LocalStore(root)
+        store: Any = rawko_state.FileStore(root, warn=lambda message: None)
         now = upgrade.answers(store)
         for task_id, about in written["tasks"].items():
             assert now["tasks"][task_id]["turns"][: len(about["turns"])] == about["turns"]

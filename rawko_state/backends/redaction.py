@@ -1,21 +1,45 @@
-"""Taking secrets out of tasks that were recorded before their format was known, or by a version that did not look."""
+"""Secrets: the redactor of a project, and counting what it finds in tasks that were recorded before."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Protocol
 
-from rawko_state.backends.catalogue import Catalogue
-from rawko_state.errors import RawkoError
-from rawko_state.index import holding
-from rawko_state.journal import blobs, trash
-from rawko_state.journal.layout import Layout, TaskName
-from rawko_state.journal.locks import gate
-from rawko_state.journal.rewrite import Rewriting, rewrite
+from rawko_state.config.secret import keyed, user_key
+from rawko_state.config.settings import load
 from rawko_state.model.entries import Blob, Entry, Note, ToolCall, Turn
 from rawko_state.redact.redactor import Redactor, walked
+from rawko_state.redact.rules import RULES
+
+
+def redactor_for(root: Path, tell: Callable[[str], None]) -> Redactor:
+    settings = load(root)
+    for problem in settings.problems:
+        # Of a file that could not be read at all nobody knows what it says of secrets.
+        if not problem.key or problem.key.partition(".")[0] == "redact":
+            tell(str(problem))
+    # Without a place to keep a key, tags are the same for the same secret only as long as this process lives.
+    key = user_key() or os.urandom(32)
+    off = set(settings["redact.off"])
+    known = {rule.name for rule in RULES}
+    for name in sorted(off - known - {"all"}):
+        tell(f"redact.off: there is no rule {name!r}; see docs/keeping.md")
+    return Redactor(
+        lambda secret: keyed("redact", secret, key)[:4],
+        off=known if "all" in off else off,
+        patterns={name: re.compile(pattern) for name, pattern in settings["redact.patterns"].items()},
+        literals={_rule_name(name): os.environ[name] for name in settings["redact.env"] if os.environ.get(name)},
+    )
+
+
+def _rule_name(variable: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", variable.lower()).strip("-")[:40] or "env"
 
 
 class Outputs(Protocol):
@@ -75,57 +99,7 @@ class Counting:
         return replace(call, blob=kept)
 
 
-def look(catalogue: Catalogue, redactor: Redactor, name: TaskName) -> Found:
-    """What is in a task, and nothing changed."""
-    found = Found(name.id)
-    counting = Counting(catalogue.journal, redactor, found, write=False)
-    with catalogue.journal.reader(name) as reader:
-        for _ in Rewriting(counting.entry, counting.text).pieces(reader):
-            pass
-    return found
-
-
-def redact(catalogue: Catalogue, redactor: Redactor, name: TaskName, by: str | None) -> Found:
-    """Writes a task's file anew without its secrets, if it has any. The caller holds its lease."""
-    found = Found(name.id)
-    counting = Counting(catalogue.journal, redactor, found, write=True)
-
-    with catalogue.journal.keeping_blobs():
-        found.changed = rewrite(
-            catalogue.journal.layout, name, counting.entry, counting.text, lambda changed: noted(found, changed, by)
-        )
-    if counting.replaced:
-        _drop(catalogue, counting.replaced)
-    return found
-
-
 def noted(found: Found, changed: int, by: str | None) -> Note:
     """What a task says of having been rewritten."""
     data = {"blocks": changed, "secrets": dict(sorted(found.rules.items()))}
     return Note(at=datetime.now(timezone.utc).replace(microsecond=0), by=by, kind="redacted", data=data)
-
-
-def finish(catalogue: Catalogue, redactor: Redactor) -> None:
-    """What a redaction that was killed had not come to: old long outputs with secrets, whose tasks name the new ones already."""
-    layout = catalogue.journal.layout
-    left = {name for name in blobs.names(layout) if _has_secret(layout, redactor, name)}
-    if left:
-        _drop(catalogue, left)
-
-
-def _has_secret(layout: Layout, redactor: Redactor, name: str) -> bool:
-    try:
-        data = blobs.get_bytes(layout, Blob(name, (layout.blobs / name).stat().st_size))
-    except (RawkoError, OSError):
-        return False
-    return bool(redactor.spans(data.decode("utf-8", "surrogateescape")))
-
-
-def _drop(catalogue: Catalogue, replaced: set[str]) -> None:
-    """The old long outputs, unless another task, or one in the trash, refers to them."""
-    layout = catalogue.journal.layout
-    with trash.locked(layout), gate(layout.live / "blobs.lock"):
-        index = catalogue.fresh()
-        if catalogue.knows_all():
-            free = holding.unused(index, replaced) - {blob for each in trash.listed(layout) for blob in each.blobs}
-            trash.delete_blobs(layout, free)

@@ -17,9 +17,9 @@ from rawko_state.cli.printing import visible
 # Runs as a process of its own, so that it can really be killed in the middle of a turn.
 _WRITER = """
 import sys, time
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files.store import FileStore
 
-task = LocalStore(sys.argv[1]).start(
+task = FileStore(sys.argv[1]).start(
     "Fix the login bug where users can't authenticate with SSO", title="SSO login", agent="developer")
 print(task.id, flush=True)
 task.decide(selected="planner", reason="Task requires understanding before implementation")
@@ -53,7 +53,7 @@ def command(keep: Path | None) -> None:
 
 
 def _show(folder: Path) -> None:
-    from rawko_state.backends.local import LocalStore
+    from rawko_state.backends.files.store import FileStore
     from rawko_state.store import TaskFilter
 
     _head("An agent records a task, live")
@@ -77,7 +77,7 @@ def _show(folder: Path) -> None:
     writer.stdout.close()
     click.echo(f"  process {writer.pid} ended with {code}")
 
-    store = LocalStore(folder)
+    store = FileStore(folder)
     _head("Nothing is lost")
     click.echo(f"  status: {store.status(task_id)}")
     task = store.resume(task_id, by="demo")

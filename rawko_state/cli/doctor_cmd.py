@@ -22,7 +22,7 @@ from rawko_state.errors import RawkoError
 from rawko_state.integrations.hooks import trouble as hook_trouble
 
 if TYPE_CHECKING:
-    from rawko_state.backends.local import LocalStore
+    from rawko_state.backends.files.store import FileStore
 
 
 @click.command(name="doctor")
@@ -51,8 +51,8 @@ def command(ctx: click.Context) -> None:
         click.echo(f"{name:9} {size:,} bytes")
     try:
         behind = sum(1 for _ in layout.live.glob("*.mark")) if layout.live.exists() else 0
-        index = store.catalogue.fresh()
-        click.echo(f"tasks     {index.count()} in the index ({store.catalogue.index().name})")
+        index = store.sync.fresh()
+        click.echo(f"tasks     {index.count()} in the index ({store.sync.index().name})")
         if behind:
             click.echo(f"caught up with {behind} writers")
         wrong += [(f"the index: {fault}", "rawko reindex") for fault in index.check()]
@@ -81,15 +81,15 @@ def _report(wrong: list[tuple[str, str]]) -> None:
     click.echo("all is well" if not wrong else f"{len(wrong)} things to look at")
 
 
-def _search(store: LocalStore) -> Iterator[tuple[str, str]]:
+def _search(store: FileStore) -> Iterator[tuple[str, str]]:
     """Whether the search index can be used, and how far it is behind."""
     try:
-        left = store.unfolded()
+        left = store.unflushed()
         problem = store.search_trouble()
     except RawkoError as error:
         yield f"the search index: {error}", "rawko reindex --search"
         return
-    click.echo(f"unfolded  {left:,} bytes, which searches read from the files")
+    click.echo(f"unflushed  {left:,} bytes, which searches read from the files")
     if problem is not None:
         yield f"the search index: {problem}; searches read the files", "rawko reindex"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files.store import FileStore
 from rawko_state.cli.history_cmd import JSON_VERSION, about
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.projects_cmd import is_there
@@ -46,7 +46,7 @@ def _all(search: str | None, wanted: TaskFilter, turns: bool) -> Iterator[Found]
             click.echo(f"rawko: {visible(project.root)} is gone; 'rawko projects forget --gone' forgets it", err=True)
             continue
         try:
-            store = LocalStore(project.root, warn=lambda message: None)
+            store = FileStore(project.root, warn=lambda message: None)
             if search is None:
                 yield from ((project.root, summary, None) for summary in store.history(wanted))
             else:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rawko_state.backends.folding import CHEAP, WORTH_IT, is_off
+from rawko_state.backends.files.flush import CHEAP, WORTH_IT, is_off
 from rawko_state.cli.history_cmd import JSON_VERSION, STATUS_COLOURS, about, page
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.times import local
@@ -109,12 +109,12 @@ def _plain(text: str) -> str:
 def _tend(store: Store) -> None:
     """A tail that has grown long is taken in: at once when that is cheap, else by a process of its own."""
     try:
-        waiting = store.unfolded()
+        waiting = store.unflushed()
         if waiting < WORTH_IT or is_off(store.root):
             return
         if waiting <= CHEAP:
-            store.fold()
-        elif store.can_fold():
+            store.flush()
+        elif store.can_flush():
             megabytes = f"{waiting / 1e6:,.0f} MB"
             click.echo(
                 f"rawko: taking {megabytes} into the search index in the background; until then searches read the files",

@@ -73,7 +73,7 @@ def command(
         return
     summary = store.summary(task_id)
     if as_json:
-        from rawko_state.exchange.plain import task_object
+        from rawko_state.exchange.json_form import task_object
 
         entries = (entry for _, entry in store.entries(summary.id))
         click.echo(json.dumps(task_object(summary.id, summary.status, entries), indent=1))
@@ -113,7 +113,7 @@ def _span(store: Store, task_id: str, text: str) -> list[int]:
 
 
 def _turns_as_json(turns: list[Turn], *, alone: bool) -> None:
-    from rawko_state.format.plain import VERSION, plain
+    from rawko_state.format.json_form import VERSION, plain
 
     if alone:
         click.echo(json.dumps({"version": VERSION, **plain(turns[0])}, indent=1))

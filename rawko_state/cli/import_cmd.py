@@ -114,12 +114,12 @@ def _belonging(store: Store, everywhere: bool) -> Belonging:
 
 def _fold(store: Store) -> None:
     """So that searches are quick; until it is done they are right all the same."""
-    from rawko_state.backends.folding import CHEAP, is_off
+    from rawko_state.backends.files.flush import CHEAP, is_off
     from rawko_state.cli.history_search import in_background
 
     try:
-        if store.unfolded() <= CHEAP:
-            store.fold()
+        if store.unflushed() <= CHEAP:
+            store.flush()
         elif not is_off(store.root):
             in_background(["-C", str(store.root), "reindex", "--search", "--quiet"])
     except RawkoError as error:
@@ -192,7 +192,7 @@ def _exported(store: Store, paths: tuple[Path, ...], dry_run: bool) -> int:
 
 
 def _placed(store: Store, task: dict[str, Any], dry_run: bool) -> bool:
-    from rawko_state.exchange.plain import blobs_bytes, records_bytes
+    from rawko_state.exchange.json_form import blobs_bytes, records_bytes
 
     filename, data, blobs = str(task.get("file")), records_bytes(task), blobs_bytes(task)
     if dry_run:

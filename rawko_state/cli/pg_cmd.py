@@ -65,15 +65,15 @@ def _move(
     *,
     push: bool,
 ) -> None:
-    from rawko_state.backends.postgres import PostgresStore
-    from rawko_state.index.serverdb import PgServerDb
+    from rawko_state.backends.postgres.store import PostgresStore
+    from rawko_state.index.server_state import PostgresServerState
     from rawko_state.lifecycle.moving import Moved, move
 
     named = workspace or ctx.find_root().meta.get("rawko.workspace") or "default"
     ctx.find_root().meta["rawko.workspace"] = None
     files = files_of(ctx, only_look=dry_run)
     there = PostgresStore(database, named, root=files.root)
-    PgServerDb(there.postgres).create_workspace(named)
+    PostgresServerState(there.postgres).create_workspace(named)
     source, target = (files, there) if push else (there, files)
     ids = [source.find(task_id).id for task_id in task_ids] or [task.id for task in source.history(TaskFilter())]
     moved = Moved()

@@ -15,27 +15,27 @@ from rawko_state.cli.printing import visible
 from rawko_state.errors import InvalidValue, RawkoError, ServerAway, StorageError
 
 if TYPE_CHECKING:
-    from rawko_state.backends.local import LocalStore
-    from rawko_state.backends.remote import RemoteStore
+    from rawko_state.backends.files.store import FileStore
+    from rawko_state.backends.remote.store import RemoteStore
 
 REMOTE, WORKSPACE = "rawko.remote", "rawko.workspace"
 _LABEL = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> LocalStore | RemoteStore:
+def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> FileStore | RemoteStore:
     """The store that --remote or the settings name, else that of the project that -C, RAWKO_DIR or the current folder names.
 
     Unless told not to ``tidy``, what the settings say of retention is done when the command is done, at most once a day. With
     ``only_look`` nothing at all is done that was not asked for: a dry run.
     """
-    from rawko_state.backends.local import LocalStore
-    from rawko_state.backends.selection import selected
+    from rawko_state.backends.files.store import FileStore
+    from rawko_state.backends.select import selected
     from rawko_state.config.project import find_project
 
     meta = ctx.find_root().meta
     root = find_project(override=ctx.find_root().obj)
     store = selected(root, remote=meta.get(REMOTE), workspace=meta.get(WORKSPACE), warn=_tell)
-    if not isinstance(store, LocalStore):
+    if not isinstance(store, FileStore):
         return store
     if (store.journal.layout.state / "live").exists() and not only_look:
         for task_id in store.reconcile():
@@ -47,21 +47,21 @@ def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) 
     return store
 
 
-def files_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> LocalStore:
+def files_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> FileStore:
     """The same, for what can be done only where the files are."""
-    from rawko_state.backends.local import LocalStore
+    from rawko_state.backends.files.store import FileStore
 
     store = store_of(ctx, tidy=tidy, only_look=only_look)
-    if not isinstance(store, LocalStore):
+    if not isinstance(store, FileStore):
         raise InvalidValue(
             f"'{ctx.command_path}' works on files, and the tasks are on {store.where}: run it there, or with '--remote local'"
         )
     return store
 
 
-def fallback_of(ctx: click.Context) -> LocalStore | RemoteStore:
+def fallback_of(ctx: click.Context) -> FileStore | RemoteStore:
     """The same, for what must not be lost: when the server is away, the files here, and that is said."""
-    from rawko_state.backends.remote import RemoteStore
+    from rawko_state.backends.remote.store import RemoteStore
 
     store = store_of(ctx)
     if isinstance(store, RemoteStore):
@@ -77,7 +77,7 @@ def fallback_of(ctx: click.Context) -> LocalStore | RemoteStore:
     return store
 
 
-def _daily(store: LocalStore) -> None:
+def _daily(store: FileStore) -> None:
     """Whatever happens here, the command has done its work."""
     stamp = store.journal.layout.live / "cleanup.lock"
     if not stamp.parent.exists():
@@ -105,7 +105,7 @@ def _daily(store: LocalStore) -> None:
         return
 
 
-def _learn_of(store: LocalStore, *, again: bool) -> None:
+def _learn_of(store: FileStore, *, again: bool) -> None:
     """The list of projects hears of this one once a day, and at once when it is new or stands somewhere else than before."""
     with contextlib.suppress(Exception):  # it can be learned of anew
         places, here = stood_at(store.root), str(store.root)
@@ -168,13 +168,13 @@ def complete_ids(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     """Task ids for the shell, newest first, each with what was asked."""
     from click.shell_completion import CompletionItem
 
-    from rawko_state.backends.local import LocalStore
+    from rawko_state.backends.files.store import FileStore
     from rawko_state.cli.printing import one_line
     from rawko_state.config.project import find_project
     from rawko_state.store import TaskFilter
 
     try:
-        store = LocalStore(find_project(override=ctx.find_root().obj), warn=lambda message: None)
+        store = FileStore(find_project(override=ctx.find_root().obj), warn=lambda message: None)
         found = store.history(TaskFilter(limit=200))
     except Exception:  # a completion that fails must not litter the command line
         return []

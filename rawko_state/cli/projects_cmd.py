@@ -49,7 +49,7 @@ def is_there(root: str) -> bool:
 
 
 def learn(root: Path) -> None:
-    from rawko_state.backends.secrets import redactor_for
+    from rawko_state.backends.redaction import redactor_for
     from rawko_state.config.project import branch, remotes, vcs_of
     from rawko_state.index.userdb import UserState
 

@@ -28,8 +28,8 @@ def command(ctx: click.Context, quiet: bool) -> None:
 
     The protocol is described in docs/record.md.
     """
-    from rawko_state.backends.recorder import Recorder
     from rawko_state.errors import RawkoError, Stopped
+    from rawko_state.tasks.lines import Recorder
 
     recorder = Recorder(fallback_of(ctx))
     failed = 0

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files.store import FileStore
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import complete_ids, me, store_of
 from rawko_state.errors import RawkoError
 from rawko_state.store import TaskFilter
 
 if TYPE_CHECKING:
-    from rawko_state.backends.remote import RemoteStore
+    from rawko_state.backends.remote.store import RemoteStore
 
 
 @click.command(name="redact")
@@ -32,7 +32,7 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
     changed.
     """
     store = store_of(ctx, only_look=dry_run)
-    files = store if isinstance(store, LocalStore) else None
+    files = store if isinstance(store, FileStore) else None
     due = files.journal.layout.live / "reindex.due" if files is not None else None
     was_due = due is not None and due.exists()
     chosen = [store.find(task_id).id for task_id in task_ids] or _all(store)
@@ -60,9 +60,9 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
             # Their words are in the old ones; also in those of a time that was stopped before it came to this.
             files.reindex()
         if was_due:
-            from rawko_state.backends.redaction import finish
+            from rawko_state.backends.files.redaction import finish
 
-            finish(files.catalogue, files.redactor)
+            finish(files.sync, files.redactor)
         due.unlink(missing_ok=True)
     if as_json:
         click.echo(json.dumps({"version": 1, "dry_run": dry_run, "tasks": told, "failed": failed}, indent=1))
@@ -74,7 +74,7 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
     ctx.exit(1 if failed else 0)
 
 
-def _all(store: LocalStore | RemoteStore) -> list[str]:
-    if isinstance(store, LocalStore):
-        return sorted(store.catalogue.names())
+def _all(store: FileStore | RemoteStore) -> list[str]:
+    if isinstance(store, FileStore):
+        return sorted(store.sync.names())
     return sorted(task.id for task in store.history(TaskFilter()))

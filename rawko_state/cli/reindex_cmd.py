@@ -25,20 +25,20 @@ def command(ctx: click.Context, only_search: bool, quiet: bool) -> None:
     store = files_of(ctx)
     with _bars(quiet) as (files, taken):
         if only_search:
-            done = store.fold(taken)
+            done = store.flush(taken)
             problems = []
         else:
             problems = store.reindex(files, taken)
     for task_id, problem in problems:
         click.echo(f"rawko: {task_id}: {visible(problem)}", err=True)
     if not quiet:
-        left = store.unfolded()
+        left = store.unflushed()
         if only_search and not done and left:
             click.echo(f"{left:,} bytes are left: another process is at it, or there is no place for a search index")
         elif only_search:
             click.echo(f"{done:,} bytes taken into the search index")
         else:
-            total = store.catalogue.index().count()
+            total = store.sync.index().count()
             click.echo(f"{total} tasks indexed" + (f", {len(problems)} files with problems" if problems else ""))
     ctx.exit(1 if problems else 0)
 

@@ -183,8 +183,8 @@ def _print(store: Store, context: Context, form: str, budget: int | None) -> Non
 
 
 def _run(store: Store, task: Task, context: Context, command_line: str, form: str, budget: int | None) -> int:
-    from rawko_state.backends.recorder import Recorder
     from rawko_state.lifecycle.runner import run
+    from rawko_state.tasks.lines import Recorder
 
     def show(line: bytes) -> None:
         sys.stdout.buffer.write(line)
@@ -244,7 +244,7 @@ def _hand_over(
 
 
 def _restore(store: Store, task_id: str, at_turn: int | None, target: Path) -> None:
-    from rawko_state.backends.snapshots import restore
+    from rawko_state.tasks.snapshots import restore
 
     turn = at_turn if at_turn is not None else store.summary(task_id).turns
     found = store.snapshot(task_id, turn)

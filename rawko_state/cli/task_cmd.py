@@ -95,7 +95,7 @@ def turn(
     for line in tools:
         call = parse_tools(line)[0]
         if not isinstance(call, ToolCall):
-            from rawko_state.backends.live import clock
+            from rawko_state.tasks.live_turn import clock
 
             call = parse_tools(f"{clock()} {line}")[0]
         if not isinstance(call, ToolCall):

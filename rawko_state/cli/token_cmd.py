@@ -12,7 +12,7 @@ from rawko_state.config.project import find_project
 from rawko_state.errors import InvalidValue, RawkoError
 
 if TYPE_CHECKING:
-    from rawko_state.index.serverdb import ServerDb
+    from rawko_state.index.server_state import ServerState
 
 _DATABASE = click.option(
     "--database", metavar="URL", envvar="RAWKO_DATABASE", help="Of a server on PostgreSQL; else this project's."
@@ -30,14 +30,14 @@ def command() -> None:
     """
 
 
-def server_db(ctx: click.Context, database: str | None) -> ServerDb:
-    from rawko_state.index.serverdb import LocalServerDb, PgServerDb
+def server_db(ctx: click.Context, database: str | None) -> ServerState:
+    from rawko_state.index.server_state import FileServerState, PostgresServerState
 
     if database is None:
-        return LocalServerDb(find_project(override=ctx.find_root().obj))
-    from rawko_state.index.postgres import Postgres
+        return FileServerState(find_project(override=ctx.find_root().obj))
+    from rawko_state.backends.postgres.connection import Postgres
 
-    return PgServerDb(Postgres(database))
+    return PostgresServerState(Postgres(database))
 
 
 @command.command()
@@ -48,11 +48,11 @@ def server_db(ctx: click.Context, database: str | None) -> ServerDb:
 @click.pass_context
 def create(ctx: click.Context, role: str, workspace: str | None, note: str | None, database: str | None) -> None:
     """Make a token and print it. It is not kept, and not shown again; a running server knows it at once."""
-    from rawko_state.index.serverdb import PgServerDb
+    from rawko_state.index.server_state import PostgresServerState
 
     db = server_db(ctx, database)
     if workspace is not None:
-        if not isinstance(db, PgServerDb):
+        if not isinstance(db, PostgresServerState):
             raise InvalidValue("--workspace is for servers on PostgreSQL: give --database; a project has no workspaces")
         if not db.has_workspace(workspace):
             raise InvalidValue(f"there is no workspace {workspace!r}: 'rawko workspace create {workspace}' makes it")

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from rawko_state.backends.local import LocalStore
+from rawko_state.backends.files.store import FileStore
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import complete_ids, store_of
 from rawko_state.store.contract import Store
@@ -43,7 +43,7 @@ def command(ctx: click.Context, task_id: str | None, repair: bool, as_json: bool
             kind = "unsealed, " if verdict.unsealed else ""
             torn = f", {verdict.torn} torn bytes kept" if verdict.torn else ""
             click.echo(f"{verdict.name.filename}: {kind}{verdict.records} records, {verdict.turns} turns{torn}: ok")
-    if isinstance(store, LocalStore):
+    if isinstance(store, FileStore):
         for stranger in store.journal.layout.strangers():
             click.echo(f"rawko: not a task file: {visible(stranger)!r}", err=True)
     if not as_json and not quiet:

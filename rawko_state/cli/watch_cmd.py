@@ -70,8 +70,8 @@ def show(events: Iterator[Event | None], *, as_json: bool = False, many: bool = 
 def all_running(store: Store) -> Iterator[Event | None]:
     """The events of all tasks from now on; of those that begin meanwhile, all. Tasks that somebody has open are looked at all the
     time, the others once a second."""
-    from rawko_state.backends.events import Pace
-    from rawko_state.backends.remote import RemoteStore
+    from rawko_state.backends.remote.store import RemoteStore
+    from rawko_state.tasks.events import Pace
 
     cursors = store.cursors()
     readers: dict[str, EventStream] = {}

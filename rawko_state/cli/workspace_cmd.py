@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rawko_state.errors import InvalidValue, RawkoError
-from rawko_state.index.serverdb import PgServerDb
+from rawko_state.index.server_state import PostgresServerState
 
 _DATABASE = click.option("--database", metavar="URL", envvar="RAWKO_DATABASE", required=True, help="postgresql://…")
 
@@ -15,10 +15,10 @@ def command() -> None:
     """The workspaces of a server on PostgreSQL: each has tasks, values and tokens of its own, and sees no other's."""
 
 
-def _opened(database: str) -> PgServerDb:
-    from rawko_state.index.postgres import Postgres
+def _opened(database: str) -> PostgresServerState:
+    from rawko_state.backends.postgres.connection import Postgres
 
-    return PgServerDb(Postgres(database))
+    return PostgresServerState(Postgres(database))
 
 
 @command.command()

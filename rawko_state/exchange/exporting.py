@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from rawko_state.errors import InvalidValue
-from rawko_state.exchange.plain import records_object, task_object
+from rawko_state.exchange.json_form import records_object, task_object
 from rawko_state.store.contract import Store
 
 EXACT: Final = ("json", "jsonl", "task")

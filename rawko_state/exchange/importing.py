@@ -15,15 +15,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from rawko_state.backends.bringing import bring, taken
-from rawko_state.backends.local import LocalStore
-from rawko_state.backends.secrets import redactor_for
+from rawko_state.backends.bulk import bring, taken
+from rawko_state.backends.files.store import FileStore
+from rawko_state.backends.redaction import redactor_for
 from rawko_state.config.project import find_project
-from rawko_state.errors import InvalidValue, NoProject, RawkoError
-from rawko_state.exchange.doubles import one_each
-from rawko_state.exchange.grouping import IMPORTED, Grouping
-from rawko_state.exchange.neutral import Session, Trouble
+from rawko_state.errors import InvalidValue, NoProject, RawkoError, TaskExists
+from rawko_state.exchange.dedupe import one_each
 from rawko_state.exchange.sources import sessions
+from rawko_state.exchange.transcript import Session, Trouble
+from rawko_state.exchange.turns import IMPORTED, TurnBuilder
 from rawko_state.index.projection import Bulk
 from rawko_state.index.userdb import Imported, UserState
 from rawko_state.journal.journal import Journal
@@ -160,7 +160,7 @@ def _brought(job: _Job, elsewhere: Store | None = None) -> _Done:
     that cannot be read is told of, not the end."""
     session, done = job.session, _Done(job.session)
     try:
-        grouping = Grouping(session, 0, job.belonging.roots, done.wrong)
+        grouping = TurnBuilder(session, 0, job.belonging.roots, done.wrong)
         if grouping.is_empty:
             done.is_empty = True
             return done
@@ -248,14 +248,14 @@ class _Import:
         """Of each file before it was read: what comes while it is read is seen the next time."""
         self.tasks = store.by_source(f"{source}:")
         self._there = set(self.tasks.values()) | {each.id for each in store.trash()}
-        self._elsewhere = None if isinstance(store, LocalStore) else store
+        self._elsewhere = None if isinstance(store, FileStore) else store
         self._stores: dict[str, Store] = {str(store.root): store}
 
     def _store_of(self, root: str) -> Store:
         """Where the sessions of a project go."""
         if self._elsewhere is not None:
             return self._elsewhere
-        return self._stores.setdefault(root, LocalStore(root, warn=lambda message: None))
+        return self._stores.setdefault(root, FileStore(root, warn=lambda message: None))
 
     def looked_at(self, found: Iterable[Session]) -> Iterator[Session]:
         for session in found:
@@ -325,9 +325,9 @@ class _Import:
         """Their rows are there already; if the index cannot take them, the next look at the folder does."""
         for root in {each.root for each in done if each.root is not None and each.rows is not None}:
             store = self._store_of(root)
-            assert isinstance(store, LocalStore)
+            assert isinstance(store, FileStore)
             try:
-                index = store.catalogue.index()
+                index = store.sync.index()
                 with index.transaction():
                     for each in done:
                         if each.root == root and each.rows is not None:
@@ -374,7 +374,7 @@ def grow(
             raise RawkoError(
                 f"not the file that task {task} came from: it is another one, or was changed before byte {start}"
             )
-        grouping = Grouping(session, start, roots or (str(store.root),), wrong, ended=ended)
+        grouping = TurnBuilder(session, start, roots or (str(store.root),), wrong, ended=ended)
         if dry_run:
             return not grouping.is_empty, Counter()
         with store.attach(task) as opened:
@@ -405,7 +405,7 @@ def _added(task: Task, record: Sequence[Entry]) -> None:
 
 def start(store: Store, session: Session, wrong: list[str], *, ended: bool, parent: str | None = None) -> str | None:
     """The task of a session that is not here yet; None while there is nothing to say of it."""
-    grouping = Grouping(session, 0, (str(store.root),), wrong, ended=ended)
+    grouping = TurnBuilder(session, 0, (str(store.root),), wrong, ended=ended)
     if grouping.is_empty or (grouping.prompt is None and not ended):
         return None
     task = task_id(session.source, session.key)
@@ -414,7 +414,7 @@ def start(store: Store, session: Session, wrong: list[str], *, ended: bool, pare
     header = grouping.header(task, parent or (task_id(session.source, above) if above else None), created)
     name = name_for(created, task)
     if not store.bring(name, grouping.new(header)):
-        raise RawkoError(f"there is a task {task} already, from somewhere else")
+        raise TaskExists(task, ", from somewhere else")
     return task
 
 

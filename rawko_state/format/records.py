@@ -1,15 +1,54 @@
-"""Whole records: entries in, bytes with their seal out; and bytes in memory, read back."""
+"""Whole records: entries in, sealed bytes out; and bytes in memory, read back.
+
+``build_record`` is the one builder. Every append, import and database write goes through it, so a task has the same bytes
+wherever it is kept.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
-from rawko_state.format.blocks import emit_block
-from rawko_state.format.codec import encode
+from rawko_state.format.blocks import Block, emit_block
+from rawko_state.format.codec import copy_value, encode
 from rawko_state.format.scan import Problem, Record, Scan
-from rawko_state.format.seal import GENESIS, header_shape, seal_line, seal_of
-from rawko_state.model.entries import Entry
+from rawko_state.format.seal import GENESIS, HeaderShape, header_shape, seal_line, seal_of
+from rawko_state.format.values import write_duration
+from rawko_state.model.appended import LocatedBlock
+from rawko_state.model.entries import Entry, Torn
+from rawko_state.model.state import TaskState
+
+Fetch = Callable[[int, int], bytes]
+
+
+class BuiltRecord(NamedTuple):
+    """A record that is ready to be written, and the task's state after it."""
+
+    data: bytes
+    seal: str
+    parent: str
+    offset: int
+    state: TaskState
+    blocks: tuple[LocatedBlock, ...]
+    """What it says, block by block, with the place of each in the file."""
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.data)
+
+
+def build_record(entries: Sequence[Entry], state: TaskState, parent: str, offset: int) -> BuiltRecord:
+    """One record that follows the seal ``parent`` at ``offset``. Raises IllegalMove if an entry may not follow the state."""
+    blocks, at, pieces = [], offset, []
+    for entry in entries:
+        state = state.step(entry)
+        piece = emit_block(encode(entry))
+        pieces.append(piece)
+        blocks.append(LocatedBlock(entry, at, len(piece)))
+        at += len(piece)
+    data, seal = seal_record(b"".join(pieces), parent)
+    return BuiltRecord(data, seal, parent, offset, state, tuple(blocks))
 
 
 def seal_record(body: bytes, parent: str) -> tuple[bytes, str]:
@@ -20,13 +59,51 @@ def seal_record(body: bytes, parent: str) -> tuple[bytes, str]:
 
 
 def emit_record(entries: Iterable[Entry], parent: str = GENESIS) -> tuple[bytes, str]:
-    """The bytes of one append, and its seal."""
-    return seal_record(b"".join(emit_block(encode(entry)) for entry in entries), parent)
+    """The bytes of some entries as one record, and its seal; for tests and tools that keep no state."""
+    return seal_record(emit_blocks(entries), parent)
+
+
+def emit_blocks(entries: Iterable[Entry]) -> bytes:
+    """Blocks as they stand in a task file, without a seal."""
+    return b"".join(emit_block(encode(entry)) for entry in entries)
 
 
 def emit_unsealed(entries: Iterable[Entry]) -> bytes:
     """A file as people write it: no seal, and no empty line at the end."""
-    return b"".join(emit_block(encode(entry)) for entry in entries)[:-1]
+    return emit_blocks(entries)[:-1]
+
+
+def emit_torn(length: int) -> bytes:
+    """The marker that closes an unfinished append of that many bytes."""
+    return b"\n" + emit_block(encode(Torn(length=length)))
+
+
+def emit_as_read(blocks: Iterable[Block], seal: str | None) -> bytes:
+    """A record exactly as it was read elsewhere, with the seal that it had."""
+    data = b"".join(emit_block(block) for block in blocks)
+    return data + seal_line(seal) if seal is not None else data
+
+
+class HeaderCopy(NamedTuple):
+    """A copied header value that is not what the records say."""
+
+    offset: int
+    data: bytes | None
+    """What should stand there; None when it does not fit."""
+
+
+def header_copies(shape: HeaderShape, fetch: Fetch, state: TaskState) -> list[HeaderCopy]:
+    """The header's copies of status and duration that are stale. Copies are for people who grep: they have a fixed width, and no
+    seal covers them."""
+    if shape.format is None or shape.status is None or shape.duration is None:
+        return []
+    duration = "-" if state.duration_ms is None else write_duration(state.duration_ms)
+    found = []
+    for (first, last), value in ((shape.status, state.status), (shape.duration, duration)):
+        if fetch(first, last - first).rstrip(b" ") != value.rstrip().encode():
+            wanted = copy_value(value, last - first).encode()
+            found.append(HeaderCopy(first, wanted if len(wanted) == last - first else None))
+    return found
 
 
 def scan_bytes(data: bytes) -> tuple[list[Record], list[Problem]]:

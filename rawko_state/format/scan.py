@@ -44,9 +44,12 @@ _LONGEST_PREFIX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Problem:
+    """Something wrong with a file. ``code`` says what kind: start, shape, seal, torn."""
+
     offset: int
     line: int
     message: str
+    code: str = "shape"
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.message}"
@@ -195,7 +198,7 @@ class Scan:
             self.header = header_shape(self._buffer[1:])
             self.sealed = self.header.format is not None
             if not self._buffer.startswith(b"\n=== TASK "):
-                self._problem(0, "the file does not start with a TASK marker")
+                self._problem(0, "the file does not start with a TASK marker", "start")
         at = 0
         while True:
             found = _STRUCTURAL.search(self._buffer, at)
@@ -257,10 +260,10 @@ class Scan:
             region.data = self._buffer[start : min(start + most, until - self._base)]
             region.cut = True
 
-    def _problem(self, offset: int, message: str) -> None:
+    def _problem(self, offset: int, message: str, code: str = "shape") -> None:
         if len(self.problems) < MAX_PROBLEMS:
             line = self._lines_before + 1 + self._buffer.count(b"\n", 0, max(0, offset - self._base))
-            self.problems.append(Problem(offset, line, message))
+            self.problems.append(Problem(offset, line, message, code))
 
     def _hash(self, until: int) -> None:
         """Takes the bytes up to the file offset ``until`` into every hash that is being kept."""
@@ -363,7 +366,7 @@ class Scan:
             self._anchor, self._parent, self.sealed = end, seal, True
             self._chain = [hashlib.sha256(seal.encode())]
         else:
-            self._problem(offset, f"the seal {seal} does not match its record")
+            self._problem(offset, f"the seal {seal} does not match its record", "seal")
             self._pending.append(replace(record, kind="damaged", parent=None))
             runs_on = self._chain[-1]
             runs_on.update(memoryview(self._buffer)[offset - self._base : end - self._base])
@@ -399,7 +402,7 @@ class Scan:
         if self.sealed:
             blocks = [block for record in self._pending for block in record.blocks] + self._stretch.blocks
             self.problems = [p for p in self.problems if p.offset < self._anchor]
-            self._problem(self._anchor, f"torn tail of {end - self._anchor} bytes")
+            self._problem(self._anchor, f"torn tail of {end - self._anchor} bytes", "torn")
             first = self._pending[0].offset if self._handed_out and self._pending else self._anchor
             yield Record("tail", first, end - first, blocks, torn=end - first)
             return

@@ -148,3 +148,9 @@ def read_json(text: str) -> Any:
 
 def _refuse(constant: str) -> Any:
     raise ValueError(constant)
+
+
+def seconds(text: str | None) -> int:
+    """A time as it is written, in whole seconds; 0 when it is none."""
+    when = read_time(text) if text else None
+    return int(when.timestamp()) if when is not None else 0

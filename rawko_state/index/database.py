@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble, RawkoError
 from rawko_state.index.orm import Sqlite, p
-from rawko_state.index.rows import TABLE_OF, Rows
+from rawko_state.index.rows import TABLE_OF, TaskDatabase
 from rawko_state.index.schema import APPLICATION_ID, MIGRATIONS, VERSION, Tables, tables_for
 
 BUSY_MS: Final = 3_000
@@ -48,7 +48,7 @@ def mapped(path: str) -> Iterator[None]:
         raise IndexTrouble(f"{path}: {message}") from error
 
 
-class Index(Rows):
+class Index(TaskDatabase):
     """An open index on SQLite. ``path`` None is one in memory."""
 
     def __init__(self, path: Path | None) -> None:

@@ -13,22 +13,20 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+from rawko_state.format.events import RecordEvent, damaged_event, entry_events, torn_event
 from rawko_state.format.scan import Fetch, Record, bounded
 from rawko_state.format.seal import GENESIS
 from rawko_state.format.values import read_json, read_label_lines, read_time, write_labels, write_time
+from rawko_state.model.appended import LocatedBlock
 from rawko_state.model.entries import (
-    Entry,
     Execution,
-    Note,
     Parent,
     Request,
     Result,
-    Resumed,
     TaskHeader,
     ToolCall,
     Torn,
     Turn,
-    Unknown,
     touched,
 )
 from rawko_state.model.state import TaskState
@@ -51,16 +49,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A block's entry, and where the block stands in the file."""
-
-    entry: Entry
-    offset: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Laid:
+class LocatedRecord:
     """A record as the projection sees it: what it says, and where it stands."""
 
     kind: str
@@ -69,22 +58,24 @@ class Laid:
     seal: str | None
     parent: str | None
     torn: int
-    blocks: tuple[Placed, ...]
+    blocks: tuple[LocatedBlock, ...]
 
     @property
     def end(self) -> int:
         return self.offset + self.length
 
 
-def laid(record: Record, fetch: Fetch) -> Laid:
+def located(record: Record, fetch: Fetch) -> LocatedRecord:
     """A record that was read from a file, from which ``fetch`` reads what the record was too large to keep."""
     some = bounded(fetch)
-    blocks = tuple(Placed(block.entry(some, only=SECTIONS), block.offset, block.length) for block in record.blocks)
-    return Laid(record.kind, record.offset, record.length, record.seal, record.parent, record.torn, blocks)
+    blocks = tuple(
+        LocatedBlock(block.entry(some, only=SECTIONS), block.offset, block.length) for block in record.blocks
+    )
+    return LocatedRecord(record.kind, record.offset, record.length, record.seal, record.parent, record.torn, blocks)
 
 
 @dataclass(slots=True)
-class Rows:
+class NewRows:
     """New rows, by table. The task's own row is the projector's."""
 
     agents: list[Row] = field(default_factory=list)
@@ -114,9 +105,9 @@ class Projector:
     def state(self) -> TaskState:
         return self._state
 
-    def take(self, record: Laid) -> Rows:
+    def take(self, record: LocatedRecord) -> NewRows:
         """The rows of one more record. A torn tail gives none: it is an append on its way, or one that died."""
-        rows = Rows()
+        rows = NewRows()
         if record.kind == "tail":
             return rows
         row, damaged = self.row, record.kind == "damaged"
@@ -127,10 +118,10 @@ class Projector:
         )
         if record.kind == "torn":
             row["torn_bytes"] += record.torn
-            self._event(rows, record.offset, "warning", text=f"{record.torn} bytes of an append that did not finish")
+            self._event(rows, record.offset, torn_event(record.torn))
         if damaged:
             row["damaged"] += 1
-            self._event(rows, record.offset, "error", text="a damaged record: its seal does not match")
+            self._event(rows, record.offset, damaged_event())
         for placed in record.blocks:
             if isinstance(placed.entry, Turn):
                 self._turn(rows, placed, placed.entry, damaged)
@@ -144,7 +135,7 @@ class Projector:
         row["tail_seal"] = record.seal
         return rows
 
-    def _turn(self, rows: Rows, placed: Placed, turn: Turn, damaged: bool) -> None:
+    def _turn(self, rows: NewRows, placed: LocatedBlock, turn: Turn, damaged: bool) -> None:
         row = self.row
         rows.agents.append(
             {
@@ -176,10 +167,7 @@ class Projector:
         if damaged:
             self._state = self._state.apply_damaged(turn)
             return
-        before = self._state.status
-        self._state = self._state.apply(turn)
-        if self._state.status != before:
-            self._event(rows, placed.offset, "status", _time(turn.started), turn.number, self._state.status)
+        self._apply(rows, placed)
         for file in touched(turn):
             self._file(rows, turn.number, file.path, file.operation)
         for snapshot in (section for section in turn.sections if section.heading == "Snapshot"):
@@ -190,13 +178,11 @@ class Projector:
         if turn.cost is not None and turn.cost.currency == "USD":
             row["cost"] = f"{_decimal(row['cost']) + turn.cost.amount:f}"
 
-    def _other(self, rows: Rows, placed: Placed) -> None:
+    def _other(self, rows: NewRows, placed: LocatedBlock) -> None:
         entry, row, at = placed.entry, self.row, placed.offset
-        before = self._state
-        self._state = state = before.apply(entry)
+        state = self._apply(rows, placed)
         if isinstance(entry, TaskHeader):
             self._header(entry)
-            self._event(rows, at, "status", _time(entry.created), text=state.status)
         elif isinstance(entry, Request):
             text = _safe(entry.text, SHORT)
             if row["request"] is None:
@@ -204,14 +190,15 @@ class Projector:
             run: Row = {"task_id": row["id"], "run": state.runs, "offset": at, "status": state.status, "request": text}
             rows.runs.append({**_EMPTY_RUN, **run, "by": _safe(entry.by, SHORT), "first_turn": state.turns + 1})
         elif isinstance(entry, Result):
-            self._result(rows, entry, at)
-        elif isinstance(entry, (Resumed, Note)):
-            what = state.status if state.status != before.status or isinstance(entry, Resumed) else None
-            self._event(rows, at, "status" if what else "note", _time(entry.at), text=what)
-        elif isinstance(entry, Unknown):
-            self._event(rows, at, "unknown", text=_safe(entry.marker, SHORT))
-        elif state.status != before.status:
-            self._event(rows, at, "status", text=state.status)
+            self._result(rows, entry)
+
+    def _apply(self, rows: NewRows, placed: LocatedBlock) -> TaskState:
+        """The next state, and what the block tells."""
+        before = self._state
+        self._state = before.apply(placed.entry)
+        for event in entry_events(placed.entry, before, self._state, stored=True):
+            self._event(rows, placed.offset, event)
+        return self._state
 
     def _header(self, header: TaskHeader) -> None:
         row = self.row
@@ -220,7 +207,7 @@ class Projector:
         extra = {field.name: field.value[:SHORT] for field in header.extra[:100]}
         row["extra"] = _safe(json.dumps(extra)) if extra else None
 
-    def _result(self, rows: Rows, result: Result, at: int) -> None:
+    def _result(self, rows: NewRows, result: Result) -> None:
         row = self.row
         row["result_summary"], row["error"] = _safe(result.summary, SHORT), _safe(result.error, SHORT)
         for path in result.files_modified:
@@ -229,18 +216,17 @@ class Projector:
         done |= {"completed_at": _time(result.completed), "duration_ms": _int(result.duration_ms)}
         done |= {"summary": row["result_summary"], "error": row["error"]}
         rows.run_updates.append({**done, "output": None if result.output is None else _safe(json.dumps(result.output))})
-        self._event(rows, at, "final", _time(result.completed), text=self._state.status)
 
-    def _event(
-        self, rows: Rows, seq: int, kind: str, at: str | None = None, turn: int | None = None, text: str | None = None
-    ) -> None:
-        """The sequence number is the place in the file, so it is the same after every rebuild."""
-        rows.events.append({"task_id": self.row["id"], "seq": seq, "kind": kind, "at": at, "turn": turn, "text": text})
+    def _event(self, rows: NewRows, seq: int, event: RecordEvent) -> None:
+        """The sequence number is the place in the file, so it is the same after every rebuild. A note's text is in the file."""
+        text = None if event.kind == "note" else _safe(event.text, SHORT)
+        key = {"task_id": self.row["id"], "seq": seq, "kind": event.kind}
+        rows.events.append({**key, "at": event.at, "turn": event.turn, "text": text})
 
-    def _file(self, rows: Rows, turn: int, path: str, operation: str) -> None:
+    def _file(self, rows: NewRows, turn: int, path: str, operation: str) -> None:
         rows.files.append({"task_id": self.row["id"], "file_path": _safe(path), "operation": operation, "turn": turn})
 
-    def _snapshot(self, rows: Rows, turn: int, text: str) -> None:
+    def _snapshot(self, rows: NewRows, turn: int, text: str) -> None:
         data = read_json(text)
         if isinstance(data, dict):
             known = {name: _text_or_json(data.get(name)) for name in ("provider", "ref", "path", "parent", "metadata")}
@@ -356,7 +342,7 @@ class Bulk:
     tables: dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]] = field(default_factory=dict)
     run_updates: list[Row] = field(default_factory=list)
 
-    def add(self, projector: Projector, rows: Rows) -> None:
+    def add(self, projector: Projector, rows: NewRows) -> None:
         self._add("tasks", [projector.row])
         for name, table in _TABLES:
             self._add(table, getattr(rows, name))
@@ -379,9 +365,9 @@ _TABLES: Final = (
 )
 
 
-def merged(parts: list[Rows]) -> Rows:
+def merged(parts: list[NewRows]) -> NewRows:
     """The rows of all records of a file."""
-    whole = Rows()
+    whole = NewRows()
     for part in parts:
         for name, _ in _TABLES:
             getattr(whole, name).extend(getattr(part, name))

@@ -11,7 +11,7 @@ from typing import Any, Final
 from rawko_state.errors import InvalidValue
 from rawko_state.format.values import read_label_lines, write_labels, write_time
 from rawko_state.index.orm import p
-from rawko_state.index.rows import Rows
+from rawko_state.index.rows import TaskDatabase
 from rawko_state.model import status as words
 from rawko_state.store import RunRow, Stats, TaskFilter, TaskSummary, TurnRow
 
@@ -19,7 +19,7 @@ from rawko_state.store import RunRow, Stats, TaskFilter, TaskSummary, TurnRow
 _FEW: Final = 2_000
 
 
-def history(index: Rows, wanted: TaskFilter, alive: Collection[str]) -> list[TaskSummary]:
+def history(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str]) -> list[TaskSummary]:
     """The tasks that match. ``alive`` are the tasks whose run lease is held: the other running ones are interrupted."""
     with index.mapped():
         task = index.tables.tasks
@@ -63,7 +63,7 @@ def _follows(task: Any, column: Any, wanted: TaskFilter) -> Any:
     return same if beyond is None else same | beyond
 
 
-def _conditions(index: Rows, wanted: TaskFilter, alive: Collection[str]) -> list[Any]:
+def _conditions(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str]) -> list[Any]:
     tables = index.tables
     task = tables.tasks
     found: list[Any] = [task.id.is_null(False)]
@@ -109,7 +109,7 @@ def _among(task: Any, table: Any, condition: Any) -> Any:
     return p.fn.EXISTS(table.select(p.SQL("1")).where((table.task == task.id) & condition))
 
 
-def _like(index: Rows, column: Any, wanted: str) -> Any:
+def _like(index: TaskDatabase, column: Any, wanted: str) -> Any:
     """Exactly, or as a glob."""
     return (column == wanted) | index.glob(column, wanted) if _is_glob(wanted) else column == wanted
 
@@ -118,7 +118,7 @@ def _is_glob(text: str) -> bool:
     return any(character in text for character in "*?[")
 
 
-def _is_file(index: Rows, wanted: str) -> Any:
+def _is_file(index: TaskDatabase, wanted: str) -> Any:
     """An exact path, everything under a folder, or a glob."""
     files = index.tables.files
     folder = wanted.rstrip("/") + "/"
@@ -130,7 +130,7 @@ def _is_file(index: Rows, wanted: str) -> Any:
     return plain
 
 
-def _touched(index: Rows, wanted: str, ids: list[str]) -> dict[str, tuple[tuple[str, str], ...]]:
+def _touched(index: TaskDatabase, wanted: str, ids: list[str]) -> dict[str, tuple[tuple[str, str], ...]]:
     files = index.tables.files
     found: dict[str, dict[tuple[str, str], None]] = {}
     for start in range(0, len(ids), 500):
@@ -176,7 +176,7 @@ def _summary(row: dict[str, Any], alive: Collection[str], touched: Iterable[tupl
     )
 
 
-def ids(index: Rows, wanted: TaskFilter, alive: Collection[str]) -> dict[str, str | None]:
+def ids(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str]) -> dict[str, str | None]:
     """The ids of the tasks that match, in no order, with their times of creation."""
     task = index.tables.tasks
     with index.mapped():
@@ -184,7 +184,7 @@ def ids(index: Rows, wanted: TaskFilter, alive: Collection[str]) -> dict[str, st
         return {row[0]: row[1] for row in query.tuples()}
 
 
-def turn_place(index: Rows, task_id: str, number: int) -> tuple[int, int] | None:
+def turn_place(index: TaskDatabase, task_id: str, number: int) -> tuple[int, int] | None:
     """Where a turn stands in its file: offset and length."""
     agents = index.tables.agents
     with index.mapped():
@@ -198,7 +198,7 @@ def turn_place(index: Rows, task_id: str, number: int) -> tuple[int, int] | None
         return next(((row[0], row[1]) for row in found), None)
 
 
-def turn_places(index: Rows, task_id: str) -> Iterator[tuple[int, int]]:
+def turn_places(index: TaskDatabase, task_id: str) -> Iterator[tuple[int, int]]:
     """Where the turns of a task stand, the last one first."""
     agents = index.tables.agents
     with index.mapped():
@@ -207,7 +207,7 @@ def turn_places(index: Rows, task_id: str) -> Iterator[tuple[int, int]]:
             yield row[0], row[1]
 
 
-def request_places(index: Rows, task_id: str, up_to: int | None) -> list[tuple[int, int]]:
+def request_places(index: TaskDatabase, task_id: str, up_to: int | None) -> list[tuple[int, int]]:
     """Where the requests of a task stand, in order, and how far it is to the end of the record that each is in; with ``up_to``,
     of the runs that had begun by that turn."""
     runs, records = index.tables.runs, index.tables.records
@@ -221,7 +221,7 @@ def request_places(index: Rows, task_id: str, up_to: int | None) -> list[tuple[i
         return [(row[0], (row[1] or row[0]) - row[0]) for row in query.order_by(runs.run).tuples()]
 
 
-def turn_rows(index: Rows, task_id: str, up_to: int | None, most: int | None) -> tuple[list[TurnRow], int]:
+def turn_rows(index: TaskDatabase, task_id: str, up_to: int | None, most: int | None) -> tuple[list[TurnRow], int]:
     """The turns of a task as the index knows them, in the order of the file, and their number. With ``most``, of a longer task
     the first few, and the newest turns and decisions."""
     agents = index.tables.agents
@@ -238,7 +238,7 @@ def turn_rows(index: Rows, task_id: str, up_to: int | None, most: int | None) ->
     return sorted(found, key=lambda row: row.offset), total
 
 
-def snapshot_at(index: Rows, task_id: str, turn: int) -> dict[str, Any] | None:
+def snapshot_at(index: TaskDatabase, task_id: str, turn: int) -> dict[str, Any] | None:
     """The last snapshot of a task at or before a turn."""
     table = index.tables.snapshots
     with index.mapped():
@@ -247,7 +247,7 @@ def snapshot_at(index: Rows, task_id: str, turn: int) -> dict[str, Any] | None:
         return next(iter(query.limit(1).dicts()), None)
 
 
-def status_before(index: Rows, task_id: str, offset: int) -> tuple[str, int | None] | None:
+def status_before(index: TaskDatabase, task_id: str, offset: int) -> tuple[str, int | None] | None:
     """What a task's status was at an offset, and the turn that made it so. None when the index knows of none."""
     events = index.tables.events
     with index.mapped():
@@ -257,7 +257,7 @@ def status_before(index: Rows, task_id: str, offset: int) -> tuple[str, int | No
         return next(((row[0], row[1]) for row in query.order_by(events.seq.desc()).limit(1).tuples()), None)
 
 
-def by_source(index: Rows, prefix: str) -> dict[str, str]:
+def by_source(index: TaskDatabase, prefix: str) -> dict[str, str]:
     """The tasks that came from somewhere else: what their headers say of that, and their ids."""
     task = index.tables.tasks
     with index.mapped():
@@ -265,7 +265,7 @@ def by_source(index: Rows, prefix: str) -> dict[str, str]:
         return {row[0]: row[1] for row in query.tuples()}
 
 
-def note_places(index: Rows, task_id: str) -> list[int]:
+def note_places(index: TaskDatabase, task_id: str) -> list[int]:
     """Where the notes of a task stand, the last one first."""
     events = index.tables.events
     with index.mapped():
@@ -273,7 +273,7 @@ def note_places(index: Rows, task_id: str) -> list[int]:
         return [row[0] for row in query.order_by(events.seq.desc()).tuples()]
 
 
-def holds(index: Rows, task_id: str, seal: str) -> bool:
+def holds(index: TaskDatabase, task_id: str, seal: str) -> bool:
     """Whether a task has a record with this seal that counts."""
     table = index.tables.records
     with index.mapped():
@@ -281,7 +281,7 @@ def holds(index: Rows, task_id: str, seal: str) -> bool:
         return bool(table.select(p.SQL("1")).where(mine).exists())
 
 
-def runs(index: Rows, task_id: str) -> list[RunRow]:
+def runs(index: TaskDatabase, task_id: str) -> list[RunRow]:
     table = index.tables.runs
     names = (
         "run",
@@ -300,7 +300,7 @@ def runs(index: Rows, task_id: str) -> list[RunRow]:
         return [RunRow(*row) for row in query.order_by(table.run).tuples()]
 
 
-def files(index: Rows, task_id: str) -> list[tuple[int, str, str]]:
+def files(index: TaskDatabase, task_id: str) -> list[tuple[int, str, str]]:
     """What a task touched: turn, operation, path."""
     table = index.tables.files
     with index.mapped():
@@ -310,14 +310,14 @@ def files(index: Rows, task_id: str) -> list[tuple[int, str, str]]:
         ]
 
 
-def snapshots(index: Rows, task_id: str) -> list[dict[str, Any]]:
+def snapshots(index: TaskDatabase, task_id: str) -> list[dict[str, Any]]:
     table = index.tables.snapshots
     with index.mapped():
         query = table.select().where(table.task == task_id).order_by(table.turn)
         return [{name: value for name, value in row.items() if name != "task"} for row in query.dicts()]
 
 
-def children(index: Rows, task_id: str) -> list[tuple[str, int | None, str]]:
+def children(index: TaskDatabase, task_id: str) -> list[tuple[str, int | None, str]]:
     """The tasks that were forked from one or belong to it: id, turn, request."""
     task = index.tables.tasks
     with index.mapped():
@@ -325,7 +325,7 @@ def children(index: Rows, task_id: str) -> list[tuple[str, int | None, str]]:
         return [(row[0], row[1], row[2] or "") for row in query.order_by(task.created_at, task.id).tuples()]
 
 
-def stats(index: Rows, wanted: TaskFilter, alive: Collection[str], days: int, top: int) -> Stats:
+def stats(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str], days: int, top: int) -> Stats:
     tables = index.tables
     task, agents, files = tables.tasks, tables.agents, tables.files
     conditions = _conditions(index, wanted, alive)

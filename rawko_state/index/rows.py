@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
-    from rawko_state.index.projection import Bulk, Projector, Row
-    from rawko_state.index.projection import Rows as NewRows
+    from rawko_state.index.projection import Bulk, NewRows, Projector, Row
     from rawko_state.index.schema import Tables
 
 TABLE_OF: Final = {
@@ -27,7 +26,7 @@ TABLE_OF: Final = {
 }
 
 
-class Rows(ABC):
+class TaskDatabase(ABC):
     """An open database with the tables of ``schema`` in it."""
 
     name: str

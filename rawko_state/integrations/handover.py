@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rawko_state.errors import RawkoError
-from rawko_state.exchange.grouping import Grouping
 from rawko_state.exchange.importing import grow, start
 from rawko_state.exchange.sources import aider, claude_code, codex
+from rawko_state.exchange.turns import TurnBuilder
 
 if TYPE_CHECKING:
-    from rawko_state.exchange.neutral import Session
+    from rawko_state.exchange.transcript import Session
     from rawko_state.store.contract import Store
 
 AGENTS: Final = ("claude", "codex", "aider")
@@ -69,7 +69,7 @@ def _codex(key: str) -> Session | None:
 
 
 def _run_in(session: Session | None) -> str | None:
-    return Grouping(session, 0, (), []).facts.values.get("cwd") if session is not None else None
+    return TurnBuilder(session, 0, (), []).facts.values.get("cwd") if session is not None else None
 
 
 def _plain(key: str) -> str:
@@ -155,7 +155,7 @@ def _written(store: Store, agent: str, hand_over: HandOver, since: float) -> Ses
             (path for path in folder.glob("rollout-*.jsonl") if path.stat().st_mtime >= since), key=os.path.getmtime
         )
         for session in codex.found(fresh[::-1], Path(), []) if fresh else ():
-            cwd = Grouping(session, 0, (str(store.root),), []).facts.values.get("cwd")
+            cwd = TurnBuilder(session, 0, (str(store.root),), []).facts.values.get("cwd")
             if cwd is not None and os.path.realpath(cwd) in (os.path.realpath(store.root), os.getcwd()):
                 return session
         return None

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 # What an agent waits for imports nothing else.
 if TYPE_CHECKING:
-    from rawko_state.backends.local import LocalStore
-    from rawko_state.exchange.neutral import Session
+    from rawko_state.backends.files.store import FileStore
+    from rawko_state.exchange.transcript import Session
     from rawko_state.store.contract import Store
 
 SPOOL, LOG, LOCK = "hooks.spool", "hooks.log", "hooks.lock"
@@ -148,7 +148,7 @@ def trouble(live: Path) -> list[tuple[str, Path]]:
     return found
 
 
-def sweep(store: LocalStore, idle: float = _IDLE) -> int:
+def sweep(store: FileStore, idle: float = _IDLE) -> int:
     """Records what has been told of, until nothing comes for a while. Returns how many events there were; 0 at once if another
     process is at it."""
     from rawko_state.errors import RawkoError
@@ -170,7 +170,7 @@ def sweep(store: LocalStore, idle: float = _IDLE) -> int:
     return done
 
 
-def _swept(store: LocalStore, idle: float) -> int:
+def _swept(store: FileStore, idle: float) -> int:
     done = 0
     until = time.monotonic() + idle
     while time.monotonic() < until:
@@ -201,10 +201,10 @@ def _taken(live: Path) -> list[dict[str, Any]]:
     return events
 
 
-def _target(files: LocalStore) -> Store:
+def _target(files: FileStore) -> Store:
     """Where what hooks tell of goes: to the server that the settings name, while it can be reached."""
-    from rawko_state.backends.remote import RemoteStore
-    from rawko_state.backends.selection import selected
+    from rawko_state.backends.remote.store import RemoteStore
+    from rawko_state.backends.select import selected
     from rawko_state.errors import RawkoError
 
     try:
@@ -217,8 +217,9 @@ def _target(files: LocalStore) -> Store:
     return files
 
 
-def _record(files: LocalStore, events: list[dict[str, Any]]) -> None:
+def _record(files: FileStore, events: list[dict[str, Any]]) -> None:
     from rawko_state.exchange.importing import grow, start
+    from rawko_state.exchange.transcript import Unfinished
 
     store = _target(files)
 
@@ -243,7 +244,7 @@ def _record(files: LocalStore, events: list[dict[str, Any]]) -> None:
             log(files.journal.layout.live, f"{session.path}: {type(error).__name__}: {error}")
         # A last line on its way is no trouble here.
         for text in wrong:
-            if "has no end" not in text:
+            if not isinstance(text, Unfinished):
                 log(files.journal.layout.live, f"{session.path}: {text}")
     for path in {event["spool"] for event in events}:
         path.unlink(missing_ok=True)
@@ -251,8 +252,8 @@ def _record(files: LocalStore, events: list[dict[str, Any]]) -> None:
 
 def _sessions(event: Mapping[str, Any]) -> list[tuple[Session, bool]]:
     """The sessions that an event is of, and whether nothing more comes of it for now."""
-    from rawko_state.exchange.neutral import Trouble
     from rawko_state.exchange.sources import claude_code, codex
+    from rawko_state.exchange.transcript import Trouble
 
     ended = event.get("event") in ENDS
     wrong: list[Trouble] = []

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.errors import RawkoError, Stopped
-from rawko_state.exchange.neutral import Step, safely
 from rawko_state.exchange.sources import claude_code, codex
+from rawko_state.exchange.transcript import Step, safely
 from rawko_state.model.entries import Note, Section
 from rawko_state.model.status import FINISHED
 

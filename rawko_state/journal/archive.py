@@ -11,7 +11,7 @@ from rawko_state.errors import StorageError
 from rawko_state.journal import disk
 from rawko_state.journal.layout import Layout, TaskName
 from rawko_state.journal.locks import append_lock
-from rawko_state.journal.source import PackedSource, Source, open_source, packed, unpacked
+from rawko_state.journal.source import FileBytes, PackedBytes, open_source, packed, unpacked
 
 
 def pack(layout: Layout, name: TaskName, stat: tuple[int, int]) -> TaskName | None:
@@ -56,7 +56,7 @@ def drop_leftover(layout: Layout, name: TaskName) -> None:
         disk.sync_folder(layout.tasks)
 
 
-def is_in_place(source: Source) -> bool:
+def is_in_place(source: FileBytes) -> bool:
     try:
         there = os.lstat(source.path)
     except OSError:
@@ -65,7 +65,7 @@ def is_in_place(source: Source) -> bool:
     return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
 
 
-def _replace(layout: Layout, source: Source, pieces: Iterable[bytes], target: TaskName, mtime_ns: int) -> None:
+def _replace(layout: Layout, source: FileBytes, pieces: Iterable[bytes], target: TaskName, mtime_ns: int) -> None:
     """The same text in another form, beside the old one; only when it is durable, and reads the same, the old one goes."""
     path = layout.path(target)
     beside = disk.write_temporary(layout.live, pieces)
@@ -74,7 +74,7 @@ def _replace(layout: Layout, source: Source, pieces: Iterable[bytes], target: Ta
             os.utime(beside, ns=(mtime_ns, mtime_ns))
         written = disk.open_regular(beside)
         try:
-            copy = PackedSource(beside, written) if target.packed else Source(beside, written)
+            copy = PackedBytes(beside, written) if target.packed else FileBytes(beside, written)
             if _digest(copy) != _digest(source):
                 raise StorageError(f"{beside} does not read as {source.path} does", str(beside))
         finally:
@@ -88,7 +88,7 @@ def _replace(layout: Layout, source: Source, pieces: Iterable[bytes], target: Ta
     disk.sync_folder(layout.tasks)
 
 
-def _digest(source: Source) -> bytes:
+def _digest(source: FileBytes) -> bytes:
     digest = hashlib.sha256()
     for piece in unpacked(source):
         digest.update(piece)

@@ -14,17 +14,15 @@ from pathlib import Path
 from typing import Final
 
 from rawko_state.errors import ChainMoved, NewerFormat, StorageError
-from rawko_state.format.blocks import emit_block
-from rawko_state.format.codec import FORMAT_VERSION, copy_value, encode
-from rawko_state.format.records import seal_record
+from rawko_state.format.codec import FORMAT_VERSION
+from rawko_state.format.records import HeaderCopy, build_record, emit_torn, header_copies
 from rawko_state.format.scan import Problem, Scan, bounded
 from rawko_state.format.seal import GENESIS, HEADER_LIMIT, SEAL_LENGTH, HeaderShape, header_shape, seal_line
-from rawko_state.format.values import write_duration
 from rawko_state.journal import disk
 from rawko_state.journal.locks import append_lock
 from rawko_state.journal.source import open_source
 from rawko_state.model.appended import Appended
-from rawko_state.model.entries import Entry, Torn
+from rawko_state.model.entries import Entry
 from rawko_state.model.state import TaskState
 
 _PIECE: Final = 1 << 20
@@ -88,6 +86,11 @@ class Chain:
     def shape(self) -> HeaderShape:
         return self._shape
 
+    @property
+    def end(self) -> int:
+        """Where the last record ends whose seal matches."""
+        return self._end
+
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(self._end, self._seal, self._last_offset, self._state)
 
@@ -141,32 +144,22 @@ class Chain:
         with append_lock(self._descriptor, self.path):
             self._catch_up()
             if expect is not None and expect != self._seal:
-                raise ChainMoved(f"{self.path} has grown: its last seal is {self._seal}, not {expect}")
+                raise ChainMoved(f"{self.path} has grown: its last seal is {self._seal}, not {expect}", last=self._seal)
             if self._shape.format is not None and self._shape.format > FORMAT_VERSION:
                 raise NewerFormat(f"{self.path} is of format {self._shape.format}; this rawko writes {FORMAT_VERSION}")
-            entries = list(make(self._state))
-            state = self._state
-            for entry in entries:
-                state = state.step(entry)
-            closing = self._closing()
-            parent = closing[1] if closing else self._seal
-            pieces = [emit_block(encode(entry)) for entry in entries]
-            data, seal = seal_record(b"".join(pieces), parent)
+            closing, parent = self._closing() or (b"", self._seal)
+            first = b"\n" * self._unterminated + closing
+            record = build_record(list(make(self._state)), self._state, parent, self._size + len(first))
             if before is not None:
-                before(seal)
-            self._write(b"\n" * self._unterminated + (closing[0] if closing else b"") + data, seal)
+                before(record.seal)
+            self._write(first + record.data, record.seal)
+            state = record.state
             changed = (state.status, state.duration_ms) != (self._state.status, self._state.duration_ms)
-            self._end = self._size
-            self._last_offset = self._end - len(data)
-            self._seal, self._state, self._sealed, self._unterminated = seal, state, True, False
+            self._end, self._last_offset = record.end, record.offset
+            self._seal, self._state, self._sealed, self._unterminated = record.seal, state, True, False
             if changed:
                 self._write_copies()
-            blocks, at = [], self._last_offset
-            for entry, piece in zip(entries, pieces, strict=True):
-                blocks.append((entry, at, len(piece)))
-                at += len(piece)
-            alone = closing is None and self._end == self._last_offset + len(data)
-            return Appended(seal, parent, self._last_offset, self._end, state, tuple(blocks), alone)
+            return Appended(record.seal, parent, record.offset, record.end, state, record.blocks, alone=not closing)
 
     def fetch(self, offset: int, length: int) -> bytes:
         return self._source.fetch(offset, length)
@@ -197,7 +190,7 @@ class Chain:
 
     def stale_copies(self) -> bool:
         """Whether the header's copies differ from what the records say."""
-        return any(current.rstrip(b" ") != value.rstrip().encode() for current, value, _ in self._copies())
+        return bool(self._copies())
 
     def repair_copies(self) -> bool:
         """Writes the copies again; False where they do not fit."""
@@ -263,7 +256,7 @@ class Chain:
     def _closing(self) -> tuple[bytes, str] | None:
         """The record that must stand before the next one, and its seal: over a torn tail, or a whole unsealed file."""
         if self._sealed and self.torn:
-            marker = b"\n" + emit_block(encode(Torn(length=self.torn)))
+            marker = emit_torn(self.torn)
         elif not self._sealed:
             ending = disk.read_range(self._descriptor, max(0, self._size - 2), 2)
             marker = b"\n" * (2 - (len(ending) - len(ending.rstrip(b"\n"))))
@@ -301,23 +294,15 @@ class Chain:
             disk.write_at(self._descriptor, piece, first, self.path)
             first += len(piece)
 
-    def _copies(self) -> list[tuple[bytes, str, int]]:
-        """Each copied value: as it stands, as it should be, and where. None in an unsealed file."""
-        if self._shape.format is None or self._shape.status is None or self._shape.duration is None:
-            return []
-        duration = "-" if self._state.duration_ms is None else write_duration(self._state.duration_ms)
-        found = []
-        for (first, last), value in ((self._shape.status, self._state.status), (self._shape.duration, duration)):
-            found.append((self.fetch(first, last - first), value, first))
-        return found
+    def _copies(self) -> list[HeaderCopy]:
+        return header_copies(self._shape, self.fetch, self._state)
 
     def _write_copies(self) -> None:
-        """For people who grep. The record is durable already, so trouble here must not fail the append."""
+        """The record is durable already, so trouble here must not fail the append."""
         try:
-            for current, value, offset in self._copies():
-                wanted = copy_value(value, len(current)).encode()
-                if len(wanted) == len(current) and wanted != current:
-                    disk.write_at(self._descriptor, wanted, offset, self.path)
+            for copy in self._copies():
+                if copy.data is not None:
+                    disk.write_at(self._descriptor, copy.data, copy.offset, self.path)
             disk.sync(self._descriptor, self.path, self._seal)
         except StorageError:
             self._rewrite_last = True

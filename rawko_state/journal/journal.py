@@ -6,22 +6,23 @@ import contextlib
 import dataclasses
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rawko_state.errors import AmbiguousTask, RawkoError, StorageError, TaskNotFound
+from rawko_state.errors import AmbiguousTask, RawkoError, StorageError, TaskExists, TaskNotFound
 from rawko_state.journal import disk
 from rawko_state.journal.archive import drop_leftover
+from rawko_state.journal.drafts import DraftView
 from rawko_state.journal.layout import Layout, TaskName, name_for, new_id
 from rawko_state.journal.locks import Holder, Lease, append_lock, gate, holder_of, is_abandoned
 from rawko_state.journal.source import other
 
 # The rest is imported by the calls that need it: a query that finds nothing new reads no task file.
 if TYPE_CHECKING:
+    from rawko_state.format.reader import TaskReader
     from rawko_state.journal.chain import Chain, Checkpoint
-    from rawko_state.journal.reader import TaskReader
     from rawko_state.model.entries import Blob, Entry, TaskHeader, ToolCall, Turn
 
 
@@ -34,26 +35,6 @@ class Created:
     lease: Lease | None
     stamps: tuple[str, str]
     """Of the tasks folder, just before and just after the file came into it."""
-
-
-class DraftView:
-    """A draft, as whoever follows its turn reads it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[tuple[bytes, Callable[[int], Iterator[bytes]]]]:
-        """Its head, and a function that gives its whole lines from a byte on. OSError when there is none."""
-        with open(self._path, "rb") as stream:
-            head = stream.readline()
-
-            def lines(start: int) -> Iterator[bytes]:
-                stream.seek(start)
-                while (line := stream.readline()).endswith(b"\n"):
-                    yield line
-
-            yield head, lines
 
 
 class Journal:
@@ -79,8 +60,10 @@ class Journal:
         the first seal just before the file comes into being.
         """
         from rawko_state.format.codec import FORMAT_VERSION
-        from rawko_state.format.records import emit_record
+        from rawko_state.format.records import build_record
+        from rawko_state.format.seal import GENESIS
         from rawko_state.journal.chain import Chain
+        from rawko_state.model.state import TaskState
 
         self.layout.make()
         created = header.created or datetime.now(timezone.utc).replace(microsecond=0)
@@ -91,10 +74,10 @@ class Journal:
             # The lease comes first: nobody must see the file and think that its writer is dead.
             held = Lease(self.layout.lease(task_id), task_id) if lease else None
             try:
-                data, seal = emit_record([header, *entries])
+                record = build_record([header, *entries], TaskState(id=task_id), GENESIS, 0)
                 if before is not None:
-                    before(task_id, seal)
-                stamps = self._into_place(name_for(created, task_id), data, seal, taken or self._is_taken)
+                    before(task_id, record.seal)
+                stamps = self._into_place(name_for(created, task_id), record.data, record.seal, taken or self._is_taken)
                 if stamps is not None:
                     break
             except BaseException:
@@ -104,7 +87,7 @@ class Journal:
             if held:
                 held.release()
             if wanted:
-                raise RawkoError(f"there is a task {wanted} already")
+                raise TaskExists(wanted)
         name = name_for(created, task_id)
         return Created(name, Chain(self.layout.path(name), task_id), held, stamps)
 
@@ -121,9 +104,9 @@ class Journal:
                 with self.reader(there) as reader:
                     if _is_same(reader, beside):
                         return False
-                raise RawkoError(f"there is another task {name.id} already, in {there.filename}")
+                raise TaskExists(name.id, f", in {there.filename}")
             if self.publish(beside, name, self._is_taken) is None:
-                raise RawkoError(f"there is another task {name.id} already")
+                raise TaskExists(name.id)
             return True
         finally:
             disk.remove_quietly(beside)
@@ -178,16 +161,16 @@ class Journal:
         return chain
 
     def reader(self, name: TaskName) -> TaskReader:
-        from rawko_state.journal.reader import TaskReader
+        from rawko_state.journal.reader import open_reader
 
         self.layout.check()
-        return TaskReader(self.layout.path(name))
+        return open_reader(self.layout.path(name))
 
     def reader_at(self, file_path: str) -> TaskReader:
         """Of the file that the index names."""
-        from rawko_state.journal.reader import TaskReader
+        from rawko_state.journal.reader import open_reader
 
-        return TaskReader(self.layout.root / file_path)
+        return open_reader(self.layout.root / file_path)
 
     def look(self, name: TaskName) -> tuple[int, int, int, int]:
         """Device, inode, size and time of change of a task's file, in whichever form it is."""

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rawko_state.errors import ChainMoved, RawkoError, StorageError
-from rawko_state.format.blocks import emit_block
-from rawko_state.format.codec import encode
-from rawko_state.format.records import emit_record, seal_record
+from rawko_state.format.reader import TaskReader
+from rawko_state.format.records import emit_blocks, emit_record, emit_torn, seal_record
 from rawko_state.format.scan import RawBlock, Record
 from rawko_state.format.seal import GENESIS, SEAL_LENGTH, read_seal
 from rawko_state.format.text import decode
@@ -22,9 +21,9 @@ from rawko_state.journal.archive import drop_leftover, is_in_place
 from rawko_state.journal.chain import Chain
 from rawko_state.journal.layout import Layout, TaskName
 from rawko_state.journal.locks import append_lock
-from rawko_state.journal.reader import TaskReader
-from rawko_state.journal.source import Source, open_source, packed
-from rawko_state.model.entries import Entry, Note, Torn
+from rawko_state.journal.reader import open_reader
+from rawko_state.journal.source import FileBytes, open_source, packed
+from rawko_state.model.entries import Entry, Note
 
 Change = Callable[[Entry], Entry]
 """Gives the very same entry back when there is nothing to change."""
@@ -70,7 +69,7 @@ class Rewriting:
         if new is entry:
             return reader.fetch(block.offset, block.length)
         self.changed += 1
-        return emit_block(encode(new))
+        return emit_blocks([new])
 
     def _raw(self, data: bytes) -> bytes:
         text = decode(data)
@@ -83,7 +82,7 @@ class Rewriting:
     def _torn(self, reader: TaskReader, record: Record) -> bytes:
         """The span is as long as its marker says, so the marker is made anew."""
         span = self._raw(reader.fetch(record.offset, record.torn))
-        data, self.seal = seal_record(span + b"\n" + emit_block(encode(Torn(length=len(span)))), self.seal)
+        data, self.seal = seal_record(span + emit_torn(len(span)), self.seal)
         return data
 
     def _as_text(self, reader: TaskReader, record: Record) -> bytes:
@@ -107,7 +106,7 @@ def rewrite(layout: Layout, name: TaskName, change: Change, text: ChangeText, no
             chain.close()
     source = open_source(path, write=not name.packed)
     try:
-        with append_lock(source.descriptor, path), TaskReader(path) as reader:
+        with append_lock(source.descriptor, path), open_reader(path) as reader:
             if source.path != path or not is_in_place(source):
                 raise ChainMoved(f"{path} was packed, unpacked or replaced meanwhile; try again")
             drop_leftover(layout, name)
@@ -161,7 +160,7 @@ def with_note(work: Rewriting, reader: TaskReader, note: Callable[[int], Note]) 
 
 def packed_copy(layout: Layout, plain: Path) -> Path:
     """A file that was written beside, packed; the plain one goes."""
-    source = Source(plain, disk.open_regular(plain))
+    source = FileBytes(plain, disk.open_regular(plain))
     try:
         return disk.write_temporary(layout.live, packed(source))
     finally:
@@ -171,7 +170,7 @@ def packed_copy(layout: Layout, plain: Path) -> Path:
 
 def _check(reader: TaskReader, beside: Path, work: Rewriting) -> None:
     """The new file must read as the old one did: as many records, and the same things wrong with it."""
-    with TaskReader(beside) as again:
+    with open_reader(beside) as again:
         try:
             before = [record.kind for record in reader.records()]
             after = [record.kind for record in again.records()]

@@ -31,7 +31,7 @@ _TAIL = struct.Struct("<II")
 _PIECE: Final = 1 << 16
 
 
-class Source:
+class FileBytes:
     """A plain task file."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -47,13 +47,18 @@ class Source:
         """Exactly that many bytes, or fewer at the end."""
         return disk.read_range(self.descriptor, offset, length)
 
+    def stat(self) -> tuple[int, int]:
+        """Size on the disk and time of change."""
+        found = os.fstat(self.descriptor)
+        return found.st_size, found.st_mtime_ns
+
     def close(self) -> None:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
 
-class PackedSource(Source):
+class PackedBytes(FileBytes):
     """A task file in members of gzip."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -130,7 +135,7 @@ class PackedSource(Source):
 class _Foreign:
     """A gzip file without lengths: read from its beginning on, as far as it must be."""
 
-    def __init__(self, source: PackedSource) -> None:
+    def __init__(self, source: PackedBytes) -> None:
         self._source = source
         self._total: int | None = None
         self._restart()
@@ -171,7 +176,7 @@ class _Foreign:
         return self._text[offset - self._start :][:length]
 
 
-def open_source(path: Path, *, write: bool = False) -> Source:
+def open_source(path: Path, *, write: bool = False) -> FileBytes:
     """Opens a task file. One that has been packed, or unpacked, since its name was looked up is found all the same."""
     try:
         return _opened(path, write)
@@ -189,16 +194,16 @@ def other(path: Path) -> Path:
     return path.with_name(path.name[:-3] if path.name.endswith(PACKED) else path.name + ".gz")
 
 
-def _opened(path: Path, write: bool) -> Source:
+def _opened(path: Path, write: bool) -> FileBytes:
     descriptor = disk.open_regular(path, write=write)
     try:
-        return (PackedSource if path.name.endswith(PACKED) else Source)(path, descriptor)
+        return (PackedBytes if path.name.endswith(PACKED) else FileBytes)(path, descriptor)
     except BaseException:
         os.close(descriptor)
         raise
 
 
-def packed(source: Source) -> Iterator[bytes]:
+def packed(source: FileBytes) -> Iterator[bytes]:
     """The members that hold a file, one after another."""
     offset = 0
     while text := source.fetch(offset, MEMBER):
@@ -211,7 +216,7 @@ def packed(source: Source) -> Iterator[bytes]:
         offset += len(text)
 
 
-def unpacked(source: Source) -> Iterator[bytes]:
+def unpacked(source: FileBytes) -> Iterator[bytes]:
     """The text of a file, piece by piece."""
     offset = 0
     while text := source.fetch(offset, MEMBER):

@@ -73,9 +73,9 @@ def walk(chain: Walkable, verdict: Verdict, is_whole: Callable[[Blob], bool]) ->
     verdict.unsealed = scan.header.format is None
     chain_faults = []
     for problem in scan.problems:
-        tail = problem.message.startswith("torn tail")
+        tail = problem.code == "torn"
         on_its_way = tail and not torn
-        if on_its_way or (verdict.unsealed and not tail and "seal" not in problem.message):
+        if on_its_way or (verdict.unsealed and not tail and problem.code != "seal"):
             continue
         chain_faults.append(str(problem))
         verdict.can_repair |= tail

@@ -272,7 +272,7 @@ def one_line(row: TurnRow) -> str:
 
 def as_json(store: Source, context: Context, budget: int | None = None) -> dict[str, Any]:
     """The context as one object; with a budget, the newest turns that fit into it, by the size of their text."""
-    from rawko_state.format.plain import VERSION, plain
+    from rawko_state.format.json_form import VERSION, plain
 
     share = None if budget is None else budget // 8
     found: dict[str, Any] = {

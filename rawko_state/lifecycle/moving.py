@@ -13,9 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from rawko_state.errors import RawkoError, TaskBusy, TaskNotFound
-from rawko_state.format.blocks import emit_block
-from rawko_state.format.codec import encode
-from rawko_state.format.records import scan_bytes, seal_record
+from rawko_state.format.records import emit_blocks, emit_record, scan_bytes, seal_record
 from rawko_state.format.seal import GENESIS
 from rawko_state.model.entries import Note, Parent, TaskHeader, Torn, Turn
 from rawko_state.model.names import TaskName
@@ -66,7 +64,7 @@ def _one(source: Store, target: Target, task_id: str, moved: Moved) -> str:
     try:
         there = target.find(task_id).id == task_id
     except TaskNotFound as error:
-        if "in the trash" in str(error):
+        if error.in_trash:
             raise RawkoError(f"task {task_id} is in the trash there") from None
         there = False
     if not there:
@@ -181,7 +179,7 @@ def _renamed(reader: object, task_id: str, fork: str, common: int) -> bytes:
     for record in records:
         if record.end > common and not noted:
             # Here, and not at the end, so that a longer writing begins with the shorter one.
-            made, seal = seal_record(emit_block(encode(note)), seal)
+            made, seal = emit_record([note], seal)
             pieces.append(made)
             noted = True
         blocks = []
@@ -189,7 +187,7 @@ def _renamed(reader: object, task_id: str, fork: str, common: int) -> bytes:
             entry = block.entry(fetch)
             if isinstance(entry, TaskHeader):
                 # Not as a fork by turns, as all its turns are its own: as a child that says where it comes from.
-                blocks.append(emit_block(encode(replace(entry, id=fork, parent=Parent(task_id)))))
+                blocks.append(emit_blocks([replace(entry, id=fork, parent=Parent(task_id))]))
             elif not isinstance(entry, Torn):
                 blocks.append(fetch(block.offset, block.length))
         if blocks:

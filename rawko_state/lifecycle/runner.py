@@ -30,8 +30,8 @@ _LOOK_EVERY: Final = 0.3
 _LONGEST: Final = 32 << 20
 
 if TYPE_CHECKING:
-    from rawko_state.backends.recorder import Recorder
     from rawko_state.store.contract import Task
+    from rawko_state.tasks.lines import Recorder
 
 
 def checked(command: str) -> list[str]:
@@ -188,7 +188,7 @@ def _record(
 
 
 def _is_protocol(line: bytes) -> bool:
-    from rawko_state.backends.recorder import TYPES
+    from rawko_state.tasks.lines import TYPES
 
     try:
         found = json.loads(line)

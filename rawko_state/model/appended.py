@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rawko_state.model.entries import Entry
 from rawko_state.model.state import TaskState
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class LocatedBlock(NamedTuple):
+    """An entry, and where its block stands in the file."""
+
+    entry: Entry
+    offset: int
+    length: int
+
+
+class Appended(NamedTuple):
     """A record that is durable now."""
 
     seal: str
@@ -18,7 +25,7 @@ class Appended:
     """Of its record."""
     end: int
     state: TaskState
-    blocks: tuple[tuple[Entry, int, int], ...] = ()
-    """What it says, block by block, with the offset and length of each; nothing, where another machine wrote it."""
+    blocks: tuple[LocatedBlock, ...] = ()
+    """What it says, block by block; nothing where another machine wrote it."""
     alone: bool = True
     """Whether the record before it is the one that was the last before the append: no TORN record between."""

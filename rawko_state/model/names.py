@@ -24,6 +24,11 @@ class TaskName:
         return f"{self.stamp}-{self.id}{PACKED if self.packed else PLAIN}"
 
     @property
+    def file_path(self) -> str:
+        """As rows name it: relative to the project, so that a project may be moved."""
+        return f".rawko/state/tasks/{self.filename}"
+
+    @property
     def created(self) -> datetime | None:
         try:
             return datetime.strptime(self.stamp, "%Y-%m-%dT%H-%M-%S").replace(tzinfo=timezone.utc)

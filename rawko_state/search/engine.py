@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from rawko_state.search.documents import Document
 from rawko_state.search.pages import Page, Place
 from rawko_state.search.query import And, Field, Leaf, Node, Not, Query, Text
-from rawko_state.search.scoring import Scored, Source, Terms, scored_pages
+from rawko_state.search.scoring import PostingSource, Scored, Terms, scored_pages
 from rawko_state.search.words import occurs
 
 FRESH: Final = -1
@@ -30,7 +30,7 @@ _COVERED: Final = 1_000_000.0
 class Truth(Protocol):
     """What the task files and their index say now."""
 
-    def folded(self, task_id: str) -> tuple[int, int] | None:
+    def flushed(self, task_id: str) -> tuple[int, int] | None:
         """The base that a task's folded documents must have, and the offset they must stand before. None: no such task."""
 
     def document(self, task_id: str, place: Place) -> Document | None: ...
@@ -72,7 +72,7 @@ class _Task:
     """The scored pages it is in, and which owner it is there."""
 
 
-def search(wanted: Wanted, sources: Iterable[Source], truth: Truth, *, turns: bool = False) -> Iterator[Found]:
+def search(wanted: Wanted, sources: Iterable[PostingSource], truth: Truth, *, turns: bool = False) -> Iterator[Found]:
     """What is found, best first: one document a task, or with ``turns`` every one. As lazy as its reader."""
     query = wanted.query
     if query.root is None:
@@ -191,7 +191,7 @@ class _Settler:
 
     def documents(self, task: _Task) -> list[Found]:
         """What really matches in a task, best first; nothing, if the task does not."""
-        state = self._truth.folded(task.id)
+        state = self._truth.flushed(task.id)
         if state is None:
             return []
         base, before = state

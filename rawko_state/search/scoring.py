@@ -16,7 +16,7 @@ _K1, _B = 2.4, 0.75
 """BM25's; a word that was said counts 2, so this is the usual 1.2."""
 
 
-class Source(Protocol):
+class PostingSource(Protocol):
     """Something that holds pages: the index, or what is not in it yet."""
 
     @property
@@ -41,7 +41,7 @@ class Scored:
 class Terms:
     """What the sources know of each term, looked up once."""
 
-    def __init__(self, sources: Iterable[Source], total: int, length: float) -> None:
+    def __init__(self, sources: Iterable[PostingSource], total: int, length: float) -> None:
         self._sources = list(sources)
         self.pages = [page for source in self._sources for page in source.pages]
         self._known: dict[tuple[str, str, bool], dict[int, tuple[Page, Postings]]] = {}

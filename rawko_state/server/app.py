@@ -23,10 +23,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
-from rawko_state.errors import InvalidValue, RawkoError
-from rawko_state.index.serverdb import Token
-from rawko_state.server import keeping, problems, reading, writing
-from rawko_state.server.answers import (
+from rawko_state.errors import InvalidValue, RawkoError, StorageGone
+from rawko_state.index.server_state import Token
+from rawko_state.server import problems, reading, writing
+from rawko_state.server import upkeep as keeping
+from rawko_state.server.audit import Auditor
+from rawko_state.server.feeds import Hub
+from rawko_state.server.guard import Guard
+from rawko_state.server.idempotency import Idempotency
+from rawko_state.server.openapi import document
+from rawko_state.server.operations import READ, Call, Operation
+from rawko_state.server.problems import Refused
+from rawko_state.server.responses import (
     answered,
     json_answer,
     no_method,
@@ -36,15 +44,8 @@ from rawko_state.server.answers import (
     peer_of,
     problem_answer,
 )
-from rawko_state.server.audit import Auditor
-from rawko_state.server.guard import Guard
-from rawko_state.server.live import Hub
-from rawko_state.server.once import Once
-from rawko_state.server.openapi import document
-from rawko_state.server.operations import READ, Call, Operation
-from rawko_state.server.places import Place, Places
-from rawko_state.server.problems import Refused
 from rawko_state.server.streams import Streams
+from rawko_state.server.workspaces import Place, Workspaces
 
 OPERATIONS: Final = (*reading.OPERATIONS, *writing.OPERATIONS, *keeping.OPERATIONS)
 PREFIX: Final = "/api/v1"
@@ -61,7 +62,7 @@ class Server:
 
     def __init__(
         self,
-        places: Places,
+        places: Workspaces,
         guard: Guard,
         hub: Hub,
         *,
@@ -71,7 +72,7 @@ class Server:
     ) -> None:
         self.places, self.guard, self.hub = places, guard, hub
         self._largest, self._largest_upload, self._jobs = largest, largest_upload, jobs
-        self._once = Once()
+        self._once = Idempotency()
         self.auditor = Auditor(places.db)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="request")
         self._streams = Streams(self)
@@ -228,7 +229,7 @@ class Server:
             return who, self._once.do(operation, call, lambda: operation.do(call))
         except RawkoError as error:
             status = problems.status_of(error)
-            if "does not exist" in str(error):
+            if isinstance(error, StorageGone):
                 self.places.forget(place)
             raise
         except (UnicodeError, OverflowError, RecursionError) as error:

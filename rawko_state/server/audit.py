@@ -7,14 +7,14 @@ import queue
 import threading
 from typing import Any, Final
 
-from rawko_state.index.serverdb import ServerDb
+from rawko_state.index.server_state import ServerState
 
 _MOST: Final = 10_000
 _Row = tuple[str, str, str | None, str | None, int, str]
 
 
 class Auditor:
-    def __init__(self, db: ServerDb) -> None:
+    def __init__(self, db: ServerState) -> None:
         self._db = db
         self._waiting: queue.Queue[_Row | None] = queue.Queue(_MOST)
         self._thread = threading.Thread(target=self._run, daemon=True, name="audit")

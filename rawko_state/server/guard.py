@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from rawko_state.errors import InvalidValue
-from rawko_state.index.serverdb import ServerDb, Token
+from rawko_state.index.server_state import ServerState, Token
 from rawko_state.server.problems import Refused
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -48,7 +48,7 @@ def split_host(value: str) -> tuple[str, int | None]:
 
 
 class Guard:
-    def __init__(self, db: ServerDb, hosts: frozenset[str], *, rate: float = 0.0, open_to_all: bool = False) -> None:
+    def __init__(self, db: ServerState, hosts: frozenset[str], *, rate: float = 0.0, open_to_all: bool = False) -> None:
         """``hosts``: the names that this server is known by. ``rate``: requests a second that one client may make; 0: any.
         ``open_to_all``: without tokens whoever reaches it may use it, which only a server on loopback allows."""
         self._db, self._hosts = db, LOOPBACK | hosts

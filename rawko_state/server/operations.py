@@ -16,12 +16,12 @@ from rawko_state.server.schemas import ANY, Schema, check
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rawko_state.backends.local import LocalStore
-    from rawko_state.backends.postgres import PostgresStore
-    from rawko_state.backends.session import Task
-    from rawko_state.index.serverdb import ServerDb, Token
+    from rawko_state.backends.files.store import FileStore
+    from rawko_state.backends.postgres.store import PostgresStore
+    from rawko_state.index.server_state import ServerState, Token
     from rawko_state.index.userdb import Registry
-    from rawko_state.server.places import Place
+    from rawko_state.server.workspaces import Place
+    from rawko_state.tasks.task import Task
 
 BYTES: Final = "application/octet-stream"
 BLOCKS: Final = "text/plain"
@@ -92,7 +92,7 @@ class Call:
     data: Any = None
 
     @property
-    def store(self) -> LocalStore | PostgresStore:
+    def store(self) -> FileStore | PostgresStore:
         return self.place.store
 
     @property
@@ -100,7 +100,7 @@ class Call:
         return self.place.registry
 
     @property
-    def db(self) -> ServerDb:
+    def db(self) -> ServerState:
         return self.place.db
 
     @property

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from rawko_state.errors import InvalidValue, RawkoError
-from rawko_state.format.plain import plain
+from rawko_state.format.json_form import plain
 from rawko_state.format.values import read_time
 from rawko_state.model import status as words
 from rawko_state.model.entries import Blob, ToolCall

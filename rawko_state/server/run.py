@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import uvicorn
 
+from rawko_state.backends.postgres.names import workspace_of
 from rawko_state.errors import InvalidValue
-from rawko_state.index.postgres_names import workspace_of
 from rawko_state.server.app import Server, log_to_stderr
+from rawko_state.server.feeds import Hub
 from rawko_state.server.guard import Guard, is_loopback
-from rawko_state.server.live import Hub
-from rawko_state.server.places import LocalPlaces, PgPlaces, Places
+from rawko_state.server.workspaces import PostgresWorkspaces, ProjectWorkspace, Workspaces
 
 _TIDY_EVERY: Final = 5.0
 _RECONCILE_EVERY: Final = 15.0
@@ -44,11 +44,11 @@ def build(options: Options, tell: Callable[[str], None]) -> Server:
     """The server, not yet listening. Refuses to be reachable by others without tokens."""
     local = is_loopback(options.host)
     hub = Hub(told=options.database is not None)
-    places: Places
+    places: Workspaces
     if options.database is None:
-        places = LocalPlaces(options.root, hub.changed, tell)
+        places = ProjectWorkspace(options.root, hub.changed, tell)
     else:
-        places = PgPlaces(options.database, options.root, hub.changed, tell)
+        places = PostgresWorkspaces(options.database, options.root, hub.changed, tell)
     if not local and not places.db.has_tokens(valid=True):
         places.close()
         raise InvalidValue(
@@ -108,7 +108,7 @@ class _Uvicorn(uvicorn.Server):
 async def _jobs(server: Server, options: Options, tell: Callable[[str], None]) -> None:
     """What is done now and then, while the server runs."""
     stop = threading.Event()
-    if isinstance(server.places, PgPlaces):
+    if isinstance(server.places, PostgresWorkspaces):
         listening = threading.Thread(
             target=server.places.postgres.listen, args=(stop, _heard(server.hub)), daemon=True, name="listen"
         )
@@ -146,13 +146,13 @@ async def _quietly(server: Server, work: Callable[..., Any], *arguments: Any) ->
         await server.run(work, *arguments)
 
 
-def _reconcile(places: Places) -> None:
+def _reconcile(places: Workspaces) -> None:
     for place in places.all_places():
         for task_id in place.store.reconcile():
             place.changed(task_id)
 
 
-def _clean(places: Places, root: Path, tell: Callable[[str], None]) -> None:
+def _clean(places: Workspaces, root: Path, tell: Callable[[str], None]) -> None:
     """Retention, as the settings around the server say."""
     from rawko_state.config.settings import load
     from rawko_state.lifecycle.cleanup import carry_out, described, planned

@@ -17,12 +17,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rawko_state.errors import RawkoError
 from rawko_state.server import problems
-from rawko_state.server.answers import now, peer_of, problem_answer, query_of
-from rawko_state.server.live import GOING_AWAY, NOT_ADMITTED, SLOW, TOO_SLOW, Hub, follow, hello
+from rawko_state.server.feeds import GOING_AWAY, NOT_ADMITTED, SLOW, TOO_SLOW, Hub, follow, hello
 from rawko_state.server.operations import READ
-from rawko_state.server.places import Place
 from rawko_state.server.problems import Refused
 from rawko_state.server.reading import CURSOR, ID
+from rawko_state.server.responses import now, peer_of, problem_answer, query_of
+from rawko_state.server.workspaces import Place
 
 if TYPE_CHECKING:
     from rawko_state.server.app import Server
@@ -54,7 +54,7 @@ class Streams:
         whole = place.store.find(ID.read([task_id])).id
         after = query.get("after") or headers.get("last-event-id")
         if after:
-            from rawko_state.backends.events import Cursor
+            from rawko_state.tasks.events import Cursor
 
             CURSOR.read([after])
             Cursor.parse(after)

@@ -8,8 +8,6 @@ import re
 from dataclasses import replace
 from typing import Any, Final
 
-from rawko_state.backends.recorder import Recorder
-from rawko_state.backends.session import Task
 from rawko_state.errors import ChainMoved, InvalidValue
 from rawko_state.format.records import scan_bytes
 from rawko_state.format.values import read_time, write_time
@@ -22,6 +20,8 @@ from rawko_state.server.problems import Refused
 from rawko_state.server.reading import ID
 from rawko_state.server.schemas import ANY, COUNT, FLAG, MAPPING, STRING, STRINGS, TEXT, TIME, Schema, lists, obj
 from rawko_state.store.wire import to_wire
+from rawko_state.tasks.lines import Recorder
+from rawko_state.tasks.task import Task
 
 _PIECE: Final = 1 << 20
 _SEAL: Final = re.compile(r"[0-9a-f]{16}")
@@ -118,7 +118,7 @@ def resume(call: Call) -> Any:
     """The task goes on, written to by whoever comes. What a dead writer left becomes an interrupted turn."""
     call.place.warm.close(call.id)
     by = call.data.get("by") or call.by
-    token = call.store.borrow(call.id)
+    token = call.store.take_lease(call.id)
     try:
         task = call.store.attach(call.id)
         try:
@@ -128,7 +128,7 @@ def resume(call: Call) -> Any:
         finally:
             task.close()
     finally:
-        call.store.give_back(call.id, token)
+        call.store.release_lease(call.id, token)
     call.told(call.id)
     return told(call.id, done)
 
@@ -136,8 +136,9 @@ def resume(call: Call) -> Any:
 def fork(call: Call) -> Any:
     """A new task that goes on after a turn."""
     parent = call.id
-    if call.expected is not None and call.store.standing(parent)[1] != call.expected:
-        raise ChainMoved(f"task {parent} has grown: its last seal is not {call.expected}")
+    last = call.store.standing(parent)[1]
+    if call.expected is not None and last != call.expected:
+        raise ChainMoved(f"task {parent} has grown: its last seal is not {call.expected}", last=last)
     task = call.store.fork(
         parent,
         call.data["turn"],
@@ -170,7 +171,7 @@ def append_record(call: Call) -> Any:
 
     lease = call.headers.get("rawko-lease")
     if lease:
-        call.store.borrow(call.id, lease)  # TaskBusy, if somebody else has taken the task over
+        call.store.take_lease(call.id, lease)  # TaskBusy, if somebody else has taken the task over
 
     def work(task: Task) -> dict[str, Any]:
         done = task.add(entries, expect=call.expected)
@@ -198,7 +199,7 @@ def create_record(call: Call) -> Any:
     desk = call.store._create(redactor.entry(header), rest, attached=False, before=call.before_start)
     task = Task(desk, redactor)
     found = _done(task.id, task.seal, task.state.turns, task.state.status)
-    found |= {"state": to_wire(task.state), "end": desk.point().end, "file": call.store.find(task.id).filename}
+    found |= {"state": to_wire(task.state), "end": task.end, "file": call.store.find(task.id).filename}
     task.close()
     call.task = task.id
     call.told(task.id)
@@ -243,12 +244,12 @@ def put_blob(call: Call) -> Any:
 
 def take_lease(call: Call) -> Any:
     seconds = min(call.data.get("seconds") or 30, 300)
-    token = call.store.borrow(call.id, call.data.get("token"), seconds)
+    token = call.store.take_lease(call.id, call.data.get("token"), seconds)
     return {"version": 1, "task": call.id, "token": token, "seconds": seconds}
 
 
 def give_lease_back(call: Call) -> Any:
-    call.store.give_back(call.id, call.params["token"])
+    call.store.release_lease(call.id, call.params["token"])
     call.told(call.id)
 
 

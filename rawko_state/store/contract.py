@@ -1,7 +1,7 @@
 """The one interface of every backend: Local, PostgreSQL and Remote, and any that others write.
 
 A store keeps tasks. A task is a chain of records, and its bytes are the same on every backend: what one gives out, another takes
-in without a change. ``rawko_state.conformance`` is the suite that a backend must pass; import it and give it a store.
+in without a change. ``rawko_state.testing`` is the suite that a backend must pass; import it and give it a store.
 
 Where a method takes a ``prefix``, the whole id or any beginning of it that names one task will do; TaskNotFound and AmbiguousTask
 say otherwise. Whatever a method writes is durable when it returns.
@@ -435,10 +435,10 @@ class Store(Protocol):
     def reconcile(self) -> list[str]:
         """Sees to the tasks whose writer has died. Returns their ids."""
 
-    def borrow(self, prefix: str, token: str | None = None, seconds: float = 30.0) -> str:
+    def take_lease(self, prefix: str, token: str | None = None, seconds: float = 30.0) -> str:
         """Takes the lease of a task for a while, or keeps the one with this token for longer; TaskBusy when others have it."""
 
-    def give_back(self, prefix: str, token: str) -> None: ...
+    def release_lease(self, prefix: str, token: str) -> None: ...
 
     def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
         """A whole task as it is, byte for byte. None when it is there already; an error when another one is."""
@@ -494,9 +494,9 @@ class Store(Protocol):
     def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Verdict]:
         """Walks one chain, or all of them."""
 
-    def unfolded(self) -> int:
+    def unflushed(self) -> int:
         """How many bytes a search has to look through besides its index."""
 
-    def can_fold(self) -> bool: ...
+    def can_flush(self) -> bool: ...
 
-    def fold(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int: ...
+    def flush(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int: ...

@@ -58,7 +58,7 @@ def fill(root: Path) -> None:
         gone.finish("success")
     store.delete(gone.id)
     (root / ".rawko" / "config.yaml").write_text("retention:\n  max_age: 3650d\n")
-    store.fold(wait=True)
+    store.flush(wait=True)
     with store.start("after the fold") as late:
         late.add_turn(Turn(number=1, agent="dev", status="complete", content="needle that is not folded"))
         late.finish("cancelled")
@@ -148,7 +148,7 @@ def main(name: str) -> None:
 
 def _dump(name: str, root: Path, found: dict[str, Any]) -> None:
     """The same tasks in PostgreSQL, as SQL."""
-    from rawko_state.backends.postgres import PostgresStore
+    from rawko_state.backends.postgres.store import PostgresStore
     from rawko_state.lifecycle.moving import move
     from tests.support.postgres import OwnPostgres
 

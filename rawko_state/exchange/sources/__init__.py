@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from rawko_state.exchange.neutral import Session, Trouble
+from rawko_state.exchange.transcript import Session, Trouble
 
 SOURCES: Final = {
     "claude-code": "claude_code",

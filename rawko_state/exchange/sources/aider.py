@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from rawko_state.exchange.neutral import Call, Output, Session, Step, Trouble
+from rawko_state.exchange.transcript import Call, Output, Session, Step, Trouble
 
 NAME: Final = ".aider.chat.history.md"
 _START = re.compile(r"# aider chat started at (.+?)\s*")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from rawko_state.exchange.neutral import (
+from rawko_state.exchange.transcript import (
     Call,
     Output,
     Session,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from rawko_state.exchange.neutral import Session, Step, Trouble, safely, time_of, words
 from rawko_state.exchange.sources.messages import Reader
+from rawko_state.exchange.transcript import Session, Step, Trouble, safely, time_of, words
 
 _MESSAGES: Final = 10**9
 """A place is so many messages, in units of this, and the number of the last event."""

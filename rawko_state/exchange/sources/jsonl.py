@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from rawko_state.exchange.neutral import Session, Step, Trouble, lines, safely
 from rawko_state.exchange.sources.messages import Reader
+from rawko_state.exchange.transcript import Session, Step, Trouble, lines, safely
 
 
 def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Session]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rawko_state.exchange.neutral import Call, Output, Step, text_of, time_of, words
+from rawko_state.exchange.transcript import Call, Output, Step, text_of, time_of, words
 
 _PATHS: Final = ("file_path", "filePath", "path", "notebook_path")
 

@@ -1,0 +1,508 @@
+"""What the stores share: opening tasks to write to them, and, where rows and bytes are at hand, answering questions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from rawko_state.backends.protocols import SyncedIndex, TaskFiles
+from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
+from rawko_state.format.seal import GENESIS
+from rawko_state.index import queries
+from rawko_state.lazy import lazy
+from rawko_state.model.names import TaskName
+from rawko_state.model.status import FINISHED, INTERRUPTED, PENDING, RUNNING
+from rawko_state.store import RELEVANCE, Answer, RunRow, Stats, TaskFilter, TaskSummary, TurnRow
+
+if TYPE_CHECKING:
+    from rawko_state.backends import redaction
+    from rawko_state.format.reader import TaskReader
+    from rawko_state.index import projection
+    from rawko_state.model import entries as entry_types
+    from rawko_state.model.entries import Entry, Note, Parent, TaskHeader, ToolCall, Turn
+    from rawko_state.model.events import Event
+    from rawko_state.model.state import TaskState
+    from rawko_state.redact.redactor import Redactor
+    from rawko_state.search.finder import Finder
+    from rawko_state.tasks import events as tasks_events
+    from rawko_state.tasks import task as tasks_task
+    from rawko_state.tasks.events import EventReader, Pace
+    from rawko_state.tasks.task import Task
+    from rawko_state.tasks.writer import Writer
+else:
+    redaction = lazy("rawko_state.backends.redaction")
+    projection = lazy("rawko_state.index.projection")
+    entry_types = lazy("rawko_state.model.entries")
+    tasks_events = lazy("rawko_state.tasks.events")
+    tasks_task = lazy("rawko_state.tasks.task")
+
+
+class BaseStore(ABC):
+    """Opens tasks: new ones, ones that continue, forks. The same on every backend, but for the writer."""
+
+    @property
+    @abstractmethod
+    def redactor(self) -> Redactor: ...
+
+    @abstractmethod
+    def find(self, prefix: str) -> TaskName: ...
+
+    @abstractmethod
+    def summary(self, prefix: str) -> TaskSummary: ...
+
+    @abstractmethod
+    def turn(self, prefix: str, number: int) -> Turn: ...
+
+    @abstractmethod
+    def requests(self, prefix: str, up_to: int | None = None) -> list[str]: ...
+
+    @abstractmethod
+    def _create(
+        self,
+        header: TaskHeader,
+        entries: Sequence[Entry],
+        *,
+        attached: bool,
+        before: Callable[[str, str], None] | None,
+    ) -> Writer:
+        """A new task; its id is chosen here. ``attached``: with its lease."""
+
+    @abstractmethod
+    def _writer(self, name: TaskName, lease: float | None = None) -> Writer:
+        """An open task; with its lease, for which so many seconds are waited."""
+
+    @abstractmethod
+    def _abandoned(self) -> list[tuple[str, bool]]:
+        """The tasks that somebody was running when he died, or left; and whether he died."""
+
+    def start(
+        self,
+        request: str,
+        *,
+        title: str | None = None,
+        agent: str | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+        repo: str | None = None,
+        branch: str | None = None,
+        commit: str | None = None,
+        cwd: str | None = None,
+        runtime: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        user: str | None = None,
+        by: str | None = None,
+        source: str | None = None,
+        parent: Parent | None = None,
+        created: datetime | None = None,
+        detached: bool = False,
+        fields: Mapping[str, str] | None = None,
+        sections: Mapping[str, str] | None = None,
+        before: Callable[[str, str], None] | None = None,
+    ) -> Task:
+        """Starts a task; its file is durable when this returns.
+
+        An attached task (the default) is run by this process until it is finished or closed; a detached one may be written
+        to by one process after another. ``fields`` become ``X-Name:`` lines of the header. ``before`` is told the id and the
+        first seal just before the task comes into being.
+        """
+        header = entry_types.TaskHeader(
+            id="",
+            created=created or datetime.now(timezone.utc).replace(microsecond=0),
+            status="running",
+            title=title,
+            parent=parent,
+            agent=agent,
+            model=model,
+            provider=provider,
+            repo=repo,
+            branch=branch,
+            commit=commit,
+            cwd=cwd,
+            runtime=runtime,
+            labels=dict(labels or {}),
+            user=user,
+            writer="detached" if detached else None,
+            source=source,
+            extra=tuple(entry_types.Field(_own(name), value) for name, value in (fields or {}).items()),
+            sections=tuple(entry_types.Section(name, text) for name, text in (sections or {}).items()),
+        )
+        entries = [self.redactor.entry(entry_types.Request(text=request, by=by)), entry_types.Execution()]
+        return tasks_task.Task(
+            self._create(self.redactor.entry(header), entries, attached=not detached, before=before), self.redactor
+        )
+
+    def _task(self, name: TaskName, lease: float | None = None) -> Task:
+        return tasks_task.Task(self._writer(name, lease), self.redactor)
+
+    def resume(
+        self,
+        prefix: str,
+        *,
+        by: str | None = None,
+        wait: float = 0.0,
+        detached: bool = False,
+        message: str | None = None,
+    ) -> Task:
+        """Opens a task to go on with it: takes the lease, turns what a dead writer left into an interrupted turn.
+
+        With a message, a finished task gets a second run that begins with it; in another one it is the user's next turn.
+        """
+        task = self._task(self.find(prefix), wait)
+        try:
+            task.recover()
+            task.reopen(by=by, detached=detached, message=message)
+        except BaseException:
+            task.close()
+            raise
+        return task
+
+    def fork(
+        self,
+        prefix: str,
+        turn: int,
+        *,
+        message: str | None = None,
+        by: str | None = None,
+        detached: bool = False,
+        title: str | None = None,
+        before: Callable[[str, str], None] | None = None,
+    ) -> Task:
+        """A new task that goes on after a turn of another one, which stays as it is. Its turns begin with the next number."""
+        parent = self.summary(prefix)
+        first = 1 if parent.parent is None or "@" not in parent.parent else int(parent.parent.partition("@")[2]) + 1
+        if not first <= turn <= parent.turns:
+            raise InvalidValue(f"task {parent.id} has turns {first} to {parent.turns}, and no turn {turn}")
+        self.turn(parent.id, turn)  # it must be there, not only be within the range
+        request = message if message is not None else self.requests(parent.id, turn)[-1]
+        return self.start(
+            request,
+            title=title,
+            model=parent.model,
+            branch=parent.branch,
+            by=by,
+            parent=entry_types.Parent(parent.id, turn),
+            detached=detached,
+            before=before,
+        )
+
+    def attach(self, prefix: str) -> Task:
+        """Opens a task to add to it without running it: notes, answers, single turns of a detached task."""
+        return self._task(self.find(prefix))
+
+    def reconcile(self) -> list[str]:
+        """Sees to the tasks whose process has died: what it had said becomes an interrupted turn, and the header's copies are
+        made right. Returns their ids. Costs one look when there are none."""
+        seen = []
+        for task_id, died in self._abandoned():
+            try:
+                name = self.find(task_id)
+                if name.id != task_id:
+                    continue
+                task = self._task(name, 0.0)
+            except RawkoError:
+                continue  # it is gone, or somebody is at it
+            try:
+                if task.recover() or died:
+                    seen.append(task_id)
+            except RawkoError:
+                pass
+            finally:
+                task.close()
+        return seen
+
+
+class IndexedStore(BaseStore):
+    """A store whose rows and bytes are at hand: files with SQLite, or PostgreSQL. Answers all questions about tasks."""
+
+    journal: TaskFiles
+    sync: SyncedIndex
+
+    def __init__(self, root: Path, journal: TaskFiles, sync: SyncedIndex, warn: Callable[[str], None]) -> None:
+        self.root, self.journal, self.sync, self._warn = root, journal, sync, warn
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """What every text passes on its way into a task file, a draft, a blob or an export."""
+        return redaction.redactor_for(self.root, self._warn)
+
+    def close(self) -> None:
+        self.sync.close()
+
+    def requests(self, prefix: str, up_to: int | None = None) -> list[str]:
+        """What was asked, run by run, by one seek each; with ``up_to``, in the runs that had begun by that turn."""
+        name = self._caught_up(prefix)
+        found = []
+        with self.journal.reader(name) as reader:
+            for offset, length in queries.request_places(self.sync.index(), name.id, up_to):
+                entry = reader.entry_at(offset, length)
+                if isinstance(entry, entry_types.Request):
+                    found.append(entry.text or "")
+        return found or [""]
+
+    def to_resume(self) -> str | None:
+        """The newest task that was interrupted or waits for an answer."""
+        found = self.history(TaskFilter(status=("interrupted", "waiting", "paused"), limit=1))
+        return found[0].id if found else None
+
+    def turn_rows(self, prefix: str, up_to: int | None = None, most: int | None = None) -> tuple[list[TurnRow], int]:
+        """What the index knows of the turns of a task, in order, none of it read from the file; and how many turns there are.
+        With ``most``, the first, and the newest turns and decisions, so many of each."""
+        name = self._caught_up(prefix)
+        return queries.turn_rows(self.sync.index(), name.id, up_to, most)
+
+    def runs(self, prefix: str) -> list[RunRow]:
+        """The runs of a task in order."""
+        name = self._caught_up(prefix)
+        return queries.runs(self.sync.index(), name.id)
+
+    def files(self, prefix: str) -> list[tuple[int, str, str]]:
+        """What a task touched: turn (0: its result says so), operation, path."""
+        name = self._caught_up(prefix)
+        return queries.files(self.sync.index(), name.id)
+
+    def snapshots(self, prefix: str) -> list[dict[str, Any]]:
+        """Every snapshot of the work tree that a task names."""
+        name = self._caught_up(prefix)
+        return queries.snapshots(self.sync.index(), name.id)
+
+    def _caught_up(self, prefix: str, *, grown: bool = False) -> TaskName:
+        """The task, with the index as fresh as its file."""
+        name = self.find(prefix)
+        self.sync.fresh()
+        self.sync.catch_up(name, grown=grown)
+        return name
+
+    def standing(self, prefix: str) -> tuple[TaskState, str, int]:
+        """A task's state, its last seal, and where that stands: what a writer who is far away goes on from. Opens nothing."""
+        name = self._caught_up(prefix, grown=True)
+        row = self.sync.index().row(name.id)
+        if row is None:
+            raise TaskNotFound(prefix)
+        return (
+            projection.Projector(name.id, row["file_path"], row).state,
+            row["tail_seal"] or GENESIS,
+            int(row["indexed_end"]),
+        )
+
+    def holds(self, prefix: str, seal: str) -> bool:
+        """Whether a record with this seal is there."""
+        name = self._caught_up(prefix, grown=True)
+        return queries.holds(self.sync.index(), name.id, seal)
+
+    def turn_output(self, call: ToolCall) -> str | None:
+        """The output of a tool call, wherever it is kept."""
+        return self.journal.output_of(call)
+
+    def snapshot(self, prefix: str, turn: int) -> dict[str, Any] | None:
+        """The last snapshot of the work tree at or before a turn, its parents' included."""
+        seen: set[str] = set()
+        while True:
+            summary = self.summary(prefix)
+            found = queries.snapshot_at(self.sync.index(), summary.id, turn)
+            if found is not None or not summary.parent or "@" not in summary.parent or summary.id in seen:
+                return found
+            seen.add(summary.id)
+            prefix, _, at = summary.parent.partition("@")
+            turn = min(turn, int(at))
+
+    def open_question(self, prefix: str) -> Turn | None:
+        """The turn whose question has no answer yet."""
+        name = self._caught_up(prefix)
+        row = self.sync.index().row(name.id)
+        return None if row is None or row["question"] is None else self.turn(name.id, row["question"])
+
+    def find(self, prefix: str) -> TaskName:
+        """The one task whose id is, or starts with, this."""
+        return self.journal.find(prefix)
+
+    def reader(self, prefix: str) -> TaskReader:
+        return self.journal.reader(self.find(prefix))
+
+    def status(self, prefix: str) -> str:
+        """What the records say, or ``interrupted`` for a running task whose writer is gone."""
+        name = self._caught_up(prefix, grown=True)
+        row = self.sync.index().row(name.id)
+        if row is None:
+            raise TaskNotFound(prefix)
+        status = str(row["status"] or PENDING)
+        if status == RUNNING and not row["detached"] and self.journal.holder(name.id) is None:
+            return INTERRUPTED
+        return status
+
+    def alive(self) -> set[str]:
+        """The tasks that a process is running now."""
+        return self.journal.alive()
+
+    def history(self, wanted: TaskFilter) -> list[TaskSummary]:
+        """The tasks that match, newest first unless told otherwise."""
+        alive = self.alive()
+        return cast("list[TaskSummary]", self.sync.guarded(lambda index: queries.history(index, wanted, alive)))
+
+    def summary(self, prefix: str) -> TaskSummary:
+        """One task as a list shows it, after a look whether its file was edited by hand."""
+        name = self._caught_up(prefix)
+        found = self.history(TaskFilter(ids=(name.id,)))
+        if not found:
+            raise TaskNotFound(prefix)
+        return found[0]
+
+    def children(self, task_id: str) -> list[tuple[str, int | None, str]]:
+        """The tasks that name this one as their parent: id, turn, request."""
+        return cast(
+            "list[tuple[str, int | None, str]]",
+            self.sync.guarded(lambda index: queries.children(index, task_id)),
+        )
+
+    def turn(self, prefix: str, number: int) -> Turn:
+        """One turn, by one seek, whatever the size of the file."""
+        name = self._caught_up(prefix)
+        place = queries.turn_place(self.sync.index(), name.id, number)
+        if place is None:
+            raise RawkoError(f"task {name.id} has no turn {number}")
+        with self.journal.reader(name) as reader:
+            found = reader.turn_at(*place)
+        if found is None:
+            raise RawkoError(f"task {name.id} has no turn {number} any more")
+        return found
+
+    def entries(self, prefix: str, *, whole: bool = True) -> Iterator[tuple[str, Entry]]:
+        """Everything that a task's file says, block by block: the kind of its record, and the block. One block at a time is
+        held; with ``whole`` its large sections too."""
+        with self.journal.reader(self.find(prefix)) as reader:
+            yield from entries_of(reader, whole=whole)
+
+    def blobs_of(self, prefix: str) -> dict[str, bytes]:
+        """The long outputs that a task refers to, as far as they are there, by their names."""
+        found: dict[str, bytes] = {}
+        for _, entry in self.entries(prefix):
+            for call in entry.tools if isinstance(entry, entry_types.Turn) else ():
+                if isinstance(call, entry_types.ToolCall) and call.blob is not None:
+                    content = self.journal.blob_bytes(call.blob)
+                    if content is not None:
+                        found[call.blob.sha256] = content
+        return found
+
+    def events(self, prefix: str, after: str | None = None) -> Iterator[Event]:
+        """Everything that has happened to a task, from a cursor on, up to now."""
+        return self._events(self.find(prefix), after).poll()
+
+    def follow(
+        self, prefix: str, after: str | None = None, *, until: Callable[[], bool] | None = None
+    ) -> Iterator[Event | None]:
+        """The same, and what happens from now on, as it happens. Ends when the task has been finished and its process has let
+        go of it, or when ``until`` says so; None comes whenever there is nothing new, so that one can do other things."""
+        name = self.find(prefix)
+        reader, pace = self._events(name, after), tasks_events.Pace()
+        status = None
+        while True:
+            # Before the look at the file: what is written until it is let go of is seen below.
+            status = status or self.status(name.id)
+            held = status not in FINISHED or self.journal.holder(name.id) is not None
+            happened = False
+            for event in reader.poll():
+                happened = True
+                status = event.text if event.kind in ("status", "final") else status
+                yield event
+            if (status in FINISHED and not held) or (until is not None and until()):
+                return
+            if reader.is_gone and self.journal.holder(name.id) is None:
+                return
+            yield None
+            self._rest(name.id, pace, happened)
+
+    def _rest(self, task_id: str, pace: Pace, happened: bool) -> None:
+        """Waits until it is worth looking again."""
+        pace.wait(happened)
+
+    def now(self, prefix: str) -> str:
+        """The cursor after everything that has happened to a task; what its running turn has said so far follows it."""
+        name = self._caught_up(prefix)
+        end, seal = self.sync.index().position(name.id) or (0, None)
+        if seal:
+            return str(tasks_events.Cursor(end, seal[:8]))
+        # An unsealed file has no place to stand on but its beginning.
+        last = ""
+        for event in self._events(name, None).poll():
+            last = last if event.live else event.cursor
+        return last or str(tasks_events.Cursor())
+
+    def cursors(self) -> dict[str, str]:
+        """For every task the cursor after all that the index knows of it."""
+        places = self.sync.fresh().positions()
+        return {task_id: str(tasks_events.Cursor(end, seal[:8])) for task_id, (end, seal) in places.items() if seal}
+
+    def active(self) -> set[str]:
+        """The tasks that some process has open for writing now."""
+        return self.alive() | self.journal.marked()
+
+    def event_reader(self, prefix: str, after: str | None = None) -> EventReader:
+        """For those who follow many tasks at once: ask it for what is new, whenever."""
+        return self._events(self.find(prefix), after)
+
+    def _events(self, name: TaskName, after: str | None) -> EventReader:
+        def state_at(offset: int) -> TaskState | None:
+            self.sync.fresh()
+            self.sync.catch_up(name)
+            found = queries.status_before(self.sync.index(), name.id, offset)
+            return None if found is None else tasks_events.state_from(*found, name.id)
+
+        return tasks_events.EventReader(self.journal, name, after, state_at)
+
+    def search(self, query: str, wanted: TaskFilter | None = None, *, turns: bool = False) -> Answer:
+        """What a query finds (docs/search.md), fresh to the last append: one hit a task, or with ``turns`` every one."""
+        return self._finder().search(query, wanted or TaskFilter(sort=RELEVANCE), turns=turns)
+
+    @abstractmethod
+    def _finder(self) -> Finder: ...
+
+    def source(self, prefix: str) -> str | None:
+        """Where a task came from, as its header says."""
+        name = self.find(prefix)
+        self.sync.fresh()
+        row = self.sync.index().row(name.id)
+        return None if row is None else row["source"]
+
+    def by_source(self, prefix: str) -> dict[str, str]:
+        """The tasks whose header says that they came from there: what it says, and their ids."""
+        return cast("dict[str, str]", self.sync.guarded(lambda index: queries.by_source(index, prefix)))
+
+    def last_note(self, prefix: str, kind: str) -> Note | None:
+        """The last note of a kind."""
+        name = self._caught_up(prefix, grown=True)
+        with self.journal.reader(name) as reader:
+            for offset in queries.note_places(self.sync.index(), name.id):
+                entry = reader.entry_at(offset, reader.size - offset)
+                if isinstance(entry, entry_types.Note) and entry.kind == kind:
+                    return entry
+        return None
+
+    def stats(self, wanted: TaskFilter, *, days: int = 30, top: int = 10) -> Stats:
+        alive = self.alive()
+        found = self.sync.guarded(lambda index: queries.stats(index, wanted, alive, days, top))
+        return replace(cast("Stats", found), disk=self.disk())
+
+    def disk(self) -> dict[str, int]:
+        """Bytes on the disk, by what they are for."""
+        return self.journal.disk_use()
+
+
+def entries_of(reader: TaskReader, *, whole: bool) -> Iterator[tuple[str, Entry]]:
+    """Everything that a task's bytes say, block by block: the kind of its record, and the block."""
+    for record in reader.records():
+        if record.kind == "tail":
+            yield record.kind, entry_types.Torn(length=record.torn)
+        for block in record.blocks:
+            entry = block.entry(reader.fetch if whole else None)
+            if record.kind == "tail" and isinstance(entry, entry_types.Turn):
+                # Whatever it says of itself, it was not finished.
+                entry = replace(entry, status="interrupted")
+            yield record.kind, entry
+
+
+def _own(name: str) -> str:
+    return name if name.startswith("X-") else f"X-{name}"

@@ -1,0 +1,111 @@
+"""Whole tasks from elsewhere: written to one file in one go, with the rows of the index made on the way."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from rawko_state.errors import TaskExists
+from rawko_state.format.records import build_record, header_copies
+from rawko_state.format.seal import GENESIS, HEADER_LIMIT, header_shape
+from rawko_state.index.projection import Bulk, LocatedRecord, NewRows, Projector, merged
+from rawko_state.journal import disk
+from rawko_state.journal.journal import Journal
+from rawko_state.journal.layout import TaskName
+from rawko_state.journal.rewrite import packed_copy
+from rawko_state.model.entries import Entry, Turn
+from rawko_state.model.state import TaskState
+from rawko_state.redact.redactor import Redactor
+
+
+def bring(
+    journal: Journal,
+    redactor: Redactor,
+    name: TaskName,
+    records: Iterable[Sequence[Entry]],
+    taken: Callable[[str], bool],
+    *,
+    pack: bool = False,
+) -> Bulk | None:
+    """Writes a new task. Durable when this returns its rows; None when there is one of its id. With ``pack``, as a .task.gz."""
+    work = _Writing(journal, redactor, name)
+    with journal.keeping_blobs():
+        beside = disk.write_temporary(journal.layout.live, work.pieces(records), finish=work.finish)
+        if pack:
+            name = replace(name, packed=True)
+            beside = packed_copy(journal.layout, beside)
+            work.projector.row["file_path"] = name.file_path
+        if not journal.publish(beside, name, taken):
+            return None
+    stat = os.stat(journal.layout.path(name))
+    work.projector.row["file_size"], work.projector.row["file_mtime_ns"] = stat.st_size, stat.st_mtime_ns
+    bulk = Bulk(ids=[name.id])
+    bulk.add(work.projector, merged(work.rows))
+    return bulk
+
+
+def taken(journal: Journal, name: TaskName) -> Callable[[str], bool]:
+    """Whether the file of a task is there, in either form."""
+    paths = [journal.layout.path(replace(name, packed=packed)) for packed in (False, True)]
+    return lambda task: any(path.exists() for path in paths)
+
+
+class Placing(Protocol):
+    def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None: ...
+
+
+def carried(store: Placing, redactor: Redactor, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
+    """A new task for a store that is elsewhere: made as a file here, then placed there. False when there is one."""
+    with tempfile.TemporaryDirectory(prefix="rawko-") as folder:
+        journal = Journal(Path(folder))
+        journal.layout.make()
+        bring(journal, redactor, name, records, lambda task: False)
+        path = journal.layout.path(name)
+        blobs = (each.read_bytes() for each in sorted(journal.layout.blobs.iterdir()))
+        with open(path, "rb") as stream:
+            try:
+                return store.place(name.filename, iter(lambda: stream.read(1 << 20), b""), blobs) is not None
+            except TaskExists:
+                return False
+
+
+class _Writing:
+    def __init__(self, journal: Journal, redactor: Redactor, name: TaskName) -> None:
+        self._journal, self._redactor, self._name = journal, redactor, name
+        self.projector = Projector(name.id, name.file_path)
+        self.rows: list[NewRows] = []
+        self._state = TaskState(id=name.id)
+
+    def pieces(self, records: Iterable[Sequence[Entry]]) -> Iterator[bytes]:
+        seal, at, state = GENESIS, 0, TaskState(id=self._name.id)
+        for entries in records:
+            record = build_record(self._clean(entries, state.turns), state, seal, at)
+            located = LocatedRecord("sealed", at, len(record.data), record.seal, seal, 0, record.blocks)
+            self.rows.append(self.projector.take(located))
+            yield record.data
+            seal, at, state = record.seal, record.end, record.state
+        self._state = state
+
+    def _clean(self, entries: Sequence[Entry], turns: int) -> list[Entry]:
+        """Without secrets, with long outputs moved out, and with their numbers."""
+        clean: list[Entry] = []
+        for entry in entries:
+            if isinstance(entry, Turn):
+                turns += 1
+                entry = self._journal.with_blobs(replace(entry, number=turns), self._redactor.text)
+            clean.append(self._redactor.entry(entry))
+        return clean
+
+    def finish(self, descriptor: int, path: Path) -> None:
+        """The header's copies, which stand before what they are copies of."""
+
+        def fetch(offset: int, length: int) -> bytes:
+            return disk.read_range(descriptor, offset, length)
+
+        for copy in header_copies(header_shape(fetch(0, HEADER_LIMIT)), fetch, self._state):
+            if copy.data is not None:
+                disk.write_at(descriptor, copy.data, copy.offset, path)

@@ -1,0 +1,1 @@
+"""Task files in the project, with an index beside them."""

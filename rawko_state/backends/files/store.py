@@ -1,0 +1,345 @@
+"""The store of task files in a project: the embedded default. Needs nothing running."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from rawko_state.backends.base import IndexedStore
+from rawko_state.backends.files.sync import Sync
+from rawko_state.errors import InvalidValue, RawkoError, TaskBusy, TaskNotFound
+from rawko_state.journal import locks
+from rawko_state.journal.journal import Journal
+from rawko_state.lazy import lazy
+from rawko_state.model.names import TaskName, parse_name
+
+if TYPE_CHECKING:
+    from rawko_state.backends import bulk, leases
+    from rawko_state.backends.files import flush, redaction, search, trash, writer
+    from rawko_state.backends.files.search import FileFinder
+    from rawko_state.backends.leases import LentLeases
+    from rawko_state.backends.redaction import Found
+    from rawko_state.index import retention
+    from rawko_state.index.database import Index
+    from rawko_state.journal import rewrite, verify
+    from rawko_state.journal import trash as journal_trash
+    from rawko_state.journal.chain import Chain
+    from rawko_state.journal.verify import Verdict
+    from rawko_state.model.entries import Entry, TaskHeader
+    from rawko_state.store import InTrash, Kept
+    from rawko_state.tasks.writer import Writer
+else:
+    # Lists and single tasks need none of these.
+    bulk = lazy("rawko_state.backends.bulk")
+    leases = lazy("rawko_state.backends.leases")
+    flush = lazy("rawko_state.backends.files.flush")
+    redaction = lazy("rawko_state.backends.files.redaction")
+    search = lazy("rawko_state.backends.files.search")
+    trash = lazy("rawko_state.backends.files.trash")
+    writer = lazy("rawko_state.backends.files.writer")
+    retention = lazy("rawko_state.index.retention")
+    rewrite = lazy("rawko_state.journal.rewrite")
+    verify = lazy("rawko_state.journal.verify")
+    journal_trash = lazy("rawko_state.journal.trash")
+
+
+class FileStore(IndexedStore):
+    """The tasks of one project."""
+
+    journal: Journal
+    sync: Sync
+
+    def __init__(self, root: Path | str, *, warn: Callable[[str], None] | None = None) -> None:
+        """``warn`` is told, once each, of trouble that is dealt with: an index that is rebuilt or falls behind."""
+        journal = Journal(Path(root).resolve())
+        journal.layout.check()
+        warn = _warn if warn is None else warn
+        super().__init__(journal.layout.root, journal, Sync(journal, warn), warn)
+
+    @cached_property
+    def lent(self) -> LentLeases:
+        """The leases that this process holds for clients of its server."""
+        return leases.LentLeases(self.journal)
+
+    # Finding
+
+    def _open(self, name: TaskName, *, read_only: bool = False) -> Chain:
+        return self.journal.open(name, self.sync.checkpoint(name), read_only=read_only)
+
+    def find(self, prefix: str) -> TaskName:
+        """The one task whose id is, or starts with, this. The index is asked first, the folder where that does not help."""
+        try:
+            row = self.sync.index().row(prefix)
+            name = parse_name(Path(row["file_path"]).name) if row else None
+            if name is not None and name.packed:
+                plain = replace(name, packed=False)  # somebody may have unpacked it, and died before he could say so
+                name = plain if self.journal.layout.path(plain).exists() else name
+            if name is not None and self.journal.layout.path(name).exists():
+                return name
+        except RawkoError:
+            pass
+        try:
+            return self.journal.find(prefix)
+        except TaskNotFound as error:
+            raise TaskNotFound(prefix, error.closest, in_trash=self._is_in_trash(prefix)) from None
+
+    def _is_in_trash(self, prefix: str) -> bool:
+        return self.journal.layout.trash.exists() and any(each.id.startswith(prefix) for each in self.trash())
+
+    def status(self, prefix: str) -> str:
+        """What the records say, or ``interrupted`` for a running task whose writer is gone: by the file, not by the index."""
+        name = self.find(prefix)
+        chain = self._open(name, read_only=True)
+        try:
+            state = chain.state
+        finally:
+            chain.close()
+        if state.status == "running" and not state.detached and self.journal.holder(name.id) is None:
+            return "interrupted"
+        return state.status
+
+    def unflushed(self) -> int:
+        """How many bytes of the history the search index has not taken in."""
+        return self._finder().tail_bytes()
+
+    def can_flush(self) -> bool:
+        """Whether there is a place for a search index, and nobody is writing to it just now."""
+        return not flush.is_busy(self.sync.index(), self.journal)
+
+    def search_trouble(self) -> str | None:
+        """Why the search index cannot be used, if so."""
+        return self._finder().trouble()
+
+    def _finder(self) -> FileFinder:
+        return search.FileFinder(self.sync, self.alive, self._warn)
+
+    # Opening
+
+    def _create(
+        self,
+        header: TaskHeader,
+        entries: Sequence[Entry],
+        *,
+        attached: bool,
+        before: Callable[[str, str], None] | None,
+    ) -> Writer:
+        new = self.journal.create(header, entries, lease=attached, taken=self._taken(), before=before)
+        projector = self.sync.created(new.name, new.stamps)
+        return writer.FileWriter(self.sync, new.name, new.chain, new.lease, projector)
+
+    def _writer(self, name: TaskName, lease: float | None = None) -> Writer:
+        held = None if lease is None else self.journal.lease(name.id, lease)
+        try:
+            if name.packed:
+                name = trash.unpack(self.sync, name)
+            return writer.FileWriter(self.sync, name, self._open(name), held)
+        except BaseException:
+            if held is not None:
+                held.release()
+            raise
+
+    def _abandoned(self) -> list[tuple[str, bool]]:
+        return [(task_id, self.journal.layout.lease(task_id).exists()) for task_id in self.journal.abandoned()]
+
+    def _taken(self) -> Callable[[str], bool] | None:
+        """Looks an id up in the index, if that knows the whole folder as it is now."""
+        try:
+            index = self.sync.index()
+            if index.meta("tasks_stamp") == self.journal.layout.stamp():
+                return lambda task_id: index.position(task_id) is not None
+        except RawkoError:
+            pass
+        return None
+
+    def take_lease(self, prefix: str, token: str | None = None, seconds: float = 30.0) -> str:
+        """Takes the lease of a task for somebody else, who has to ask again before the time is up."""
+        return self.lent.take(self.find(prefix).id, token, seconds)
+
+    def check_lease(self, task_id: str, token: str) -> None:
+        """TaskBusy unless this token has the task now."""
+        self.lent.check(task_id, token)
+
+    def release_lease(self, prefix: str, token: str) -> None:
+        self.lent.release(self.find(prefix).id, token)
+
+    @property
+    def where(self) -> str:
+        return str(self.root)
+
+    def bring(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
+        """A whole new task from its records; False when there is one of its id."""
+        self.journal.layout.make()
+        rows = bulk.bring(self.journal, self.redactor, name, records, bulk.taken(self.journal, name))
+        if rows is None:
+            return False
+        with contextlib.suppress(RawkoError):  # then the next look at the folder sees it
+            index = self.sync.index()
+            with index.transaction():
+                index.put_new(rows)
+        return True
+
+    def importing(self) -> AbstractContextManager[None]:
+        """While this is held, nobody else brings the sessions of other agents in."""
+        self.journal.layout.make()
+        return locks.gate(self.journal.layout.live / "import.lock")
+
+    # Keeping
+
+    def kept(self, task_id: str | None = None) -> list[Kept]:
+        """Every task, or one, as retention sees it."""
+        alive, exempt = self.alive() | self.journal.drafted(), journal_trash.exempt(self.journal.layout)
+        return cast("list[Kept]", self.sync.guarded(lambda index: retention.kept(index, alive, exempt, task_id)))
+
+    def trash(self) -> list[InTrash]:
+        """What is in the trash, the last one first."""
+        return [trash.in_trash(each) for each in journal_trash.listed(self.journal.layout)]
+
+    def freed(self, task_ids: Sequence[str]) -> dict[str, int]:
+        """The bytes of long outputs that go with some tasks, if all of these go."""
+        return retention.freed(self.sync.index(), task_ids)
+
+    def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
+        """Puts a whole task file into the project, as it is, and its blobs before it. None when it is there already."""
+        name = parse_name(filename)
+        if name is None:
+            raise InvalidValue(f"not the name of a task file: {filename!r}")
+        with self.journal.keeping_blobs():
+            for content in blobs:
+                self.journal.put_blob(content)
+            return name if self.journal.place(name, data) else None
+
+    def replace(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
+        """A longer writing of a task, if the one that is there is still so long and ends with that seal."""
+        there = self.find(name.id)
+        lease = self.journal.lease(name.id)
+        try:
+            if there.packed:
+                there = trash.unpack(self.sync, there)
+            with self.journal.keeping_blobs():
+                for content in blobs:
+                    self.journal.put_blob(content)
+                return rewrite.replaced(self.journal.layout, there, data, size, seal)
+        finally:
+            lease.release()
+
+    def discard(
+        self,
+        tasks: Iterable[tuple[Kept, str]],
+        *,
+        by: str | None = None,
+        proceed: Callable[[], bool] = lambda: True,
+        patience: float = 60.0,
+    ) -> Iterator[str]:
+        """Puts tasks into the trash, as they were when kept() told of them, each with the rule that takes it. Yields the ids of
+        those that went: one that has changed since, or is being run, stays."""
+        return trash.discard(self.sync, tasks, by, proceed, patience)
+
+    def delete(self, prefix: str, *, by: str | None = None) -> str:
+        """Puts one task into the trash, whatever its age."""
+        name = self.find(prefix)
+        task = next(iter(self.kept(name.id)), None)
+        if task is None or not list(self.discard([(task, journal_trash.BY_HAND)], by=by)):
+            raise TaskBusy(name.id, "a process that runs it, or has changed it just now")
+        return name.id
+
+    def restore(self, prefix: str | None = None) -> list[str]:
+        """Brings tasks back from the trash, byte for byte; all of them without an id. Cleanups leave them alone from now on."""
+        return trash.restore(self.sync, prefix) if self.journal.layout.trash.exists() or prefix else []
+
+    def empty_trash(
+        self,
+        before: datetime | None = None,
+        *,
+        patience: float = 60.0,
+        proceed: Callable[[], bool] = lambda: True,
+    ) -> list[InTrash]:
+        """Deletes for good what came into the trash before a time; all of it without one. The oldest first, while ``proceed``."""
+        return trash.empty(self.sync, before, patience, proceed)
+
+    def pack(self, task: Kept) -> bool:
+        """Makes a finished task a ``.task.gz``, which all else can read. False if it has changed since, or is being run."""
+        return trash.pack(self.sync, task) is not None
+
+    def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> Found:
+        """Takes the secrets out of a task that was recorded with them: its file is written and sealed anew, and says so. The
+        index and the search index still know them until reindex() has made new ones."""
+        name = self.find(prefix)
+        if dry_run:
+            return redaction.look(self.sync, self.redactor, name)
+        lease = self.journal.lease(name.id)
+        try:
+            if name.id in self.journal.drafted():
+                raise TaskBusy(name.id, "a turn that has not ended: 'rawko resume' it first")
+            found = redaction.redact(self.sync, self.redactor, name, by)
+        finally:
+            lease.release()
+        if found.changed and not self._is_sealed(name):
+            with self._task(name) as task:
+                task.note(kind="redacted", data={"blocks": found.changed, "secrets": dict(found.rules)}, by=by)
+        return found
+
+    def _is_sealed(self, name: TaskName) -> bool:
+        with self.journal.reader(name) as reader:
+            return any(record.kind == "sealed" for record in reader.records())
+
+    def flush(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int:
+        """Takes what is new into the search index. Searches find it without that, only slower. Returns how many bytes."""
+        return self._finder().flush(step=step, wait=wait)
+
+    def reindex(
+        self, step: Callable[[int, int], None] | None = None, folding: Callable[[int, int], None] | None = None
+    ) -> list[tuple[str, str]]:
+        """Rebuilds the index and the search index from the files. Returns the tasks whose files could not be fully read, and
+        why. ``step`` is told of files done and in all, ``folding`` of bytes."""
+        self.journal.layout.make()
+        with contextlib.ExitStack() as stack:
+            mine = False
+            try:
+                mine = stack.enter_context(flush.locked(self.sync.index(), wait=True))
+            except RawkoError as trouble:
+                self._warn(f"{trouble}; searches read the task files")
+
+            def then(index: Index) -> None:
+                try:
+                    if mine:
+                        flush.flush_anew(index, self.journal, folding)
+                except (RawkoError, OSError) as trouble:
+                    self._warn(f"{trouble}; searches read the task files")
+
+            problems = self.sync.reindex(step, then)
+            if mine:
+                with contextlib.suppress(RawkoError, OSError):
+                    flush.clear_away(self.sync.index(), self.root)
+            return problems
+
+    def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Verdict]:
+        """Walks one chain, or all of them in order of their names."""
+        layout = self.journal.layout
+        names = [self.find(prefix)] if prefix else sorted(layout.names())
+        seen: set[str] = set()
+        for name in names:
+            verdict = verify.verify(layout, name)
+            if repair and verdict.can_repair:
+                # A repair appends too, so the index must hear of it, also if this process dies.
+                mark = self.sync.mark(name.id)
+                verdict = verify.verify(layout, name, repair=True)
+                try:
+                    self.sync.catch_up(name, grown=True)
+                    self.sync.settle(mark, current=True)
+                except RawkoError:
+                    self.sync.settle(mark, current=False)
+            if name.id in seen:
+                verdict.faults.append(f"a second file with the id {name.id}; the first one counts")
+            seen.add(name.id)
+            yield verdict
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=2)

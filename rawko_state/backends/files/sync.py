@@ -1,0 +1,437 @@
+"""Task files and their index, kept in step without a daemon.
+
+A writer leaves a *mark* in ``live/`` before its first append and takes it away when the index has it all, durably. A query
+looks at the marks and at the stamp of the tasks folder (changed by every file that comes, goes or is replaced), catches up on
+what they point at, and on nothing else. So looking costs the same whatever the size of the history.
+
+Nothing in here can fail an append: trouble with the index is told once, and the mark stays for the next query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rawko_state.errors import (
+    IndexCorrupt,
+    IndexNewer,
+    IndexTrouble,
+    RawkoError,
+    StorageError,
+    TaskNotFound,
+    UnsafePath,
+)
+from rawko_state.index import queries
+from rawko_state.index.database import Index, companions, remove
+from rawko_state.journal import disk
+from rawko_state.journal.journal import Journal
+from rawko_state.journal.layout import TaskName, parse_name
+from rawko_state.journal.locks import Mark
+from rawko_state.lazy import lazy
+
+if TYPE_CHECKING:
+    from rawko_state.backends.files import flush, ingest
+    from rawko_state.index.projection import Projector
+    from rawko_state.journal.chain import Chain, Checkpoint
+    from rawko_state.model.appended import Appended
+else:
+    # A query that finds nothing new reads no task file.
+    flush = lazy("rawko_state.backends.files.flush")
+    ingest = lazy("rawko_state.backends.files.ingest")
+
+Warn = Callable[[str], None]
+Step = Callable[[int, int], None]
+_RELEASE: Final = re.compile(r"(\d+)\.(\d+)")
+_TICK_NS: Final = 20_000_000
+
+
+def _fine_stamps() -> bool:
+    """Whether two changes of a folder always have two times, if somebody looked in between. (Linux since 6.13, macOS.)"""
+    if sys.platform == "darwin":
+        return True
+    match = _RELEASE.match(os.uname().release) if sys.platform == "linux" else None
+    return match is not None and (int(match[1]), int(match[2])) >= (6, 13)
+
+
+class Sync:
+    def __init__(self, journal: Journal, warn: Warn) -> None:
+        self.journal, self._warn_user = journal, warn
+        self.path = journal.layout.state / "index.db"
+        self._index: Index | None = None
+        self._aside = False
+        """The index is somewhere else, as the project cannot be written to."""
+        self._pinned = False
+        """It is in memory for good, as no file can be used."""
+        self._where = self.path
+        """The file that was opened last, or tried."""
+        self._warned: set[str] = set()
+        self._opening = threading.RLock()
+        self._mine: set[str] = set()
+        """The marks of this process's writers that the index keeps up with."""
+
+    # Opening
+
+    def index(self) -> Index:
+        """The open index. A broken one is moved aside, and a new one begun, which fresh() fills. Each thread has a connection of
+        its own to it."""
+        with self._opening:
+            return self._current()
+
+    def _current(self) -> Index:
+        if self._index is not None:
+            # Something has been recorded since; unless memory is the last resort.
+            begun = self._index.path is None and self.path.parent.exists() and not self._pinned
+            if self._index.is_current and not begun:
+                return self._index
+            self.close()
+        try:
+            self._index = self._opened()
+        except IndexCorrupt as error:
+            self._move_aside(error)
+            self._index = self._opened()
+        return self._index
+
+    def _opened(self) -> Index:
+        self._where = self.path
+        place = self._place()
+        self._where = place or self.path
+        return Index(place)
+
+    def close(self) -> None:
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+
+    def _place(self) -> Path | None:
+        """Where the index is kept: beside the tasks, else in the user's cache folder, else in memory."""
+        state = self.path.parent
+        if os.path.lexists(self.path) and (self.path.is_symlink() or not self.path.is_file()):
+            raise IndexCorrupt(f"{self.path} is not a file")
+        if os.access(state, os.W_OK) and (not self.path.exists() or os.access(self.path, os.W_OK)):
+            self._aside = False
+            return self.path
+        if not state.exists() and os.access(_existing(state), os.W_OK):
+            # Nothing has been recorded here; asking must not make folders.
+            self._aside = True
+            return None
+        self._aside = True
+        key = hashlib.sha256(str(self.journal.layout.root).encode()).hexdigest()[:16]
+        try:
+            import platformdirs
+
+            folder = Path(platformdirs.user_cache_dir("rawko")) / "projects" / key
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            return None
+        return folder / "index.db"
+
+    def _move_aside(self, error: IndexCorrupt) -> None:
+        path = self._where
+        self.close()
+        stamp = time.strftime("%Y%m%dT%H%M%S")
+        target = path.with_name(f"{path.name}.broken-{stamp}-{os.getpid()}")
+        try:
+            with contextlib.suppress(FileNotFoundError):  # another process has been faster
+                os.rename(path, target)
+            for companion in list(companions(path))[1:]:
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(companion, target.with_name(target.name + companion.name[len(path.name) :]))
+        except OSError as trouble:
+            raise StorageError(f"cannot move {path} aside: {trouble.strerror}", str(path), trouble.errno) from trouble
+        self._warn(f"{error}; moved to {target.name}, rebuilding it from the task files")
+
+    def _warn(self, message: str) -> None:
+        """Once each."""
+        if message not in self._warned:
+            self._warned.add(message)
+            self._warn_user(message)
+
+    # Writing
+
+    def mark(self, task_id: str) -> Mark | None:
+        """Says that a task is about to grow. None when even that cannot be written: the append goes on all the same."""
+        try:
+            mark = Mark(self.journal.layout.live, task_id)
+        except RawkoError as error:
+            self._warn(f"the index may fall behind: {error}")
+            return None
+        self._mine.add(mark.path.name)
+        return mark
+
+    def keeps_up(self, mark: Mark | None, *, current: bool) -> None:
+        """Whether the index has what was last appended by the writer of a mark of ours; then nobody here need look for it."""
+        if mark is not None:
+            (self._mine.add if current and not self._aside else self._mine.discard)(mark.path.name)
+
+    def checkpoint(self, name: TaskName) -> Checkpoint | None:
+        """Where the index knows this file up to, so that a writer need not read it from the beginning."""
+        try:
+            row = self.index().row(name.id)
+        except RawkoError:
+            return None
+        return None if row is None else ingest.checkpoint_of(name, row)
+
+    def created(self, name: TaskName, stamps: tuple[str, str]) -> Projector | None:
+        """A new file: its rows, and, if nobody else changed the folder meanwhile, the folder's new stamp."""
+        try:
+            index = self.index()
+            with index.transaction(), self.journal.reader(name) as reader:
+                projector = ingest.new_file(index, name, reader)
+                if index.meta("tasks_stamp") == stamps[0] and _fine_stamps():
+                    index.set_meta("tasks_stamp", stamps[1])
+        except Exception as error:  # whatever it is: the record is durable, and its append must return
+            self._warn(f"the index falls behind, and will catch up: {error}")
+            return None
+        return projector
+
+    def appended(self, name: TaskName, chain: Chain, done: Appended, projector: Projector | None) -> Projector | None:
+        """Takes in what was just appended. Returns the projector for the next time, None after trouble."""
+        try:
+            index = self.index()
+            with index.transaction():
+                return ingest.appended(self.journal, index, name, done, chain.stat(), projector)
+        except Exception as error:  # whatever it is: the record is durable, and its append must return
+            self._warn(f"the index falls behind, and will catch up: {error}")
+            return None
+
+    def settle(self, mark: Mark | None, *, current: bool) -> None:
+        """The writer is done: its mark goes, once the index has everything durably; ``current``: it has the last append."""
+        if mark is None:
+            return
+        self._mine.discard(mark.path.name)
+        try:
+            index = self.index()
+            if not current or self._aside:
+                mark.leave()  # for the next query; or the index that others will ask is another one
+                return
+            index.settle()
+            mark.remove()
+        except RawkoError:
+            mark.leave()
+
+    def finished(self) -> None:
+        """A task is finished: a good moment to take a tail of middling length into the search index. Nothing depends on it."""
+        try:
+            flush.flush_if_cheap(self.index(), self.journal)
+        except Exception as error:  # whatever it is: the task is finished, and searches read the files
+            self._warn(f"the search index falls behind, and will catch up: {error}")
+
+    # Reading
+
+    def fresh(self) -> Index:
+        """The index, caught up with everything that has happened to the files."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                index = self.index()
+                self._look(index)
+                return index
+            except IndexNewer:
+                raise
+            except IndexCorrupt as error:
+                if attempt == _ATTEMPTS - 1:
+                    return self._in_memory(error)
+                self._move_aside(error)
+            except (IndexTrouble, StorageError) as error:
+                self.close()
+                if attempt == _ATTEMPTS - 1:
+                    return self._in_memory(error)
+                time.sleep(0.05 * (attempt + 1))  # somebody may be moving it aside just now
+        raise IndexTrouble(f"{self.path} stays broken")
+
+    def _in_memory(self, error: RawkoError) -> Index:
+        """The last resort: the files are there, so the question is answered."""
+        self._warn(f"{error}; answering from the task files")
+        self.close()
+        self._aside = True
+        self._index = Index(None)
+        self._pinned = True
+        self._look(self._index)
+        return self._index
+
+    def guarded(self, ask: Callable[[Index], object]) -> object:
+        """Asks the fresh index; when it turns out to be broken meanwhile, rebuilds it and asks again."""
+        try:
+            return ask(self.fresh())
+        except IndexCorrupt as error:
+            self._move_aside(error)
+            return ask(self.fresh())
+
+    def _look(self, index: Index) -> None:
+        for mark in self._marks():
+            if mark not in self._mine or index is not self._index:
+                self._catch_up_marked(index, mark)
+        stamp = self.journal.layout.stamp()
+        if index.meta("tasks_stamp") != stamp:
+            self._sweep(index, stamp)
+
+    def _marks(self) -> list[str]:
+        try:
+            return [name for name in os.listdir(self.journal.layout.live) if name.endswith(".mark")]
+        except OSError:
+            return []
+
+    def _catch_up_marked(self, index: Index, filename: str) -> None:
+        task_id = filename.split(".")[0]
+        path = self.journal.layout.live / filename
+        dead = Mark.of_dead_writer(path)
+        row = index.row(task_id)
+        name = parse_name(Path(row["file_path"]).name) if row else None
+        caught_up = True
+        try:
+            if name is None:
+                name = self.journal.layout.find(task_id)
+            if name.id == task_id:
+                self.catch_up(name, index, grown=True)
+        except TaskNotFound:
+            pass  # its file never came to be, or is gone: the sweep sees to that
+        except RawkoError as error:
+            caught_up = False
+            self._warn(f"task {task_id} could not be read, and may be shown as it was: {error}")
+        if dead is not None:
+            if caught_up and not self._aside:
+                index.settle()
+                dead.remove()
+            else:
+                dead.leave()
+
+    def catch_up(self, name: TaskName, index: Index | None = None, *, grown: bool = False) -> None:
+        """Takes in one file that has changed: what was added, if a writer's mark says that it has ``grown``, else all of it."""
+        index = index or self.index()
+        row = index.row(name.id)
+        if row is not None and row["file_path"] == name.file_path:
+            try:
+                found = os.lstat(self.journal.layout.path(name))
+            except OSError:
+                found = None
+            if found is not None and (found.st_size, found.st_mtime_ns) == (row["file_size"], row["file_mtime_ns"]):
+                return
+        # Of a task that is being written to just now, what is new is enough; a file that was edited is read whole.
+        grown = grown or any(mark.startswith(f"{name.id}.") for mark in self._marks())
+        with index.transaction():
+            ingest.one_file(self.journal, index, name, grown=grown)
+
+    def last_turns(self, name: TaskName) -> Iterator[tuple[int, int]]:
+        """Where the turns of a task stand, the last one first; without a usable index, from the file itself."""
+        try:
+            self.catch_up(name, grown=True)
+            places = queries.turn_places(self.index(), name.id)
+        except RawkoError:
+            with self.journal.reader(name) as reader:
+                blocks = [block for record in reader.records() if record.counts for block in record.blocks]
+            places = iter([(block.offset, block.length) for block in reversed(blocks)])
+        yield from places
+
+    def _sweep(self, index: Index, stamp: str) -> None:
+        """The folder has changed: looks at the size and time of every file, and reads those that differ."""
+
+        racy = not _fine_stamps() and time.time_ns() - int(stamp.split()[0]) < _TICK_NS
+        names = self.names()
+        known = index.known_files()
+        changed: list[TaskName] = []
+        for task_id, name in names.items():
+            before = known.pop(task_id, None)
+            try:
+                found = os.lstat(self.journal.layout.path(name))
+            except OSError:
+                continue
+            if before != (name.file_path, found.st_size, found.st_mtime_ns):
+                changed.append(name)
+        unread = self._read_all(index, changed, known) if changed or known else []
+        if unread:
+            self._warn(f"{len(unread)} task files could not be read: {', '.join(unread[:5])}")
+        with index.transaction():
+            # With a file unread, the next query looks again.
+            index.set_meta("tasks_stamp", "" if racy or unread else stamp)
+
+    def _read_all(self, index: Index, changed: list[TaskName], gone: Iterable[str]) -> list[str]:
+        """Takes the changed files in and the gone ones out. Returns the ids of those that could not be read."""
+        unread: list[str] = []
+
+        with index.transaction():
+            for task_id in gone:
+                index.forget(task_id)
+            for name in changed if len(changed) < _MANY else ():
+                try:
+                    ingest.one_file(self.journal, index, name, grown=False)
+                except (StorageError, UnsafePath):
+                    unread.append(name.id)
+        if len(changed) >= _MANY:
+            for _, problems in ingest.many_files(self.journal, index, changed):
+                unread += [task_id for task_id, _ in problems if index.position(task_id) is None]
+        return unread
+
+    def knows_all(self) -> bool:
+        """Whether every task file was read, as of the last look. If not, what they refer to is not known."""
+        return self.index().meta("tasks_stamp") == self.journal.layout.stamp()
+
+    def names(self) -> dict[str, TaskName]:
+        """Every task by its id; of two files with one id, the first by name counts."""
+        found: dict[str, TaskName] = {}
+        for name in sorted(self.journal.layout.names(), reverse=True):
+            found[name.id] = name
+        return found
+
+    # Rebuilding
+
+    def reindex(self, step: Step | None = None, then: Callable[[Index], None] | None = None) -> list[tuple[str, str]]:
+        """Rebuilds everything beside the old index and puts it in place; ``then`` has the new one before that. Returns the
+        files that could not be fully read."""
+        self.journal.layout.make()
+        target = self.path.with_name(f"index.db.new-{os.getpid()}")
+        self._clear_leftovers()
+        remove(target)
+        stamp = self.journal.layout.stamp()
+        names = sorted(self.names().values())
+        problems: list[tuple[str, str]] = []
+        beside = Index(target)
+        try:
+            done = 0
+            with beside.filling():
+                for count, unread in ingest.many_files(self.journal, beside, names):
+                    problems += unread
+                    done += count
+                    if step:
+                        step(done, len(names))
+            with beside.transaction():
+                beside.set_meta("tasks_stamp", stamp)
+            # What has happened since is caught up on in the new one before it takes the place of the old.
+            self._look(beside)
+            if then is not None:
+                then(beside)
+            try:
+                self.index().replace_with(beside)
+            except IndexCorrupt as error:
+                self._move_aside(error)
+                self.index().replace_with(beside)
+        finally:
+            beside.close()
+            remove(target)
+        # Writers that came between are in their marks.
+        self.fresh()
+        return problems
+
+    def _clear_leftovers(self) -> None:
+        """What a reindex that was killed has left."""
+        for path in self.path.parent.glob("index.db.new-*"):
+            pid = path.name.split("-")[1]
+            if pid.isdigit() and not disk.is_running(int(pid)):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+_MANY: Final = 500
+_ATTEMPTS: Final = 3
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists():
+        path = path.parent
+    return path

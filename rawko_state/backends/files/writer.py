@@ -1,0 +1,117 @@
+"""One task file, open for writing: into the file, durably; then into the index, which may fail."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from rawko_state.backends import redaction
+from rawko_state.backends.files import ingest
+from rawko_state.backends.files.sync import Sync
+from rawko_state.format.reader import TaskReader
+from rawko_state.index.projection import Projector
+from rawko_state.journal import blobs, disk
+from rawko_state.journal.chain import Chain
+from rawko_state.journal.drafts import FileSink, draft_lines
+from rawko_state.journal.locks import Lease, Mark
+from rawko_state.model.appended import Appended
+from rawko_state.model.entries import Turn
+from rawko_state.model.names import TaskName
+from rawko_state.model.state import TaskState
+from rawko_state.tasks.draft import Draft, DraftContent, draft_content
+from rawko_state.tasks.writer import BeforeWrite, Make, Position, Writer
+
+# Loaded before anything is written: an import that fails (no descriptor left) must not come between an append and its return.
+_LOADED = (blobs, ingest, platformdirs, redaction)
+
+
+class FileWriter(Writer):
+    """A task file, its lease, and its rows in the index."""
+
+    def __init__(
+        self, sync: Sync, name: TaskName, chain: Chain, lease: Lease | None, projector: Projector | None = None
+    ) -> None:
+        self.id = name.id
+        self._sync, self._journal = sync, sync.journal
+        self._name, self._chain, self._lease, self._projector = name, chain, lease, projector
+        self._mark: Mark | None = None
+
+    @property
+    def root(self) -> Path:
+        return self._journal.layout.root
+
+    @property
+    def is_leased(self) -> bool:
+        return self._lease is not None
+
+    def position(self) -> Position:
+        return Position(self._chain.end, self._chain.seal, self._chain.state)
+
+    def refresh(self) -> TaskState:
+        return self._chain.refresh()
+
+    def has_grown(self) -> bool:
+        return self._chain.has_grown()
+
+    def holds(self, seal: str) -> bool:
+        return self._chain.holds(seal)
+
+    def append(self, make: Make, expect: str | None = None, before: BeforeWrite | None = None) -> Appended:
+        if self._mark is None:
+            self._mark = self._sync.mark(self.id)
+        done = self._chain.append(make, expect=expect, before=before)
+        self._projector = self._sync.appended(self._name, self._chain, done, self._projector)
+        self._sync.keeps_up(self._mark, current=self._projector is not None)
+        return done
+
+    def reader(self) -> TaskReader:
+        return self._journal.reader(self._name)
+
+    def last_turns(self) -> Iterator[Turn]:
+        """By the index; where that does not help, from the file."""
+        with self.reader() as reader:
+            for offset, length in self._sync.last_turns(self._name):
+                found = reader.turn_at(offset, length)
+                if found is not None:
+                    yield found
+
+    def keeping_blobs(self, turn: Turn | None = None) -> contextlib.AbstractContextManager[None]:
+        return self._journal.keeping_blobs(turn)
+
+    def with_blobs(self, turn: Turn, redact: Callable[[str], str]) -> Turn:
+        return self._journal.with_blobs(turn, redact)
+
+    def draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
+        self._journal.layout.make()
+        sink = FileSink(self._journal.layout.draft(self.id))
+        return Draft(sink, agent, self._chain.end, self._chain.seal, fields, durable)
+
+    def left_draft(self) -> DraftContent | None:
+        return draft_content(draft_lines(self._journal.layout.draft(self.id)))
+
+    def draft_text(self) -> str:
+        return b"".join(draft_lines(self._journal.layout.draft(self.id))).decode("utf-8", "replace")
+
+    def drop_draft(self) -> None:
+        path = self._journal.layout.draft(self.id)
+        if path.exists():
+            with disk.told("remove", path):
+                path.unlink()
+
+    def release_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def finished(self) -> None:
+        self._sync.finished()
+
+    def close(self) -> None:
+        self._chain.close()
+        self._sync.settle(self._mark, current=self._projector is not None)
+        self._mark = None
+        self.release_lease()

@@ -1,0 +1,427 @@
+"""PostgreSQL: connections, migrations, and one workspace's tables, each workspace in a schema of its own.
+
+That workspaces cannot see each other is so by construction: no statement on one of them names another's tables. What belongs to
+the server as a whole is in the schema ``rawko`` (``serverdb``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import queue
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Final
+
+try:
+    import psycopg
+    from psycopg import errors as pg_errors
+except ImportError as missing:  # pragma: no cover - said once, to people
+    from rawko_state.errors import RawkoError as _RawkoError
+
+    raise _RawkoError("PostgreSQL needs its driver: pip install 'rawko-state[postgres]'") from missing
+
+from rawko_state.errors import IndexNewer, InvalidValue, RawkoError, StorageError, StorageGone
+from rawko_state.index.connections import Connections
+from rawko_state.index.orm import p, use_psycopg
+from rawko_state.index.projection import NewRows, Projector, Row
+from rawko_state.index.rows import TaskDatabase
+from rawko_state.index.schema import tables_for
+
+CHANNEL: Final = "rawko"
+_LONGEST: Final = 2_000
+_AT_ONCE: Final = 100
+"""A notification is at most 8,000 bytes."""
+
+
+@contextlib.contextmanager
+def mapped(what: str) -> Iterator[None]:
+    """The errors of psycopg and Peewee in our words."""
+    try:
+        yield
+    except RawkoError:
+        raise
+    except (psycopg.OperationalError, psycopg.InterfaceError, p.OperationalError, p.InterfaceError) as error:
+        if isinstance(error, pg_errors.ProgramLimitExceeded) or "exceeds" in _first_line(error):
+            raise InvalidValue(f"{what} cannot hold a value: {_first_line(error)}") from error
+        raise StorageError(f"{what} is away: {_first_line(error)}", what) from error
+    except (psycopg.DataError, p.DataError) as error:
+        raise InvalidValue(f"{what} cannot hold a value: {_first_line(error)}") from error
+    except (psycopg.Error, p.PeeweeException) as error:
+        cause = error.__cause__ if isinstance(error, p.PeeweeException) else error
+        if isinstance(cause, (pg_errors.UndefinedTable, pg_errors.InvalidSchemaName)):
+            raise StorageGone(f"{what}: {_first_line(error)}", what) from error
+        raise StorageError(f"{what}: {_first_line(error)}", what) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+class Postgres:
+    """One database: a connection for each thread that asks, made again when it was lost."""
+
+    def __init__(self, url: str) -> None:
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise InvalidValue("a database is given as postgresql://user@host/name")
+        self.url = url.replace("postgres://", "postgresql://", 1)
+        self.name = "the PostgreSQL database"
+        use_psycopg()
+        self.db = p.PostgresqlDatabase(
+            self.url, prefer_psycopg3=True, connect_timeout=10, application_name="rawko", autoconnect=True
+        )
+        self._local = threading.local()
+        self._connections = Connections(self)
+        self.notifier = Notifier(self)
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        """This thread's. One that was lost is replaced, unless a transaction was lost with it."""
+        with mapped(self.name):
+            if not self.db.is_closed():
+                found: psycopg.Connection[Any] = self.db.connection()  # type: ignore[no-untyped-call]
+                if not found.closed and not found.broken:
+                    return found
+                self._drop()
+            self.db.connect()
+            made: psycopg.Connection[Any] = self.db.connection()  # type: ignore[no-untyped-call]
+            self._connections.add(made)
+            return made
+
+    def close(self) -> None:
+        """This thread's connection, and those of threads that have ended."""
+        self._drop()
+        self._connections.close_ended()
+
+    def _drop(self) -> None:
+        if not self.db.is_closed():
+            connection = self.db.connection()  # type: ignore[no-untyped-call]
+            self._connections.remove(connection)
+            with contextlib.suppress(p.PeeweeException, psycopg.Error):
+                self.db.close()
+
+    def close_all(self) -> None:
+        """Every thread's: when none of them will ask any more."""
+        self.notifier.close()
+        self.close()
+        self._connections.close_all()
+
+    @contextlib.contextmanager
+    def transaction(self, *, durable: bool = True) -> Iterator[psycopg.Connection[Any]]:
+        """All or nothing, and durable when it ends, unless it need not be. Inside another one it is a part of that."""
+        connection = self.connection
+        with mapped(self.name):
+            if getattr(self._local, "depth", 0):
+                yield connection
+                return
+            self._local.depth = 1
+            try:
+                with connection.transaction():
+                    if not durable:
+                        connection.execute("SET LOCAL synchronous_commit TO off")
+                    yield connection
+            finally:
+                self._local.depth = 0
+
+    def prepare(self, schema: str, migrations: Sequence[tuple[str, str]]) -> None:
+        """Brings a schema up to date: ``migrations`` are its versions in order, each a name and statements in which ``{s}`` is
+        the schema. Several servers may do so at once."""
+        with mapped(self.name):
+            connection = self.connection
+            if self._version(connection, schema) == len(migrations):
+                return
+            with connection.transaction():
+                # One at a time, per schema; held until the transaction ends.
+                key = int.from_bytes(hashlib.sha256(f"rawko {schema}".encode()).digest()[:8], "big", signed=True)
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
+                connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+                connection.execute(
+                    f'CREATE TABLE IF NOT EXISTS "{schema}".migrations (n integer PRIMARY KEY, name text)'
+                )
+                version = self._version(connection, schema)
+                if version > len(migrations):
+                    raise IndexNewer(
+                        f"the schema {schema} is of version {version}; this rawko knows up to {len(migrations)}"
+                    )
+                for number, (name, script) in enumerate(migrations[version:], version + 1):
+                    connection.execute(script.replace("{s}", f'"{schema}"'))
+                    connection.execute(f'INSERT INTO "{schema}".migrations VALUES (%s, %s)', (number, name))
+
+    @staticmethod
+    def _version(connection: psycopg.Connection[Any], schema: str) -> int:
+        found = connection.execute("SELECT to_regclass(%s)", (f'"{schema}".migrations',)).fetchone()
+        if found is None or found[0] is None:
+            return 0
+        row = connection.execute(f'SELECT coalesce(max(n), 0) FROM "{schema}".migrations').fetchone()
+        return int(row[0]) if row else 0
+
+    def listen(
+        self, stop: threading.Event, told: Callable[[str], None], *, ready: threading.Event | None = None
+    ) -> None:
+        """Tells of every notification until told to stop; made again when the connection is lost, and then says ``*``: anything
+        may have happened meanwhile."""
+        first = True
+        while not stop.is_set():
+            try:
+                with psycopg.connect(self.url, autocommit=True, application_name="rawko-listen") as connection:
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    if ready is not None:
+                        ready.set()
+                    if not first:
+                        told("*")
+                    first = False
+                    while not stop.is_set():
+                        for notice in connection.notifies(timeout=0.5):
+                            told(notice.payload)
+                            if stop.is_set():
+                                break
+            except psycopg.Error:
+                first = False
+                stop.wait(0.5)
+
+
+class Notifier:
+    """Notifies other processes of tasks that something happened to, some at a time, after it is durable.
+
+    Not in the transaction itself: PostgreSQL lets one transaction at a time notify, until it is on the disk, so that no two
+    appends could share a sync. If this process dies before it has told, whoever follows looks for himself, a little later.
+    """
+
+    def __init__(self, postgres: Postgres) -> None:
+        self._postgres = postgres
+        self._waiting: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def notify(self, schema: str, task_id: str) -> None:
+        self._waiting.put((schema, task_id))
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, daemon=True, name="notify")
+                    self._thread.start()
+
+    def close(self) -> None:
+        """When everything is told."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._waiting.put(None)
+            thread.join(5)
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            chosen = [self._waiting.get()]
+            with contextlib.suppress(queue.Empty):
+                while len(chosen) < _AT_ONCE:
+                    chosen.append(self._waiting.get_nowait())
+            ended = None in chosen
+            tasks: dict[str, dict[str, None]] = {}
+            for each in chosen:
+                if each is not None:
+                    tasks.setdefault(each[0], {})[each[1]] = None
+            for schema, ids in tasks.items():
+                with contextlib.suppress(StorageError), self._postgres.transaction(durable=False) as connection:
+                    connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, " ".join((schema, *ids))))
+        self._postgres.close()
+
+
+class PostgresDatabase(TaskDatabase):
+    """The rows of one workspace."""
+
+    mark: ClassVar[str] = "%s"
+    same: ClassVar[str] = "IS NOT DISTINCT FROM"
+
+    def __init__(self, postgres: Postgres, schema: str) -> None:
+        super().__init__()
+        self.postgres, self.schema, self.name = postgres, schema, postgres.name
+        postgres.prepare(schema, MIGRATIONS)
+        self.tables = tables_for(postgres.db, schema)
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        return self.postgres.connection
+
+    def at(self, table: str) -> str:
+        return f'"{self.schema}".{table}'
+
+    @contextlib.contextmanager
+    def mapped(self) -> Iterator[None]:
+        _ = self.postgres.connection  # one that was lost is replaced before Peewee uses it
+        with mapped(self.name):
+            yield
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        with self.postgres.transaction():
+            yield
+
+    def glob(self, column: Any, pattern: str) -> Any:
+        return p.Expression(column, "~", _regular(pattern))
+
+    def contains(self, column: Any, needle: str) -> Any:
+        return p.fn.STRPOS(column, needle) > 0
+
+    def ordered(self, column: Any, *, descending: bool) -> Any:
+        return column.desc(nulls="LAST") if descending else column.asc(nulls="FIRST")
+
+    def put(self, projector: Projector, rows: NewRows, *, after: tuple[int, str | None] | None = None) -> bool:
+        """An entry of an index is at most 2,704 bytes; what is longer is cut, and whole in the bytes."""
+        for row in rows.files:
+            row["file_path"] = _cut(row["file_path"])
+        for row in rows.agents:
+            row["agent"] = _cut(row["agent"])
+        projector.row["source"] = _cut(projector.row["source"])
+        return super().put(projector, rows, after=after)
+
+    def _update(self, row: Row, saved: Row, after: tuple[int, str | None] | None) -> bool:
+        """The row is locked, so it is there; and asking how many rows there were would break the pipeline."""
+        names = tuple(name for name, value in row.items() if value != saved[name])
+        if names:
+            sets = ", ".join(f'"{name}" = %s' for name in names)
+            values = (*(row[name] for name in names), row["id"])
+            self.connection.execute(f"UPDATE {self.at('tasks')} SET {sets} WHERE id = %s", values)
+        return True
+
+    def _many(self, statement: str, values: Sequence[tuple[Any, ...]]) -> None:
+        with self.connection.cursor() as cursor:
+            cursor.executemany(statement, values)
+
+
+def _cut(text: str | None) -> str | None:
+    if text is None or len(text) * 4 <= _LONGEST:
+        return text
+    return text.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore")
+
+
+def _regular(glob: str) -> str:
+    """A glob as a regular expression: ``*`` and ``?`` match a slash too, as SQLite's do."""
+    found, at = "^", 0
+    while at < len(glob):
+        letter = glob[at]
+        end = glob.find("]", at + 2) if letter == "[" else -1
+        if letter == "*":
+            found += ".*"
+        elif letter == "?":
+            found += "."
+        elif end > 0:
+            found += "[" + glob[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[") + "]"
+            at = end
+        else:
+            found += re.escape(letter)
+        at += 1
+    return found + "$"
+
+
+def is_duplicate(error: BaseException) -> bool:
+    return isinstance(error.__cause__, pg_errors.UniqueViolation) or isinstance(error, pg_errors.UniqueViolation)
+
+
+_TEXT: Final = 'text COLLATE "C"'
+_1_TABLES: Final = (
+    """
+CREATE TABLE {s}.tasks (
+    id T PRIMARY KEY, created_at T, completed_at T, status T, duration_ms bigint, request T, result_summary T, file_path T,
+    title T, parent_id T, parent_turn bigint, agent T, model T, provider T, repo T, branch T, "commit" T, cwd T, runtime T,
+    labels T, "user" T, source T, extra T, agents T, error T, pinned integer NOT NULL DEFAULT 0,
+    detached integer NOT NULL DEFAULT 0, turns bigint NOT NULL DEFAULT 0, runs bigint NOT NULL DEFAULT 0, question bigint,
+    selected T, by_header integer NOT NULL DEFAULT 0, format bigint, tokens_in bigint, tokens_out bigint, cost T,
+    damaged bigint NOT NULL DEFAULT 0, torn_bytes bigint NOT NULL DEFAULT 0, indexed_end bigint NOT NULL DEFAULT 0,
+    tail_offset bigint NOT NULL DEFAULT 0, tail_seal T, file_size bigint NOT NULL DEFAULT 0,
+    file_mtime_ns bigint NOT NULL DEFAULT 0, folded bigint NOT NULL DEFAULT 0, fold_base bigint NOT NULL DEFAULT 0
+);
+CREATE INDEX idx_tasks_created ON {s}.tasks (created_at DESC NULLS LAST, id DESC);
+CREATE INDEX idx_tasks_status_created ON {s}.tasks (status, created_at);
+CREATE INDEX idx_tasks_parent ON {s}.tasks (parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX idx_tasks_source ON {s}.tasks (source) WHERE source IS NOT NULL;
+CREATE TABLE {s}.task_agents (
+    task_id T NOT NULL REFERENCES {s}.tasks ON DELETE CASCADE, turn bigint, agent T, status T, duration_ms bigint,
+    tool_calls bigint, run bigint NOT NULL DEFAULT 0, selected T, decision T, reason T, started_at T, model T, tokens T, cost T,
+    "by" T, answers bigint, damaged integer NOT NULL DEFAULT 0, "offset" bigint NOT NULL, length bigint NOT NULL,
+    PRIMARY KEY (task_id, "offset")
+);
+CREATE INDEX idx_task_agents_agent ON {s}.task_agents (agent, task_id);
+CREATE TABLE {s}.task_files (
+    task_id T NOT NULL REFERENCES {s}.tasks ON DELETE CASCADE, file_path T NOT NULL, operation T NOT NULL,
+    turn bigint NOT NULL DEFAULT 0, PRIMARY KEY (task_id, turn, file_path, operation)
+);
+CREATE INDEX idx_task_files_path ON {s}.task_files (file_path);
+CREATE TABLE {s}.task_records (
+    task_id T NOT NULL REFERENCES {s}.tasks ON DELETE CASCADE, "offset" bigint NOT NULL, length bigint NOT NULL,
+    kind T NOT NULL, seal T, parent T, PRIMARY KEY (task_id, "offset")
+);
+CREATE UNIQUE INDEX one_header_a_task ON {s}.task_records (task_id) WHERE parent IS NULL AND kind = 'sealed';
+CREATE UNIQUE INDEX one_child_a_record ON {s}.task_records (task_id, parent) WHERE parent IS NOT NULL;
+CREATE TABLE {s}.task_runs (
+    task_id T NOT NULL REFERENCES {s}.tasks ON DELETE CASCADE, run bigint NOT NULL, "offset" bigint NOT NULL, status T,
+    request T, "by" T, first_turn bigint, completed_at T, duration_ms bigint, summary T, error T, output T,
+    PRIMARY KEY (task_id, run)
+);
+CREATE TABLE {s}.task_events (
+    task_id T NOT NULL REFERENCES {s}.tasks ON DELETE CASCADE, seq bigint NOT NULL, kind T NOT NULL, "at" T, turn bigint,
+    "text" T, PRIMARY KEY (task_id, seq)
+);
+CREATE TABLE {s}.snapshots (
+    task_id T NOT NULL REFERENCES {s}.tasks ON DELETE CASCADE, turn bigint NOT NULL, provider T, ref T, path T, parent T,
+    metadata T, PRIMARY KEY (task_id, turn)
+);
+CREATE TABLE {s}.task_blobs (
+    task_id T NOT NULL REFERENCES {s}.tasks ON DELETE CASCADE, sha256 T NOT NULL, size bigint NOT NULL,
+    PRIMARY KEY (task_id, sha256)
+);
+CREATE INDEX idx_task_blobs_sha256 ON {s}.task_blobs (sha256);
+CREATE TABLE {s}.index_meta (k T PRIMARY KEY, v T);
+CREATE TABLE {s}.record_bytes (
+    task_id T NOT NULL REFERENCES {s}.tasks ON DELETE CASCADE, "offset" bigint NOT NULL, length bigint NOT NULL,
+    data bytea NOT NULL, PRIMARY KEY (task_id, "offset")
+);
+CREATE TABLE {s}.documents (
+    task_id T NOT NULL REFERENCES {s}.tasks ON DELETE CASCADE, "offset" bigint NOT NULL, length bigint NOT NULL,
+    words tsvector NOT NULL, PRIMARY KEY (task_id, "offset")
+);
+CREATE INDEX idx_documents_words ON {s}.documents USING gin (words);
+CREATE TABLE {s}.task_states (
+    task_id T NOT NULL REFERENCES {s}.tasks ON DELETE CASCADE, turn bigint NOT NULL, state jsonb, payload jsonb,
+    PRIMARY KEY (task_id, turn)
+);
+CREATE TABLE {s}.blobs (sha256 T PRIMARY KEY, size bigint NOT NULL, data bytea NOT NULL);
+CREATE TABLE {s}.drafts (task_id T PRIMARY KEY, key bigint GENERATED ALWAYS AS IDENTITY, size bigint NOT NULL DEFAULT 0);
+CREATE TABLE {s}.draft_pieces (
+    task_id T NOT NULL REFERENCES {s}.drafts ON DELETE CASCADE, start bigint NOT NULL, data bytea NOT NULL,
+    PRIMARY KEY (task_id, start)
+);
+CREATE TABLE {s}.leases (
+    task_id T PRIMARY KEY, token T NOT NULL, holder T NOT NULL, since timestamptz NOT NULL DEFAULT now(),
+    expires timestamptz NOT NULL
+);
+CREATE TABLE {s}.trash (
+    key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, task_id T NOT NULL, filename T NOT NULL,
+    at timestamptz NOT NULL DEFAULT now(), rule T NOT NULL, "by" T, size bigint NOT NULL, blobs text[] NOT NULL DEFAULT '{}'
+);
+CREATE TABLE {s}.trash_bytes (
+    key bigint NOT NULL REFERENCES {s}.trash ON DELETE CASCADE, "offset" bigint NOT NULL, data bytea NOT NULL,
+    PRIMARY KEY (key, "offset")
+);
+CREATE TABLE {s}.exempt (task_id T PRIMARY KEY);
+""".replace(" T ", f" {_TEXT} ")
+    .replace(" T,", f" {_TEXT},")
+    .replace(" T\n", f" {_TEXT}\n")
+    .replace(" T)", f" {_TEXT})")
+)
+_2_REGISTRY: Final = """
+CREATE TABLE {s}.kv (scope text NOT NULL, k text NOT NULL, v text, PRIMARY KEY (scope, k));
+CREATE TABLE {s}.repos (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, vcs text NOT NULL, root_path text UNIQUE, remote_url text UNIQUE,
+    default_branch text, created_at text NOT NULL, seen_at text NOT NULL
+);
+CREATE TABLE {s}.agents (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, version text NOT NULL, metadata text,
+    UNIQUE (name, version)
+);
+CREATE TABLE {s}.runtimes (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, type text NOT NULL, devcontainer_path text, metadata text
+);
+"""
+MIGRATIONS: Final = (("tables", _1_TABLES), ("registry", _2_REGISTRY))

@@ -1,0 +1,422 @@
+"""The store on PostgreSQL: for teams and many machines. The record bytes are rows, and so is all that is derived from them, one
+append in one transaction. Any number of processes may use it at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rawko_state.backends.base import IndexedStore
+from rawko_state.backends.bulk import carried
+from rawko_state.backends.leases import LEASE, ExpiringLease
+from rawko_state.backends.postgres.bytes import MemoryBytes, PostgresFiles, PostgresSync, pieces_of, spooled
+from rawko_state.backends.postgres.connection import Postgres, PostgresDatabase, is_duplicate
+from rawko_state.backends.postgres.names import DEFAULT, check_workspace, schema_of
+from rawko_state.backends.postgres.tables import TaskTables, Thrown, holder_name
+from rawko_state.backends.postgres.verify import repaired, verdict_of
+from rawko_state.backends.postgres.writer import PostgresWriter, projected
+from rawko_state.backends.redaction import Counting, Found, noted
+from rawko_state.errors import AmbiguousTask, InvalidValue, StorageError, TaskBusy, TaskExists, TaskNotFound
+from rawko_state.format.codec import FORMAT_VERSION
+from rawko_state.format.reader import TaskBytes
+from rawko_state.format.records import build_record
+from rawko_state.format.seal import GENESIS
+from rawko_state.index import retention
+from rawko_state.journal.layout import new_id
+from rawko_state.journal.rewrite import Rewriting, with_note
+from rawko_state.journal.verify import Verdict
+from rawko_state.model.entries import Entry, TaskHeader
+from rawko_state.model.names import TaskName, name_for, parse_name
+from rawko_state.model.state import TaskState
+from rawko_state.store import InTrash, Kept
+from rawko_state.tasks.writer import Writer
+
+if TYPE_CHECKING:
+    from rawko_state.backends.postgres.search import PostgresFinder
+    from rawko_state.tasks.events import Pace
+
+BY_HAND: Final = "deleted"
+
+
+class PostgresStore(IndexedStore):
+    """The tasks of one workspace."""
+
+    journal: PostgresFiles
+    sync: PostgresSync
+
+    def __init__(
+        self,
+        database: str | Postgres,
+        workspace: str = DEFAULT,
+        *,
+        root: Path | str | None = None,
+        warn: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        """``root`` is the project whose settings (of redaction) count."""
+        self._own = not isinstance(database, Postgres)
+        self.postgres = database if isinstance(database, Postgres) else Postgres(database)
+        self.workspace = check_workspace(workspace)
+        try:
+            rows = PostgresDatabase(self.postgres, schema_of(workspace))
+        except BaseException:
+            self.postgres.close()
+            raise
+        self.tasks = TaskTables(rows)
+        files = PostgresFiles(self.tasks)
+        super().__init__(Path(root or Path.cwd()).resolve(), files, PostgresSync(rows, files), warn)
+        self._listener: _Listener | None = None
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.stop()
+            self._listener = None
+        if self._own:
+            self.postgres.notifier.close()  # it begins anew when there is something to tell
+        self.sync.close()
+
+    # Finding
+
+    def find(self, prefix: str) -> TaskName:
+        try:
+            return self.journal.find(prefix)
+        except TaskNotFound as error:
+            in_trash = any(each.id.startswith(prefix) for each in self.tasks.thrown())
+            raise TaskNotFound(prefix, error.closest, in_trash=in_trash) from None
+
+    def _finder(self) -> PostgresFinder:
+        from rawko_state.backends.postgres.search import PostgresFinder
+
+        return PostgresFinder(self.sync, self.tasks, self.alive, self._warn)
+
+    def _rest(self, task_id: str, pace: Pace, happened: bool) -> None:
+        if self._listener is None:
+            self._listener = _Listener(self.postgres, self.tasks.rows.schema)
+        if not happened:
+            self._listener.wait(1.0)
+
+    # Opening
+
+    def _create(
+        self,
+        header: TaskHeader,
+        entries: Sequence[Entry],
+        *,
+        attached: bool,
+        before: Callable[[str, str], None] | None,
+    ) -> Writer:
+        created = header.created or datetime.now(timezone.utc).replace(microsecond=0)
+        wanted = header.id
+        while True:
+            name = name_for(created, wanted or new_id())
+            header = replace(header, id=name.id, created=created, format=FORMAT_VERSION)
+            record = build_record([header, *entries], TaskState(id=name.id), GENESIS, 0)
+            lease = self._lease(name.id) if attached else None
+            try:
+                with self.postgres.transaction():
+                    if before is not None:
+                        before(name.id, record.seal)
+                    self._put(name, MemoryBytes(record.data))
+                return PostgresWriter(self, name, lease)
+            except StorageError as error:
+                if lease is not None:
+                    lease.release()
+                if not is_duplicate(error):
+                    raise
+                if wanted:
+                    raise TaskExists(wanted) from None
+            except BaseException:
+                if lease is not None:
+                    lease.release()
+                raise
+
+    def _writer(self, name: TaskName, lease: float | None = None) -> Writer:
+        held = None if lease is None else self._lease(name.id, lease)
+        try:
+            return PostgresWriter(self, name, held)
+        except BaseException:
+            if held is not None:
+                held.release()
+            raise
+
+    def _lease(self, task_id: str, wait: float = 0.0) -> ExpiringLease:
+        tasks, holder = self.tasks, holder_name()
+        return ExpiringLease(
+            task_id,
+            lambda token: tasks.take_lease(task_id, token, holder, LEASE),
+            lambda token: tasks.release_lease(task_id, token),
+            wait=wait,
+            done=self.postgres.close,
+        )
+
+    def _abandoned(self) -> list[tuple[str, bool]]:
+        return [(task_id, True) for task_id in self.tasks.abandoned()]
+
+    def take_lease(self, prefix: str, token: str | None = None, seconds: float = LEASE) -> str:
+        return self.tasks.take_lease(self.find(prefix).id, token, holder_name(), seconds)
+
+    def check_lease(self, task_id: str, token: str) -> None:
+        """TaskBusy unless this token has the task now."""
+        self.tasks.check_lease(task_id, token)
+
+    def release_lease(self, prefix: str, token: str) -> None:
+        self.tasks.release_lease(prefix, token)
+
+    @contextlib.contextmanager
+    def importing(self) -> Iterator[None]:
+        """While this is held, nobody else brings the sessions of other agents in."""
+        key = int.from_bytes(hashlib.sha256(f"import {self.workspace}".encode()).digest()[:8], "big", signed=True)
+        with self.postgres.transaction() as connection:
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
+            yield
+
+    def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
+        name = parse_name(filename)
+        if name is None:
+            raise InvalidValue(f"not the name of a task file: {filename!r}")
+        name = replace(name, packed=False)
+        with spooled(data) as source, self.tasks.keeping_blobs(), self.postgres.transaction():
+            there = self.tasks.size(name.id)
+            if there is not None:
+                if there == source.size() and self._is_same(name.id, source):
+                    return None
+                raise TaskExists(name.id)
+            for content in blobs:
+                self.journal.put_blob(content)
+            try:
+                self._put(name, source)
+            except StorageError as error:
+                if is_duplicate(error):
+                    raise TaskExists(name.id) from None
+                raise
+        return name
+
+    def replace(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
+        """A longer writing of a task, if the one that is there is still so long and ends with that seal."""
+        with spooled(data) as source, self.tasks.keeping_blobs(), self.postgres.transaction():
+            row = self.tasks.rows.row(name.id, lock=True)
+            if (
+                row is None
+                or (row["file_size"], row["tail_seal"] or GENESIS) != (size, seal)
+                or name.id in self.alive()
+            ):
+                return False
+            for content in blobs:
+                self.journal.put_blob(content)
+            self.rewrite(TaskName(str(row["file_path"]).rpartition("/")[2][:19], name.id), pieces_of(source))
+        return True
+
+    def _is_same(self, task_id: str, source: TaskBytes) -> bool:
+        at = 0
+        while piece := source.fetch(at, 1 << 20):
+            if self.tasks.fetch(task_id, at, len(piece)) != piece:
+                return False
+            at += len(piece)
+        return True
+
+    @property
+    def where(self) -> str:
+        return f"the workspace {self.workspace} of {self.postgres.name}"
+
+    def bring(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
+        return self.tasks.size(name.id) is None and carried(self, self.redactor, name, records)
+
+    def _put(self, name: TaskName, source: TaskBytes, *, base: int = 0) -> None:
+        """A whole task, new or anew. Inside a transaction; whoever listens may hear of it a moment before it is there, and looks
+        again when he finds nothing."""
+        projected(self.tasks, name, source, base)
+        self.tasks.notify(name.id)
+
+    def rewrite(self, name: TaskName, data: bytes | Iterable[bytes]) -> None:
+        """Other bytes in place of a task's. Inside a transaction that holds its row."""
+        stamp = self.tasks.stamp(name.id)
+        with spooled(data) as source:
+            self.tasks.rows.forget(name.id)
+            self._put(name, source, base=(stamp[0] if stamp else 0) + 1)
+
+    # Retention
+
+    def kept(self, task_id: str | None = None) -> list[Kept]:
+        alive = self.alive() | self.tasks.drafted()
+        return retention.kept(self.tasks.rows, alive, self.tasks.exempt(), task_id)
+
+    def freed(self, task_ids: Sequence[str]) -> dict[str, int]:
+        return retention.freed(self.tasks.rows, task_ids)
+
+    def discard(
+        self,
+        tasks: Iterable[tuple[Kept, str]],
+        *,
+        by: str | None = None,
+        proceed: Callable[[], bool] = lambda: True,
+        patience: float = 60.0,
+    ) -> Iterator[str]:
+        for task, rule in tasks:
+            if not proceed():
+                return
+            if self._throw(task, rule, by):
+                yield task.id
+
+    def _throw(self, task: Kept, rule: str, by: str | None) -> bool:
+        with self.postgres.transaction():
+            row = self.tasks.rows.row(task.id, lock=True)
+            if row is None or (row["file_size"], row["file_mtime_ns"]) != (task.size, task.mtime_ns):
+                return False
+            busy = task.id in self.alive() or task.id in self.tasks.drafted()
+            if busy or (rule != BY_HAND and task.id in self.tasks.exempt()):
+                return False
+            blobs = retention.blobs_of(self.tasks.rows, [task.id]).get(task.id, {})
+            filename = str(row["file_path"]).rpartition("/")[2]
+            self.tasks.throw(task.id, filename, rule, by, task.size, list(blobs))
+            self.tasks.notify(task.id)
+            return True
+
+    def delete(self, prefix: str, *, by: str | None = None) -> str:
+        name = self.find(prefix)
+        task = next(iter(self.kept(name.id)), None)
+        if task is None or not self._throw(task, BY_HAND, by):
+            raise TaskBusy(name.id, "a process that runs it, or has changed it just now")
+        return name.id
+
+    def trash(self) -> list[InTrash]:
+        return [
+            InTrash(each.id, each.at.astimezone(timezone.utc), each.rule, each.size) for each in self.tasks.thrown()
+        ]
+
+    def restore(self, prefix: str | None = None) -> list[str]:
+        thrown = self.tasks.thrown()
+        chosen = thrown if prefix is None else [self._in_trash(prefix, thrown)]
+        back = [each.id for each in chosen if self._restored(each)]
+        if prefix is not None and not back:
+            raise TaskExists(chosen[0].id, " in the workspace")
+        return back
+
+    def _in_trash(self, prefix: str, thrown: Sequence[Thrown]) -> Thrown:
+        found = {each.id: each for each in reversed(thrown) if each.id.startswith(prefix)}
+        if len(found) > 1:
+            raise AmbiguousTask(prefix, sorted(found))
+        if not found:
+            raise TaskNotFound(prefix)
+        return next(iter(found.values()))
+
+    def _restored(self, each: Thrown) -> bool:
+        name = parse_name(each.filename)
+        if name is None:
+            return False
+        with self.postgres.transaction():
+            if self.tasks.size(each.id) is not None:
+                return False
+            with spooled(self.tasks.thrown_bytes(each.key)) as source:
+                self._put(name, source)
+            self.tasks.drop_thrown(each.key)
+            self.tasks.set_exempt(each.id)
+        return True
+
+    def empty_trash(
+        self,
+        before: datetime | None = None,
+        *,
+        patience: float = 60.0,
+        proceed: Callable[[], bool] = lambda: True,
+    ) -> list[InTrash]:
+        going = []
+        for each in self.tasks.thrown():
+            if before is not None and each.at >= before:
+                continue
+            if not proceed():
+                break
+            going.append(each)
+            with self.postgres.transaction():
+                self.tasks.drop_thrown(each.key)
+                self.tasks.drop_unused_blobs(each.blobs)
+        return [InTrash(each.id, each.at.astimezone(timezone.utc), each.rule, each.size) for each in going]
+
+    def pack(self, task: Kept) -> bool:
+        """PostgreSQL packs large values by itself."""
+        return False
+
+    def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> Found:
+        name = self.find(prefix)
+        found = Found(name.id)
+        counting = Counting(self.journal, self.redactor, found, write=not dry_run)
+        work = Rewriting(counting.entry, counting.text)
+        if dry_run:
+            with self.reader(name.id) as reader:
+                for _ in work.pieces(reader):
+                    pass
+            return found
+        token = self.take_lease(name.id)
+        try:
+            if name.id in self.tasks.drafted():
+                raise TaskBusy(name.id, "a turn that has not ended: 'rawko resume' it first")
+            with self.postgres.transaction():
+                self.tasks.lock_blobs()  # before the row, as those who append take them in this order
+                self.tasks.rows.row(name.id, lock=True)
+                with (
+                    self.reader(name.id) as reader,
+                    spooled(with_note(work, reader, lambda changed: noted(found, changed, by))) as source,
+                ):
+                    if work.changed:
+                        self.rewrite(name, pieces_of(source))
+                        self.tasks.drop_unused_blobs(counting.replaced)
+            found.changed = work.changed
+        finally:
+            self.release_lease(name.id, token)
+        if found.changed and not work.sealed:
+            with self._task(name) as task:
+                task.add([noted(found, found.changed, by)])
+        return found
+
+    def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Verdict]:
+        for task_id in [self.find(prefix).id] if prefix else self.tasks.ids():
+            try:
+                name = self.find(task_id)
+            except TaskNotFound:
+                continue
+            verdict = verdict_of(self, name)
+            if repair and verdict.can_repair:
+                verdict = repaired(self, name, verdict)
+            yield verdict
+
+    # Search
+
+    def unflushed(self) -> int:
+        """Searches need nothing besides their index, which every append brings up to date."""
+        return 0
+
+    def can_flush(self) -> bool:
+        return False
+
+    def flush(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int:
+        return 0
+
+
+class _Listener:
+    """Wakes whoever follows tasks of one workspace."""
+
+    def __init__(self, postgres: Postgres, schema: str) -> None:
+        self._schema = schema
+        self._stop, self._woken, ready = threading.Event(), threading.Event(), threading.Event()
+        self._thread = threading.Thread(
+            target=postgres.listen, args=(self._stop, self._told), kwargs={"ready": ready}, daemon=True
+        )
+        self._thread.start()
+        ready.wait(5)
+
+    def _told(self, payload: str) -> None:
+        if payload == "*" or payload.split(" ", 1)[0] == self._schema:
+            self._woken.set()
+
+    def wait(self, seconds: float) -> None:
+        self._woken.wait(seconds)
+        self._woken.clear()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(2)

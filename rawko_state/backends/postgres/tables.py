@@ -1,0 +1,329 @@
+"""The bytes of one workspace's tasks in PostgreSQL, and what else local stores keep in files: drafts, long outputs, leases, the
+trash.
+
+The rows of ``record_bytes`` are the task file, cut after every record: put one after another they are its bytes. The header's two
+copied values are overwritten in the first row, as they are in a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from rawko_state.backends.postgres.connection import PostgresDatabase, mapped
+from rawko_state.errors import StorageError, TaskBusy
+
+_PIECE: Final = 1 << 20
+
+
+class Thrown(NamedTuple):
+    """A task in the trash."""
+
+    key: int
+    id: str
+    filename: str
+    at: datetime
+    rule: str
+    size: int
+    blobs: tuple[str, ...]
+
+
+class TaskTables:
+    """What is kept besides the rows that other databases have too."""
+
+    def __init__(self, rows: PostgresDatabase) -> None:
+        self.rows, self._at, self._name = rows, rows.at, rows.name
+        digest = hashlib.sha256(f"blobs {rows.schema}".encode()).digest()
+        self._blobs_key = int.from_bytes(digest[:8], "big", signed=True)
+
+    def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with mapped(self._name):
+            return self.rows.connection.execute(statement, values).fetchall()
+
+    def _do(self, statement: str, values: Sequence[Any] = ()) -> int:
+        with mapped(self._name):
+            return self.rows.connection.execute(statement, values).rowcount
+
+    def notify(self, task_id: str) -> None:
+        """Something has happened to a task, durably: whoever listens hears of it soon."""
+        self.rows.postgres.notifier.notify(self.rows.schema, task_id)
+
+    # Ids
+
+    def ids_like(self, prefix: str) -> list[tuple[str, str]]:
+        """Up to nine tasks whose id begins so, with their files."""
+        return [
+            (row[0], row[1])
+            for row in self._ask(
+                f"SELECT id, file_path FROM {self._at('tasks')} WHERE id >= %s AND id < %s ORDER BY id LIMIT 9",
+                (prefix, prefix + "\U0010ffff"),
+            )
+        ]
+
+    def ids(self) -> list[str]:
+        """In order of the names of their files."""
+        return [row[0] for row in self._ask(f"SELECT id FROM {self._at('tasks')} ORDER BY file_path, id")]
+
+    # Bytes
+
+    def size(self, task_id: str) -> int | None:
+        found = self._ask(f"SELECT file_size FROM {self._at('tasks')} WHERE id = %s", (task_id,))
+        return int(found[0][0]) if found else None
+
+    def stamp(self, task_id: str) -> tuple[int, int, int] | None:
+        """Which writing of the task this is, its size and the time of its last change."""
+        query = f"SELECT fold_base, file_size, file_mtime_ns FROM {self._at('tasks')} WHERE id = %s"
+        found = self._ask(query, (task_id,))
+        return (int(found[0][0]), int(found[0][1]), int(found[0][2])) if found else None
+
+    def fetch(self, task_id: str, offset: int, length: int) -> bytes:
+        """Exactly that many bytes, or fewer at the end."""
+        if length <= 0:
+            return b""
+        table = self._at("record_bytes")
+        pieces = self._ask(
+            f'SELECT substring(data FROM greatest(1, %(at)s - "offset" + 1)::int'
+            f' FOR (least("offset" + length, %(end)s) - greatest("offset", %(at)s))::int)'
+            f' FROM {table} WHERE task_id = %(id)s AND "offset" < %(end)s AND "offset" >= coalesce('
+            f'(SELECT max("offset") FROM {table} WHERE task_id = %(id)s AND "offset" <= %(at)s), 0)'
+            f' AND "offset" + length > %(at)s ORDER BY "offset"',
+            {"id": task_id, "at": offset, "end": offset + length},  # type: ignore[arg-type]
+        )
+        return b"".join(bytes(row[0]) for row in pieces)
+
+    def put_bytes(self, task_id: str, offset: int, data: bytes) -> None:
+        """More of a task, in rows of a bearable size."""
+        statement = f'INSERT INTO {self._at("record_bytes")} (task_id, "offset", length, data) VALUES (%s, %s, %s, %s)'
+        for start in range(0, len(data), _PIECE):
+            piece = data[start : start + _PIECE]
+            self._do(statement, (task_id, offset + start, len(piece), piece))
+
+    def overwrite(self, task_id: str, offset: int, data: bytes) -> None:
+        """Some bytes of the header."""
+        self._do(
+            f"UPDATE {self._at('record_bytes')} SET data = overlay(data PLACING %s FROM %s)"
+            ' WHERE task_id = %s AND "offset" = 0 AND length >= %s',
+            (data, offset + 1, task_id, offset + len(data)),
+        )
+
+    # What searches and queries ask besides
+
+    def put_words(self, task_id: str, documents: Iterable[tuple[int, int, Sequence[str]]]) -> None:
+        """For each document its place and the words it can be found by."""
+        statement = (
+            f'INSERT INTO {self._at("documents")} (task_id, "offset", length, words)'
+            " VALUES (%s, %s, %s, array_to_tsvector(%s::text[])) ON CONFLICT DO NOTHING"
+        )
+        for offset, length, words in documents:
+            self._do(statement, (task_id, offset, length, list(words)))
+
+    def holding(self, query: str, most: int) -> dict[str, list[tuple[int, int]]]:
+        """The documents that a tsquery finds, by their tasks; of very many, those of the newest tasks."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        rows = self._ask(
+            f'SELECT d.task_id, d."offset", d.length FROM {self._at("documents")} d JOIN {self._at("tasks")} t'
+            f' ON t.id = d.task_id WHERE d.words @@ %s::tsquery ORDER BY t.created_at DESC, d.task_id, d."offset" LIMIT %s',
+            (query, most),
+        )
+        for task_id, offset, length in rows:
+            found.setdefault(task_id, []).append((offset, length))
+        return found
+
+    def words_like(self, prefix: str, most: int = 1000) -> list[str]:
+        """Words that are somewhere, beginning so."""
+        rows = self._ask(
+            "SELECT DISTINCT word FROM (SELECT unnest(tsvector_to_array(words)) AS word"
+            f" FROM {self._at('documents')} WHERE words @@ %s::tsquery LIMIT 200000) found"
+            " WHERE word >= %s AND word < %s LIMIT %s",
+            (f"{quoted(prefix)}:*", prefix, prefix + "\U0010ffff", most),
+        )
+        return [row[0] for row in rows]
+
+    def put_state(self, task_id: str, turn: int, state: str | None, payload: str | None) -> None:
+        self._do(
+            f"INSERT INTO {self._at('task_states')} VALUES (%s, %s, %s::jsonb, %s::jsonb) ON CONFLICT DO NOTHING",
+            (task_id, turn, state, payload),
+        )
+
+    # Long outputs
+
+    def put_blob(self, sha256: str, data: bytes) -> None:
+        statement = f"INSERT INTO {self._at('blobs')} VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+        self._do(statement, (sha256, len(data), data))
+
+    def blob(self, sha256: str) -> bytes | None:
+        found = self._ask(f"SELECT data FROM {self._at('blobs')} WHERE sha256 = %s", (sha256,))
+        return bytes(found[0][0]) if found else None
+
+    @contextlib.contextmanager
+    def keeping_blobs(self) -> Iterator[None]:
+        """While this is held, no blob goes: a record is about to name some."""
+        self._do("SELECT pg_advisory_lock_shared(%s)", (self._blobs_key,))
+        try:
+            yield
+        finally:
+            with contextlib.suppress(StorageError):  # it goes with the connection
+                self._do("SELECT pg_advisory_unlock_shared(%s)", (self._blobs_key,))
+
+    def lock_blobs(self) -> None:
+        """Until the transaction ends, nobody is about to name one."""
+        self._do("SELECT pg_advisory_xact_lock(%s)", (self._blobs_key,))
+
+    def drop_unused_blobs(self, blobs: Iterable[str]) -> None:
+        """Of these, those that neither a task nor the trash refers to. Inside a transaction."""
+        self.lock_blobs()
+        self._do(
+            f"DELETE FROM {self._at('blobs')} b WHERE sha256 = ANY(%s)"
+            f" AND NOT EXISTS (SELECT 1 FROM {self._at('task_blobs')} u WHERE u.sha256 = b.sha256)"
+            f" AND NOT EXISTS (SELECT 1 FROM {self._at('trash')} t WHERE b.sha256 = ANY(t.blobs))",
+            (list(blobs),),
+        )
+
+    # Drafts
+
+    def begin_draft(self, task_id: str) -> int:
+        """Returns the key that tells it from the next one."""
+        self._do(f"DELETE FROM {self._at('drafts')} WHERE task_id = %s", (task_id,))
+        return int(self._ask(f"INSERT INTO {self._at('drafts')} (task_id) VALUES (%s) RETURNING key", (task_id,))[0][0])
+
+    def add_to_draft(self, task_id: str, data: bytes, key: int | None = None) -> bool:
+        """Whether there is one; with a key, that one."""
+        found = self._ask(
+            f"UPDATE {self._at('drafts')} SET size = size + %(more)s WHERE task_id = %(id)s"
+            " AND (%(key)s::bigint IS NULL OR key = %(key)s) RETURNING size",
+            {"more": len(data), "id": task_id, "key": key},  # type: ignore[arg-type]
+        )
+        if not found:
+            return False
+        self._do(
+            f"INSERT INTO {self._at('draft_pieces')} VALUES (%s, %s, %s)", (task_id, found[0][0] - len(data), data)
+        )
+        return True
+
+    def draft_stamp(self, task_id: str) -> tuple[int, int] | None:
+        found = self._ask(f"SELECT key, size FROM {self._at('drafts')} WHERE task_id = %s", (task_id,))
+        return (found[0][0], found[0][1]) if found else None
+
+    def draft_from(self, task_id: str, start: int) -> bytes:
+        rows = self._ask(
+            f"SELECT start, data FROM {self._at('draft_pieces')} WHERE task_id = %s AND start + length(data) > %s"
+            " ORDER BY start",
+            (task_id, start),
+        )
+        return b"".join(bytes(data)[max(0, start - at) :] for at, data in rows)
+
+    def drop_draft(self, task_id: str, key: int | None = None) -> None:
+        self._do(
+            f"DELETE FROM {self._at('drafts')} WHERE task_id = %(id)s AND (%(key)s::bigint IS NULL OR key = %(key)s)",
+            {"id": task_id, "key": key},  # type: ignore[arg-type]
+        )
+
+    def drafted(self) -> set[str]:
+        return {row[0] for row in self._ask(f"SELECT task_id FROM {self._at('drafts')}")}
+
+    # Leases
+
+    def take_lease(self, task_id: str, token: str | None, holder: str, seconds: float) -> str:
+        """Takes the lease, or keeps it; TaskBusy when somebody else has it, whose time is not up."""
+        mine = token or secrets.token_hex(16)
+        found = self._ask(
+            f"INSERT INTO {self._at('leases')} AS l (task_id, token, holder, expires)"
+            " VALUES (%s, %s, %s, clock_timestamp() + make_interval(secs => %s))"
+            " ON CONFLICT (task_id) DO UPDATE SET token = excluded.token, holder = excluded.holder,"
+            " since = CASE WHEN l.token = excluded.token THEN l.since ELSE now() END, expires = excluded.expires"
+            " WHERE l.token = excluded.token OR l.expires < clock_timestamp() RETURNING token",
+            (task_id, mine, holder, seconds),
+        )
+        if not found:
+            raise TaskBusy(task_id, self.holder(task_id) or "somebody else")
+        return mine
+
+    def check_lease(self, task_id: str, token: str) -> None:
+        query = f"SELECT 1 FROM {self._at('leases')} WHERE task_id = %s AND token = %s AND expires >= clock_timestamp()"
+        if not self._ask(query, (task_id, token)):
+            raise TaskBusy(task_id, self.holder(task_id) or "nobody any more")
+
+    def release_lease(self, task_id: str, token: str) -> None:
+        self._do(f"DELETE FROM {self._at('leases')} WHERE task_id = %s AND token = %s", (task_id, token))
+
+    def holder(self, task_id: str) -> str | None:
+        found = self._ask(
+            f"SELECT holder, since FROM {self._at('leases')} WHERE task_id = %s AND expires >= clock_timestamp()",
+            (task_id,),
+        )
+        return f"{found[0][0]}, since {found[0][1]:%Y-%m-%dT%H:%M:%SZ}" if found else None
+
+    def alive(self) -> set[str]:
+        query = f"SELECT task_id FROM {self._at('leases')} WHERE expires >= clock_timestamp()"
+        return {row[0] for row in self._ask(query)}
+
+    def abandoned(self) -> list[str]:
+        """The tasks whose writer has let its lease run out, or left a draft behind."""
+        rows = self._ask(
+            f"SELECT task_id FROM {self._at('leases')} WHERE expires < clock_timestamp() UNION"
+            f" SELECT d.task_id FROM {self._at('drafts')} d LEFT JOIN {self._at('leases')} l ON l.task_id = d.task_id"
+            " WHERE l.task_id IS NULL"
+        )
+        return sorted(row[0] for row in rows)
+
+    # The trash
+
+    def throw(self, task_id: str, filename: str, rule: str, by: str | None, size: int, blobs: Sequence[str]) -> None:
+        """Moves the bytes; the task's rows go with it."""
+        key = self._ask(
+            f'INSERT INTO {self._at("trash")} (task_id, filename, rule, "by", size, blobs)'
+            " VALUES (%s, %s, %s, %s, %s, %s) RETURNING key",
+            (task_id, filename, rule, by, size, list(blobs)),
+        )[0][0]
+        self._do(
+            f'INSERT INTO {self._at("trash_bytes")} SELECT %s, "offset", data FROM {self._at("record_bytes")}'
+            " WHERE task_id = %s",
+            (key, task_id),
+        )
+        self.rows.forget(task_id)
+
+    def thrown(self) -> list[Thrown]:
+        rows = self._ask(
+            f"SELECT key, task_id, filename, at, rule, size, blobs FROM {self._at('trash')} ORDER BY key DESC"
+        )
+        return [Thrown(row[0], row[1], row[2], row[3], row[4], row[5], tuple(row[6])) for row in rows]
+
+    def thrown_bytes(self, key: int) -> Iterator[bytes]:
+        offsets = self._ask(f'SELECT "offset" FROM {self._at("trash_bytes")} WHERE key = %s ORDER BY "offset"', (key,))
+        for (offset,) in offsets:
+            query = f'SELECT data FROM {self._at("trash_bytes")} WHERE key = %s AND "offset" = %s'
+            yield bytes(self._ask(query, (key, offset))[0][0])
+
+    def drop_thrown(self, key: int) -> None:
+        self._do(f"DELETE FROM {self._at('trash')} WHERE key = %s", (key,))
+
+    def exempt(self) -> set[str]:
+        return {row[0] for row in self._ask(f"SELECT task_id FROM {self._at('exempt')}")}
+
+    def set_exempt(self, task_id: str) -> None:
+        self._do(f"INSERT INTO {self._at('exempt')} VALUES (%s) ON CONFLICT DO NOTHING", (task_id,))
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes, by what they are for."""
+        tables = {"tasks": "record_bytes", "blobs": "blobs", "index": "task_agents", "search": "documents"}
+        return {
+            name: int(self._ask("SELECT pg_total_relation_size(%s)", (self._at(table),))[0][0])
+            for name, table in tables.items()
+        }
+
+
+def quoted(word: str) -> str:
+    """A word as a tsquery names it."""
+    return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def holder_name() -> str:
+    """Who this process is to others."""
+    import socket
+
+    return f"process {os.getpid()} on {socket.gethostname()}"

@@ -1,0 +1,494 @@
+"""The store of a server, over HTTP: what is known of tasks is asked, their bytes are read by ranges, and writing goes through the
+same Task as everywhere, whose writer sends records on the condition that nobody else has appended meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rawko_state.backends.base import BaseStore, entries_of
+from rawko_state.backends.remote.client import Http, token_for
+from rawko_state.errors import InvalidValue, RawkoError, ServerAway, TaskNotFound
+from rawko_state.format.reader import TaskReader
+from rawko_state.format.records import emit_blocks
+from rawko_state.format.values import write_time
+from rawko_state.lazy import lazy
+from rawko_state.model.entries import Entry, Note, TaskHeader, ToolCall, Turn
+from rawko_state.model.events import Event
+from rawko_state.model.names import TaskName, parse_name
+from rawko_state.store import Answer, Hit, InTrash, Kept, RunRow, Stats, TaskFilter, TaskSummary, TurnRow
+from rawko_state.store.wire import from_wire, summary_of, to_wire
+
+if TYPE_CHECKING:
+    from rawko_state.backends import bulk, redaction
+    from rawko_state.backends.remote import writer
+    from rawko_state.redact.redactor import Redactor
+    from rawko_state.tasks.writer import Writer
+else:
+    bulk = lazy("rawko_state.backends.bulk")
+    redaction = lazy("rawko_state.backends.redaction")
+    writer = lazy("rawko_state.backends.remote.writer")
+
+_PIECE: Final = 1 << 18
+_AGAIN: Final = 0.5
+_PATIENCE: Final = 30.0
+"""Seconds for which a follower tries to come back to a server that is away."""
+
+
+class RemoteBytes:
+    """The bytes of one task on a server, read ahead piece by piece."""
+
+    def __init__(self, http: Http, task_id: str, size: int) -> None:
+        self._http, self._path, self._size = http, http.path("tasks", task_id, "file"), size
+        self._start, self._held = 0, b""
+
+    def size(self) -> int:
+        return self._size
+
+    def read_at(self, length: int, offset: int) -> bytes:
+        return self.fetch(offset, length)
+
+    def fetch(self, offset: int, length: int) -> bytes:
+        length = min(length, self._size - offset)
+        if length <= 0:
+            return b""
+        if not self._start <= offset or offset + length > self._start + len(self._held):
+            ahead = min(max(length, _PIECE), self._size - offset)
+            self._start, self._held = offset, self._http.fetch(self._path, offset, ahead)
+        return self._held[offset - self._start :][:length]
+
+    def stat(self) -> tuple[int, int]:
+        return self.size(), 0
+
+    def close(self) -> None:
+        return
+
+
+class RemoteStore(BaseStore):
+    """The tasks of a server, or of one of its workspaces."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        workspace: str | None = None,
+        root: Path | str | None = None,
+        warn: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        """``root`` is the project around the user; without a token, RAWKO_REMOTE_TOKEN or the keyring is asked."""
+        self.http = Http(url, token if token is not None else token_for(url), workspace)
+        self.root = Path(root or Path.cwd()).resolve()
+        self._warn = warn
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Secrets are taken out before they are sent; the server does it once more."""
+        return redaction.redactor_for(self.root, self._warn)
+
+    def close(self) -> None:
+        self.http.close()
+
+    def get(self, *parts: object, **query: Any) -> Any:
+        """What the server answers to a question."""
+        return self.http.ask("GET", self.http.path(*parts, **query))
+
+    def _post(self, *parts: object, data: Any) -> Any:
+        return self.http.ask("POST", self.http.path(*parts), data=data)
+
+    def hello(self) -> dict[str, Any]:
+        """Who is there; soon, or not at all."""
+        found: dict[str, Any] = self.http.ask("GET", self.http.path("hello"), timeout=5.0)
+        self.http.close()  # what follows may take longer
+        return found
+
+    # Lists and searches
+
+    def history(self, wanted: TaskFilter) -> list[TaskSummary]:
+        return [summary_of(each) for each in self.get("tasks", **_query(wanted), after=wanted.after)["tasks"]]
+
+    def search(self, query: str, wanted: TaskFilter | None = None, *, turns: bool = False) -> Answer:
+        given = _query(wanted or TaskFilter(sort="relevance"))
+        found = self.get("search", q=query, turns=turns or None, **given)
+        hits = tuple(from_wire(Hit, {**each["hit"], "task": to_wire(summary_of(each))}) for each in found["tasks"])
+        return Answer(hits, found["hint"], found["suggestion"])
+
+    def stats(self, wanted: TaskFilter, *, days: int = 30, top: int = 10) -> Stats:
+        given = {name: value for name, value in _query(wanted).items() if name not in ("sort", "limit", "reverse")}
+        return from_wire(Stats, self.get("stats", days=days, top=top, **given))
+
+    def by_source(self, prefix: str) -> dict[str, str]:
+        return dict(self.get("sources", prefix=prefix)["sources"])
+
+    def to_resume(self) -> str | None:
+        found = self.history(TaskFilter(status=("interrupted", "waiting", "paused"), limit=1))
+        return found[0].id if found else None
+
+    # One task
+
+    def about(self, prefix: str) -> dict[str, Any]:
+        if not prefix.isascii() or not prefix.isalnum():
+            raise TaskNotFound(prefix)
+        found: dict[str, Any] = self.get("tasks", prefix)
+        return found
+
+    def find(self, prefix: str) -> TaskName:
+        name = parse_name(self.about(prefix)["file"])
+        if name is None:
+            raise RawkoError(f"the server names a task file that is none: {prefix!r}")
+        return name
+
+    def summary(self, prefix: str) -> TaskSummary:
+        return summary_of(self.about(prefix)["task"])
+
+    def status(self, prefix: str) -> str:
+        return self.summary(prefix).status
+
+    def source(self, prefix: str) -> str | None:
+        found: str | None = self.about(prefix)["source"]
+        return found
+
+    def children(self, task_id: str) -> list[tuple[str, int | None, str]]:
+        found = self.get("tasks", task_id, "children")["children"]
+        return [(each["id"], each["turn"], each["request"]) for each in found]
+
+    def turn_rows(self, prefix: str, up_to: int | None = None, most: int | None = None) -> tuple[list[TurnRow], int]:
+        found = self.get("tasks", prefix, "turns", up_to=up_to, most=most)
+        return [from_wire(TurnRow, each) for each in found["turns"]], found["total"]
+
+    def runs(self, prefix: str) -> list[RunRow]:
+        return [from_wire(RunRow, each) for each in self.get("tasks", prefix, "runs")["runs"]]
+
+    def files(self, prefix: str) -> list[tuple[int, str, str]]:
+        found = self.get("tasks", prefix, "files")["files"]
+        return [(each["turn"], each["operation"], each["path"]) for each in found]
+
+    def snapshots(self, prefix: str) -> list[dict[str, Any]]:
+        return list(self.get("tasks", prefix, "snapshots")["snapshots"])
+
+    def snapshot(self, prefix: str, turn: int) -> dict[str, Any] | None:
+        seen: set[str] = set()
+        while True:
+            summary = self.summary(prefix)
+            made = [
+                each for each in self.snapshots(summary.id) if each["turn"] <= turn and (each["ref"] or each["path"])
+            ]
+            if made:
+                return made[-1]
+            if not summary.parent or "@" not in summary.parent or summary.id in seen:
+                return None
+            seen.add(summary.id)
+            prefix, _, at = summary.parent.partition("@")
+            turn = min(turn, int(at))
+
+    # Bytes
+
+    def reader(self, prefix: str) -> TaskReader:
+        about = self.about(prefix)
+        source = RemoteBytes(self.http, about["task"]["id"], about["size"])
+        return TaskReader(Path(about["file"]), source)
+
+    def entries(self, prefix: str, *, whole: bool = True) -> Iterator[tuple[str, Entry]]:
+        with self.reader(prefix) as reader:
+            yield from entries_of(reader, whole=whole)
+
+    def turn(self, prefix: str, number: int) -> Turn:
+        rows, _ = self.turn_rows(prefix, number)
+        place = next((row for row in rows if row.turn == number), None)
+        if place is not None:
+            with self.reader(prefix) as reader:
+                found = reader.turn_at(place.offset, place.length)
+            if found is not None:
+                return found
+        raise RawkoError(f"task {prefix} has no turn {number}")
+
+    def requests(self, prefix: str, up_to: int | None = None) -> list[str]:
+        return list(self.get("tasks", prefix, "requests", up_to=up_to)["requests"])
+
+    def open_question(self, prefix: str) -> Turn | None:
+        number = self.get("tasks", prefix, "question")["turn"]
+        return None if number is None else self.turn(prefix, number)
+
+    def last_note(self, prefix: str, kind: str) -> Note | None:
+        if self.get("tasks", prefix, "notes", kind)["note"] is None:
+            return None
+        found = None
+        for _, entry in self.entries(prefix):
+            if isinstance(entry, Note) and entry.kind == kind:
+                found = entry
+        return found
+
+    def turn_output(self, call: ToolCall) -> str | None:
+        if call.blob is None:
+            return call.output
+        return self._blob(call.blob.sha256, call.blob.size).decode("utf-8", "surrogatepass")
+
+    def _blob(self, sha256: str, size: int) -> bytes:
+        return self.http.fetch(self.http.path("blobs", sha256, size=size), 0, max(1, size))
+
+    def blobs_of(self, prefix: str) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for each in self.get("tasks", prefix, "blobs")["blobs"]:
+            with contextlib.suppress(RawkoError):  # it is missing there too
+                found[each["sha256"]] = self._blob(each["sha256"], each["size"])
+        return found
+
+    # What happens
+
+    def events(self, prefix: str, after: str | None = None) -> Iterator[Event]:
+        self.about(prefix)
+        while True:
+            found = self.get("tasks", prefix, "events", after=after, limit=1000)["events"]
+            for each in found:
+                event = from_wire(Event, each)
+                after = event.cursor
+                yield event
+            if len(found) < 1000:
+                return
+
+    def follow(
+        self, prefix: str, after: str | None = None, *, until: Callable[[], bool] | None = None
+    ) -> Iterator[Event | None]:
+        """Comes back at its cursor when the connection is lost, and gives up after a while."""
+        task_id = self.find(prefix).id
+        cursor, lost = after, 0.0
+        while True:
+            try:
+                for each in self.http.stream(
+                    self.http.path("tasks", task_id, "events", "stream", until_over=True), cursor
+                ):
+                    lost = 0.0
+                    if each is None:
+                        yield None
+                    else:
+                        kind, mark, data = each
+                        if kind == "bye":
+                            told = json.loads(data)
+                            if told["code"] == 1000:
+                                return
+                            break
+                        if kind == "problem":
+                            raise RawkoError(str(json.loads(data).get("detail")))
+                        if kind == "message":
+                            cursor = mark or cursor
+                            yield from_wire(Event, json.loads(data))
+                    if until is not None and until():
+                        return
+            except ServerAway:
+                lost = lost or time.monotonic()
+                if time.monotonic() - lost > _PATIENCE:
+                    raise
+            yield None
+            if until is not None and until():
+                return
+            time.sleep(_AGAIN)
+
+    def now(self, prefix: str) -> str:
+        return str(self.get("tasks", prefix, "cursor")["cursor"])
+
+    def cursors(self) -> dict[str, str]:
+        return dict(self.get("cursors")["cursors"])
+
+    def active(self) -> set[str]:
+        return set(self.get("active")["active"])
+
+    def alive(self) -> set[str]:
+        return set(self.get("active")["alive"])
+
+    def event_reader(self, prefix: str, after: str | None = None) -> _Polled:
+        return _Polled(self, self.find(prefix).id, after)
+
+    # Writing
+
+    def _create(
+        self,
+        header: TaskHeader,
+        entries: Sequence[Entry],
+        *,
+        attached: bool,
+        before: Callable[[str, str], None] | None,
+    ) -> Writer:
+        body = emit_blocks([replace(header, id="new"), *entries])
+        made = self.http.ask("POST", self.http.path("records"), body=body, headers=_BLOCKS)
+        return writer.RemoteWriter(self, made["task"], lease=0.0 if attached else None)
+
+    def _writer(self, name: TaskName, lease: float | None = None) -> Writer:
+        return writer.RemoteWriter(self, name.id, lease=lease)
+
+    def _abandoned(self) -> list[tuple[str, bool]]:
+        """The server sees to those itself."""
+        return []
+
+    def take_lease(self, prefix: str, token: str | None = None, seconds: float = 30.0) -> str:
+        data = {"seconds": max(1, int(seconds)), **({"token": token} if token else {})}
+        return str(self._post("tasks", prefix, "lease", data=data)["token"])
+
+    def release_lease(self, prefix: str, token: str) -> None:
+        self.http.ask("DELETE", self.http.path("tasks", prefix, "lease", token=token))
+
+    @property
+    def where(self) -> str:
+        return self.http.where
+
+    def bring(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
+        return bulk.carried(self, self.redactor, name, records)
+
+    def importing(self) -> AbstractContextManager[None]:
+        """Of two who bring the same session in, one finds that the task has grown meanwhile."""
+        return contextlib.nullcontext()
+
+    def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
+        name = parse_name(filename)
+        if name is None:
+            raise InvalidValue(f"not the name of a task file: {filename!r}")
+        name = replace(name, packed=False)
+        for content in blobs:
+            digest = hashlib.sha256(content).hexdigest()
+            self.http.ask("PUT", self.http.path("blobs", digest), body=content)
+        pieces = [data] if isinstance(data, bytes) else data
+        placed = self.http.upload(self.http.path("files", name.filename), pieces)
+        return None if placed["task"] is None else name
+
+    # Retention
+
+    def kept(self, task_id: str | None = None) -> list[Kept]:
+        return [from_wire(Kept, each) for each in self.get("kept", id=task_id)["tasks"]]
+
+    def freed(self, task_ids: Sequence[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for start in range(0, len(task_ids), 5_000):
+            found |= self._post("kept", "freed", data={"ids": list(task_ids[start : start + 5_000])})["freed"]
+        return found
+
+    def discard(
+        self,
+        tasks: Iterable[tuple[Kept, str]],
+        *,
+        by: str | None = None,
+        proceed: Callable[[], bool] = lambda: True,
+        patience: float = 60.0,
+    ) -> Iterator[str]:
+        everything = list(tasks)
+        for start in range(0, len(everything), 500):
+            if not proceed():
+                return
+            some = [
+                {"id": task.id, "file": task.file, "size": task.size, "mtime_ns": task.mtime_ns, "rule": rule}
+                for task, rule in everything[start : start + 500]
+            ]
+            yield from self._post("trash", data={"tasks": some})["discarded"]
+
+    def delete(self, prefix: str, *, by: str | None = None) -> str:
+        return str(self.http.ask("DELETE", self.http.path("tasks", prefix))["task"])
+
+    def trash(self) -> list[InTrash]:
+        return [from_wire(InTrash, each) for each in self.get("trash")["trash"]]
+
+    def restore(self, prefix: str | None = None) -> list[str]:
+        return list(self._post("trash", "restore", data={"id": prefix} if prefix else {})["restored"])
+
+    def empty_trash(
+        self, before: datetime | None = None, *, patience: float = 60.0, proceed: Callable[[], bool] = lambda: True
+    ) -> list[InTrash]:
+        data = {} if before is None else {"before": write_time(before)}
+        return [from_wire(InTrash, each) for each in self._post("trash", "empty", data=data)["deleted"]]
+
+    def pack(self, task: Kept) -> bool:
+        return bool(self._post("tasks", task.id, "pack", data={})["packed"])
+
+    def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> _Redacted:
+        found = self._post("tasks", prefix, "redact", data={"dry_run": dry_run})
+        return _Redacted(found["task"], found["rules"], found["changed"])
+
+    def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Any]:
+        for task_id in [prefix] if prefix is not None else self._in_order():
+            with contextlib.suppress(TaskNotFound):
+                yield _Verdict(self.get("tasks", task_id, "verify", repair=repair or None))
+
+    def _in_order(self) -> list[str]:
+        """All tasks, by the names of their files; then those of which history does not know."""
+        known = [summary.id for summary in sorted(self._all(), key=lambda summary: summary.file)]
+        return [*known, *sorted(self.cursors().keys() - set(known))]
+
+    def _all(self) -> list[TaskSummary]:
+        return self.history(TaskFilter(limit=None))
+
+    # Search
+
+    def unflushed(self) -> int:
+        return 0
+
+    def can_flush(self) -> bool:
+        return False
+
+    def flush(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int:
+        return 0
+
+
+_BLOCKS: Final = {"Content-Type": "text/plain; charset=utf-8"}
+
+
+class _Redacted:
+    def __init__(self, task: str, rules: Mapping[str, int], changed: int) -> None:
+        self.task, self.rules, self.changed = task, rules, changed
+
+
+class _Verdict:
+    """What the server found in one chain."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        name = parse_name(found["file"])
+        assert name is not None
+        self.name = name
+        self.unsealed: bool = found["unsealed"]
+        self.records: int = found["records"]
+        self.turns: int = found["turns"]
+        self.torn: int = found["torn"]
+        self.faults: list[str] = found["faults"]
+        self.repaired: list[str] = found["repaired"]
+        self.can_repair: bool = found["can_repair"]
+
+
+class _Polled:
+    """The events of one task, asked for whenever."""
+
+    def __init__(self, store: RemoteStore, task_id: str, after: str | None) -> None:
+        self._store, self._id, self._after = store, task_id, after
+
+    @property
+    def cursor(self) -> str:
+        return self._after or ""
+
+    def poll(self) -> Iterator[Event]:
+        for event in self._store.events(self._id, self._after):
+            self._after = event.cursor
+            yield event
+
+
+def _query(wanted: TaskFilter) -> dict[str, Any]:
+    labels = [name if value is None else f"{name}={value}" for name, value in wanted.labels]
+    return {
+        "status": list(wanted.status),
+        "agent": wanted.agent,
+        "file": wanted.file,
+        "since": None if wanted.since is None else write_time(wanted.since),
+        "until": None if wanted.until is None else write_time(wanted.until),
+        "label": labels,
+        "pinned": wanted.pinned,
+        "model": wanted.model,
+        "branch": wanted.branch,
+        "ids": list(wanted.ids) if wanted.ids is not None else [],
+        "sort": wanted.sort,
+        "reverse": wanted.reverse or None,
+        "limit": wanted.limit or 0,
+    }

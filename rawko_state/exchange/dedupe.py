@@ -1,0 +1,56 @@
+"""One session in several files: a copy, a snapshot from before a database, a rollout and its packed form."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from rawko_state.exchange.transcript import Session, Trouble
+
+_PIECE: Final = 1 << 20
+_MADE_OF_ANOTHER: Final = (".zst", ".json")
+"""Snapshots and packed files: what stands in the other file is the same, or newer."""
+
+
+def one_each(found: Iterable[Session], wrong: list[Trouble]) -> list[Session]:
+    """Of each session the fullest file. Two tasks under one id would hide one another, so a file that holds anything else is told
+    of, and left."""
+    files: dict[str, dict[Path, Session]] = {}
+    for session in found:
+        files.setdefault(session.key, {}).setdefault(session.path, session)
+    return [
+        next(iter(same.values())) if len(same) == 1 else _fullest(list(same.values()), wrong) for same in files.values()
+    ]
+
+
+def _fullest(same: Sequence[Session], wrong: list[Trouble]) -> Session:
+    chosen = max(same, key=_fullness)
+    for other in same:
+        if other is chosen or other.path.name.endswith(_MADE_OF_ANOTHER):
+            continue
+        try:
+            if not _begins(other.path, chosen.path):
+                text = f"left out: {chosen.path} is of the same session, and holds something else"
+                wrong.append(Trouble(other.path, text))
+        except OSError as error:
+            wrong.append(Trouble(other.path, str(error.strerror)))
+    return chosen
+
+
+def _fullness(session: Session) -> tuple[bool, int, str]:
+    try:
+        size = os.stat(session.path).st_size
+    except OSError:
+        size = -1
+    return not session.path.name.endswith(_MADE_OF_ANOTHER), size, str(session.path)
+
+
+def _begins(less: Path, more: Path) -> bool:
+    """Whether a file is the beginning of another one, or all of it."""
+    with open(less, "rb") as short, open(more, "rb") as long:
+        while piece := short.read(_PIECE):
+            if long.read(len(piece)) != piece:
+                return False
+    return True

@@ -1,0 +1,332 @@
+"""From the steps of another agent's session to the records of a task.
+
+What a person said first is the request, what he said later a turn of his; what the agent said in one go, with the tools that it
+called and what they gave, is a turn of the agent. Every step, understood or not, stands in the ``[Payload]`` of the turn that it
+came in (those before the first turn in that of a note), in order and as it was.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Final
+
+from rawko_state.exchange.transcript import Call, Output, Session, Step
+from rawko_state.model.entries import (
+    Entry,
+    Execution,
+    Field,
+    FileTouch,
+    Json,
+    Note,
+    Parent,
+    Request,
+    Result,
+    Resumed,
+    Section,
+    TaskHeader,
+    ToolCall,
+    Turn,
+)
+
+IMPORTED: Final = "imported"
+"""The kind of the note that says how far a session has been brought in."""
+_PREFACE: Final = 5_000
+_FEW: Final = 20
+_NO_PROMPT: Final = "(a session without a prompt)"
+
+
+@dataclass(slots=True)
+class Facts:
+    """What is known of a session as a whole."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    first: datetime | None = None
+    last: datetime | None = None
+    model: str | None = None
+    title: str | None = None
+    aborted: bool = False
+    said: str | None = None
+    unknown: Counter[str] = field(default_factory=Counter)
+    steps: int = 0
+    place: int = 0
+    """Behind the last step that has been written down."""
+
+    def take(self, step: Step) -> None:
+        self.steps += 1
+        if step.at is not None:
+            self.first = self.first or step.at
+            self.last = max(self.last, step.at) if self.last else step.at
+        for name, value in step.facts.items():
+            self.values.setdefault(name, value)
+        self.model = self.model or step.model
+        self.title = step.title or self.title
+        self.said = step.text or self.said
+        if step.aborted is not None:
+            self.aborted = step.aborted
+        elif step.turn is not None:
+            self.aborted = False
+        if step.unknown is not None:
+            self.unknown[step.unknown] += 1
+
+
+class TurnBuilder:
+    """The records of one session, from a place on. ``facts`` is complete when all have been taken."""
+
+    def __init__(
+        self, session: Session, start: int, roots: Sequence[str], wrong: list[str], *, ended: bool = True
+    ) -> None:
+        """``ended``: nothing more is to come for now. Else the last turn is left for the next time, and the run goes on."""
+        self.session, self.facts = session, Facts(place=start)
+        self.roots, self._ended = tuple(roots), ended
+        """The folders that count as the project, also those where it was before."""
+        self._steps = session.steps(start, wrong)
+        self._ahead: list[tuple[int, Step]] = []
+        """Read to learn what the session is, before anything of it was written."""
+        self.prompt: str | None = None
+        for place, step in self._steps:
+            self.facts.take(step)
+            self._ahead.append((place, step))
+            if step.prompt is not None:
+                self.prompt = step.prompt
+            if step.prompt is not None or step.turn is not None or len(self._ahead) > _PREFACE:
+                break
+        self._peeked = list(self._peek()) if self.facts.model is None else []
+
+    def _peek(self) -> Iterator[tuple[int, Step]]:
+        """A few steps more: the header is to say which model answered."""
+        for place, step in itertools.islice(self._steps, _FEW):
+            self.facts.model = step.model
+            yield place, step
+            if step.model is not None:
+                return
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._ahead
+
+    def header(self, task_id: str, parent: str | None, created: datetime) -> TaskHeader:
+        values = self.facts.values
+        version = values.get("version")
+        return TaskHeader(
+            id=task_id,
+            created=created.replace(microsecond=0),
+            status="running",
+            parent=Parent(parent) if parent else None,
+            agent=self.session.agent or None,
+            model=self.facts.model or values.get("model"),
+            provider=values.get("provider"),
+            repo=values.get("repo"),
+            branch=values.get("branch"),
+            commit=values.get("commit"),
+            cwd=values.get("cwd"),
+            writer="detached",
+            source=f"{self.session.source}:{self.session.key}",
+            extra=(Field("X-Agent-Version", version),) if version else (),
+        )
+
+    def new(self, header: TaskHeader) -> Iterator[Sequence[Entry]]:
+        """All records of a task that is not there yet."""
+        preface, rest = self._preface()
+        request = self.prompt if self.prompt is not None else self.facts.title or _NO_PROMPT
+        yield [header, Request(text=request, at=self.facts.first), Execution(), *preface]
+        yield from self._turns(rest)
+        yield self._end(None)
+
+    def more(self, at: datetime, *, running: bool) -> Iterator[Sequence[Entry]]:
+        """What has come since, for a task that is there; ``running``: its run has not ended."""
+        preface, rest = self._preface(asked=running)
+        again = Resumed(at=at.replace(microsecond=0), writer="detached", reason="its session has grown")
+        if running:
+            if preface:
+                yield [*preface, Note(kind=IMPORTED, context="out", data=self._place())]
+        elif self.prompt is not None:
+            far = Note(kind=IMPORTED, context="out", data=self._place())
+            yield [Request(text=self.prompt, at=self.facts.first), Execution(), again, *preface, far]
+        elif not self.is_empty:
+            yield [again, *preface, Note(kind=IMPORTED, context="out", data=self._place())]
+        for record in self._turns(rest):
+            # How far this is, in the same record: whoever is stopped after it goes on from here.
+            yield [*record, Note(kind=IMPORTED, context="out", data=self._place())]
+        yield self._end(self.facts.first)
+
+    def _place(self) -> dict[str, Json]:
+        return {"place": self.facts.place, **self.session.marked(self.facts.place)}
+
+    def _preface(self, *, asked: bool = False) -> tuple[list[Entry], list[tuple[int, Step]]]:
+        """A note with what came before the first turn, the first prompt included unless it is a turn (``asked``); and the steps
+        that belong to turns."""
+        ahead, rest = self._ahead, self._ahead[:0]
+        if ahead and (asked or ahead[-1][1].prompt is None) and (ahead[-1][1].turn or ahead[-1][1].prompt) is not None:
+            ahead, rest = ahead[:-1], ahead[-1:]
+        if not ahead:
+            return [], rest
+        self.facts.place = ahead[-1][0]
+        return [_passed_on([step for _, step in ahead])], rest
+
+    def _turns(self, rest: list[tuple[int, Step]]) -> Iterator[Sequence[Entry]]:
+        current: _Open | None = None
+        loose: list[Step] = []
+        """What belongs to no turn comes with the next one."""
+        before = self.facts.place
+        for place, step in self._following(rest):
+            begins = step.prompt is not None or (
+                step.turn is not None and (current is None or step.turn != current.key)
+            )
+            if begins:
+                if current is not None:
+                    self.facts.place = before
+                    yield [current.turn()]
+                current = _Open(step, self.session.agent, self._relative)
+                for each in loose:
+                    current.add(each)
+                loose = []
+            if current is None:
+                loose.append(step)
+            else:
+                current.add(step)
+            before = place
+        if current is not None and (self._ended or current.is_whole):
+            self.facts.place = before
+            yield [current.turn()]
+        elif loose and self._ended:
+            self.facts.place = before
+            yield [_passed_on(loose)]
+
+    def _following(self, rest: list[tuple[int, Step]]) -> Iterator[tuple[int, Step]]:
+        yield from rest
+        for place, step in itertools.chain(self._peeked, self._steps):
+            self.facts.take(step)
+            yield place, step
+
+    def _end(self, since: datetime | None) -> Sequence[Entry]:
+        facts = self.facts
+        if not self._ended:
+            return [Note(kind=IMPORTED, title=_one_line(facts.title), context="out", data=self._place())]
+        since = since or facts.first
+        spent = int((facts.last - since).total_seconds() * 1000) if since and facts.last else None
+        data: dict[str, Json] = {**self._place(), "steps": facts.steps}
+        if facts.unknown:
+            data["unknown"] = dict(facts.unknown)
+        said = (facts.said or "").strip().split("\n")[0][:200] or None
+        return [
+            Result(
+                status="cancelled" if facts.aborted else "success",
+                completed=facts.last.replace(microsecond=0) if facts.last else None,
+                duration_ms=max(0, spent) if spent is not None else None,
+                summary=said,
+            ),
+            Note(kind=IMPORTED, title=_one_line(facts.title), context="out", data=data),
+        ]
+
+    def _relative(self, path: str) -> str:
+        """A path inside the project, relative to it; others as they are."""
+        cwd = self.facts.values.get("cwd")
+        given = PurePosixPath(path.replace("\\", "/") if "\\" in path else path)
+        whole = given if given.is_absolute() or cwd is None else PurePosixPath(cwd) / given
+        for root in sorted(self.roots, key=len, reverse=True):
+            if whole.is_relative_to(root):
+                return str(whole.relative_to(root))
+        return path
+
+
+def _passed_on(steps: list[Step]) -> Note:
+    """A note with steps that are of no turn."""
+    payload = Section("Payload", "\n".join(step.raw for step in steps))
+    return Note(kind=f"{IMPORTED}-before", context="out", sections=(payload,))
+
+
+class _Open:
+    """A turn that is being put together."""
+
+    def __init__(self, step: Step, agent: str, relative: object) -> None:
+        self.key = step.turn
+        self._agent = "user" if step.prompt is not None else step.agent or agent or "agent"
+        self._relative = relative
+        self._started = self._last = step.at
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self._raw: list[str] = []
+        self._tools: list[ToolCall] = []
+        self._called: dict[str, int] = {}
+        self._touched: dict[FileTouch, None] = {}
+        self._tokens: dict[str, int] = {}
+        self._model: str | None = None
+        self._aborted = False
+
+    def add(self, step: Step) -> None:
+        self._raw.append(step.raw)
+        self._last = step.at or self._last
+        self._started = self._started or step.at
+        self._model = step.model or self._model
+        self._aborted = self._aborted or bool(step.aborted)
+        for text, where in ((step.prompt, self._texts), (step.text, self._texts), (step.thinking, self._thoughts)):
+            if text is not None:
+                where.append(text)
+        for name, count in step.tokens.items():
+            # Records of one answer repeat and grow; others tell what has been added.
+            before = self._tokens.get(name, 0)
+            self._tokens[name] = max(before, count) if step.turn is not None else before + count
+        for call in step.calls:
+            self._call(call, step)
+        for output in step.outputs:
+            self._output(output, step)
+        self._touch(step.touches)
+
+    def _call(self, call: Call, step: Step) -> None:
+        self._called[call.id] = len(self._tools)
+        self._tools.append(ToolCall(call.tool, call.args, None, _clock(step.at), more={"id": call.id}))
+        self._touch(call.touches)
+
+    def _output(self, output: Output, step: Step) -> None:
+        size = len(output.text.encode("utf-8", "surrogatepass"))
+        result = "error" if output.failed else f"{size} bytes"
+        at = self._called.get(output.id)
+        if at is None:
+            self._tools.append(ToolCall("result", output.id, result, _clock(step.at), output.text or None))
+            return
+        call = self._tools[at]
+        self._tools[at] = ToolCall(call.tool, call.args, result, call.time, output.text or None, None, call.more)
+
+    def _touch(self, touches: Sequence[tuple[str, str]]) -> None:
+        for operation, path in touches:
+            self._touched[FileTouch(operation, self._relative(path))] = None  # type: ignore[operator]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is known to be: every tool that it called has answered."""
+        return self._agent == "user" or (bool(self._tools) and all(call.result is not None for call in self._tools))
+
+    def turn(self) -> Turn:
+        spent = int((self._last - self._started).total_seconds() * 1000) if self._last and self._started else None
+        person = self._agent == "user"
+        return Turn(
+            number=1,
+            agent=_one_line(self._agent) or "agent",
+            by="unknown_user" if person else None,
+            status=None if person else "interrupted" if self._aborted else "complete",
+            duration_ms=max(0, spent) if spent is not None and not person else None,
+            tool_calls=len(self._tools) or None,
+            started=self._started,
+            model=_one_line(self._model),
+            tokens=self._tokens,
+            content="\n\n".join(self._texts) if self._texts else None,
+            tools=tuple(self._tools),
+            files=tuple(self._touched),
+            payload="\n".join(self._raw),
+            sections=(Section("Thinking", "\n\n".join(self._thoughts)),) if self._thoughts else (),
+        )
+
+
+def _clock(at: datetime | None) -> str | None:
+    from datetime import timezone
+
+    return at.astimezone(timezone.utc).strftime("%H:%M:%S") if at is not None else None
+
+
+def _one_line(text: str | None) -> str | None:
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:300] or None if text else None

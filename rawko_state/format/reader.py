@@ -1,0 +1,97 @@
+"""A task's bytes, read as records: any span, one block, or all records in order. Where the bytes are does not matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from rawko_state.format.scan import Problem, Record, Scan
+from rawko_state.model.entries import Entry, Turn
+
+
+class TaskBytes(Protocol):
+    """The bytes of one task: in a file, packed or not, in a database, or on a server."""
+
+    def size(self) -> int: ...
+
+    def read_at(self, length: int, offset: int) -> bytes:
+        """Up to that many bytes; at least one, unless the offset is the end."""
+
+    def fetch(self, offset: int, length: int) -> bytes:
+        """Exactly that many bytes, or fewer at the end."""
+
+    def stat(self) -> tuple[int, int]:
+        """Size on the disk and time of change, to notice later whether somebody changed it."""
+
+    def close(self) -> None: ...
+
+
+class TaskReader:
+    """A task opened for reading."""
+
+    def __init__(self, path: Path, source: TaskBytes) -> None:
+        self.path, self._source = path, source
+        self.size = source.size()
+        self.problems: list[Problem] = []
+
+    def __enter__(self) -> TaskReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._source.close()
+
+    def stat(self) -> tuple[int, int]:
+        return self._source.stat()
+
+    def fetch(self, offset: int, length: int) -> bytes:
+        return self._source.fetch(offset, length)
+
+    def turn_at(self, offset: int, length: int) -> Turn | None:
+        """The turn that stands there; None if something else does."""
+        entry = self.entry_at(offset, length)
+        return entry if isinstance(entry, Turn) else None
+
+    def entry_at(self, offset: int, length: int) -> Entry | None:
+        """The block that stands there, whole. Nothing after ``length`` is read."""
+        for record in Scan(self.reading(offset, offset + length), start=offset):
+            for block in record.blocks:
+                return block.entry(self.fetch)
+        return None
+
+    def reading(self, start: int, end: int) -> _Span:
+        """A span as a scan reads it."""
+        return _Span(self, start, end)
+
+    def scan(self, checkpoint: tuple[int, str] | None = None) -> Scan:
+        """The records, from the start or from a seal on (its end and its digits)."""
+        at = checkpoint[0] if checkpoint else 0
+
+        def read(length: int) -> bytes:
+            nonlocal at
+            piece = self._source.read_at(length, at)
+            at += len(piece)
+            return piece
+
+        return Scan(read, start=at, parent=checkpoint[1]) if checkpoint else Scan(read)
+
+    def records(self) -> Iterator[Record]:
+        scan = self.scan()
+        self.problems = scan.problems
+        for record in scan:
+            self.problems = scan.problems
+            yield record
+        self.problems = scan.problems
+
+
+class _Span:
+    def __init__(self, reader: TaskReader, start: int, end: int) -> None:
+        self._reader, self._at, self._end = reader, start, end
+
+    def __call__(self, length: int) -> bytes:
+        piece = self._reader.fetch(self._at, min(length, self._end - self._at)) if self._at < self._end else b""
+        self._at += len(piece)
+        return piece

@@ -1,0 +1,69 @@
+"""What the index is asked about keeping: all tasks as retention sees them, and which long outputs they refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from rawko_state.index.rows import TaskDatabase
+from rawko_state.model import status as words
+from rawko_state.store import Kept
+
+_SOME = 500
+
+
+def kept(index: TaskDatabase, alive: Collection[str], exempt: Collection[str], only: str | None = None) -> list[Kept]:
+    """Every task, or one. ``alive`` are those that a process runs, ``exempt`` those that were brought back from the trash."""
+    with index.mapped():
+        rows = index.connection.execute(
+            "SELECT id, created_at, completed_at, status, pinned, parent_id, file_path, file_size, file_mtime_ns, detached"
+            f" FROM {index.at('tasks')}" + (f" WHERE id = {index.mark}" if only is not None else ""),
+            (only,) if only is not None else (),
+        ).fetchall()
+    found = []
+    for task_id, created, completed, status, pinned, parent, path, size, mtime, detached in rows:
+        if status == words.RUNNING and not detached and task_id not in alive:
+            status = words.INTERRUPTED
+        last = max(created or "", completed or "") or None
+        found.append(
+            Kept(task_id, last, status or words.PENDING, bool(pinned), task_id in exempt, parent, path, size, mtime)
+        )
+    return found
+
+
+def blobs_of(index: TaskDatabase, task_ids: Iterable[str]) -> dict[str, dict[str, int]]:
+    """The long outputs that some tasks refer to, and their sizes."""
+    found: dict[str, dict[str, int]] = {}
+    ids = list(task_ids)
+    with index.mapped():
+        for start in range(0, len(ids), _SOME):
+            some = ids[start : start + _SOME]
+            marks = ", ".join(index.mark for _ in some)
+            query = f"SELECT task_id, sha256, size FROM {index.at('task_blobs')} WHERE task_id IN ({marks})"
+            for task_id, sha256, size in index.connection.execute(query, some):
+                found.setdefault(task_id, {})[sha256] = size
+    return found
+
+
+def unused(index: TaskDatabase, blobs: Collection[str], without: Collection[str] = ()) -> set[str]:
+    """Those that no task refers to; ``without`` some tasks."""
+    found = set()
+    with index.mapped():
+        for blob in blobs:
+            query = f"SELECT task_id FROM {index.at('task_blobs')} WHERE sha256 = {index.mark}"
+            users = index.connection.execute(query, (blob,))
+            if all(row[0] in without for row in users):
+                found.add(blob)
+    return found
+
+
+def freed(index: TaskDatabase, task_ids: Sequence[str]) -> dict[str, int]:
+    """For each of some tasks that are to go together, the bytes of the long outputs that go with it."""
+    owned = blobs_of(index, task_ids)
+    going = set(task_ids)
+    free = unused(index, {blob for blobs in owned.values() for blob in blobs}, going)
+    found: dict[str, int] = {}
+    for task_id, blobs in owned.items():
+        # What several of them share is counted once.
+        found[task_id] = sum(size for blob, size in blobs.items() if blob in free)
+        free -= set(blobs)
+    return found

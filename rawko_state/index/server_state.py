@@ -1,0 +1,400 @@
+"""What a server keeps for itself: tokens, the keys of requests that must not be done twice, who did what, and which workspaces
+there are. In the user's ``state.db`` for a server of files, in the schema ``rawko`` for one of PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import re
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from rawko_state.errors import InvalidValue
+from rawko_state.index import database
+from rawko_state.index.orm import Sqlite, p
+from rawko_state.index.userdb import Registry, UserState, default_path, now
+
+if TYPE_CHECKING:
+    from rawko_state.backends.postgres.connection import Postgres
+
+ROLES: Final = ("read", "write", "admin")
+SCHEMA: Final = "rawko"
+REMEMBERED: Final = timedelta(days=2)
+"""How long a request can be repeated without being done again."""
+_TOKEN = re.compile(r"rawko_([0-9a-f]{12})_([0-9A-Za-z_-]{43})")
+
+
+class Token(NamedTuple):
+    """Who may do what. The secret itself is not kept."""
+
+    id: str
+    role: str
+    workspace: str | None
+    """None: any, on a server of several."""
+    note: str | None
+    created_at: str
+    revoked_at: str | None
+
+    def may(self, role: str) -> bool:
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+class Kept(NamedTuple):
+    """A request that was made with a key."""
+
+    body: str
+    task: str | None
+    seal: str | None
+    """Of the record that it was about to write."""
+    status: int | None
+    """What was answered; None while that is not known."""
+    answer: str | None
+
+
+class ServerState(ABC):
+    """Over one of the two databases. ``scope`` keeps the projects of one user apart."""
+
+    scope: str
+    _tokens: Any
+    _requests: Any
+    _audit: Any
+
+    @abstractmethod
+    def mapped(self) -> contextlib.AbstractContextManager[None]:
+        """The database's errors in our words."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    # Tokens
+
+    def create_token(self, role: str, workspace: str | None = None, note: str | None = None) -> str:
+        """Returns the token, which is shown once."""
+        if role not in ROLES:
+            raise InvalidValue(f"a role is one of {', '.join(ROLES)}, not {role!r}")
+        key, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+        with self.mapped():
+            self._tokens.insert(
+                id=key,
+                hash=_hash(secret),
+                role=role,
+                workspace=workspace,
+                note=note,
+                scope=self.scope,
+                created_at=now(),
+            ).execute()
+        return f"rawko_{key}_{secret}"
+
+    def token(self, text: str) -> Token | None:
+        """Whose token this is; None if it is nobody's, or was revoked."""
+        match = _TOKEN.fullmatch(text)
+        if match is None:
+            return None
+        row = self._token_row(match[1])
+        # Compared also when there is none, so that time tells nothing.
+        right = hmac.compare_digest(_hash(match[2]), row["hash"] if row else "0" * 64)
+        return _token(row) if row and right and row["revoked_at"] is None else None
+
+    def tokens(self) -> list[Token]:
+        with self.mapped():
+            query = self._tokens.select().where(self._tokens.scope == self.scope)
+            return [_token(row) for row in query.order_by(self._tokens.created_at).dicts()]
+
+    def _token_row(self, key: str) -> dict[str, Any] | None:
+        """On the connection itself, as every request asks this."""
+        columns = ("id", "hash", "role", "workspace", "note", "created_at", "revoked_at")
+        with self.mapped():
+            statement = f"SELECT {', '.join(columns)} FROM {self._at('tokens')} WHERE id = {self._mark} AND scope = {self._mark}"
+            found = self._connection().execute(statement, (key, self.scope)).fetchone()
+        return dict(zip(columns, found, strict=True)) if found else None
+
+    @abstractmethod
+    def _connection(self) -> Any:
+        """The driver's own."""
+
+    def _at(self, table: str) -> str:
+        return table
+
+    _mark = "?"
+
+    def has_tokens(self, *, valid: bool = False) -> bool:
+        """Whether there ever were any: from then on one is needed, also when all were revoked. Or any that is ``valid``."""
+        with self.mapped():
+            wanted = f"scope = {self._mark}{' AND revoked_at IS NULL' if valid else ''}"
+            statement = f"SELECT 1 FROM {self._at('tokens')} WHERE {wanted} LIMIT 1"
+            return self._connection().execute(statement, (self.scope,)).fetchone() is not None
+
+    def revoke_token(self, key: str) -> bool:
+        with self.mapped():
+            mine = (self._tokens.id == key) & (self._tokens.scope == self.scope) & self._tokens.revoked_at.is_null(True)
+            return bool(self._tokens.update(revoked_at=now()).where(mine).execute())
+
+    # Requests that are done once
+
+    def request(self, who: str, key: str) -> Kept | None:
+        table = self._requests
+        with self.mapped():
+            mine = (table.scope == self.scope) & (table.who == who) & (table.key == key)
+            row = table.select().where(mine).dicts().first()
+        return Kept(row["body"], row["task"], row["seal"], row["status"], row["answer"]) if row else None
+
+    def intend(self, who: str, key: str, body: str, task: str, seal: str) -> None:
+        """A record is about to be written for this request. With PostgreSQL, in the transaction that writes it."""
+        with self.mapped():
+            self._requests.insert(
+                scope=self.scope, who=who, key=key, body=body, task=task, seal=seal, at=now()
+            ).execute()
+
+    @abstractmethod
+    def lightly(self) -> contextlib.AbstractContextManager[None]:
+        """What is written meanwhile need not survive a power cut, so nobody waits for the disk."""
+
+    def answered(self, who: str, key: str, body: str, status: int, answer: str) -> None:
+        """What came of it. If this is lost, the seal tells."""
+        table = self._requests
+        with self.mapped(), self.lightly():
+            table.insert(
+                scope=self.scope, who=who, key=key, body=body, status=status, answer=answer, at=now()
+            ).on_conflict(
+                conflict_target=[table.scope, table.who, table.key],
+                update={table.status: status, table.answer: answer},
+            ).execute()
+
+    def forget_request(self, who: str, key: str) -> None:
+        table = self._requests
+        with self.mapped():
+            table.delete().where((table.scope == self.scope) & (table.who == who) & (table.key == key)).execute()
+
+    # Who did what
+
+    def audit_all(self, rows: Sequence[tuple[str, str, str | None, str | None, int, str]]) -> None:
+        """Who, what, in which workspace, to which task, with what outcome, from where."""
+        names = ("who", "action", "workspace", "task", "status", "peer")
+        made = [{"at": now(), "scope": self.scope, **dict(zip(names, row, strict=True))} for row in rows]
+        if made:
+            with self.mapped(), self.lightly():
+                self._audit.insert_many(made).execute()
+
+    def audited(self, limit: int, workspace: str | None, before: int | None = None) -> list[dict[str, Any]]:
+        """The newest first."""
+        table = self._audit
+        with self.mapped():
+            query = table.select().where(table.scope == self.scope)
+            if workspace is not None:
+                query = query.where(table.workspace == workspace)
+            if before is not None:
+                query = query.where(table.id < before)
+            rows = query.order_by(table.id.desc()).limit(limit).dicts()
+            return [{name: value for name, value in row.items() if name != "scope"} for row in rows]
+
+    def tidy(self) -> None:
+        """Forgets requests that nobody will repeat."""
+        limit = (datetime.now(timezone.utc) - REMEMBERED).strftime("%Y-%m-%dT%H:%M:%S")
+        with self.mapped():
+            self._requests.delete().where(self._requests.at < limit).execute()
+
+
+class FileServerState(ServerState):
+    """In the user's state.db; its scope is the project."""
+
+    def __init__(self, root: Path, path: Path | None = None) -> None:
+        self.scope = str(root)
+        self.path = path or default_path()
+        UserState(self.path).close()  # makes it, and refuses a newer one
+        pragmas = {"journal_mode": "wal", "synchronous": "full", "busy_timeout": 5000}
+        self.db = Sqlite(str(self.path), pragmas)
+        self._tokens, self._requests, self._audit, _ = server_tables(self.db)
+        with self.mapped():
+            self.db.create_tables([self._tokens, self._requests, self._audit], safe=True)
+
+    def mapped(self) -> contextlib.AbstractContextManager[None]:
+        return database.mapped(str(self.path))
+
+    def _connection(self) -> Any:
+        return self.db.connection()  # type: ignore[no-untyped-call]
+
+    @contextlib.contextmanager
+    def lightly(self) -> Iterator[None]:
+        self._connection().execute("PRAGMA synchronous = NORMAL")
+        try:
+            yield
+        finally:
+            self._connection().execute("PRAGMA synchronous = FULL")
+
+    def close(self) -> None:
+        with contextlib.suppress(p.PeeweeException):
+            self.db.close()
+
+
+class PostgresServerState(ServerState):
+    """In PostgreSQL, beside the workspaces."""
+
+    scope = "server"
+    _mark = "%s"
+
+    def _at(self, table: str) -> str:
+        return f"{SCHEMA}.{table}"
+
+    def _connection(self) -> Any:
+        return self.postgres.connection
+
+    @contextlib.contextmanager
+    def lightly(self) -> Iterator[None]:
+        with self.postgres.transaction(durable=False):
+            yield
+
+    def __init__(self, postgres: Postgres) -> None:
+        self.postgres = postgres
+        postgres.prepare(SCHEMA, PG_MIGRATIONS)
+        self._tokens, self._requests, self._audit, self._workspaces = server_tables(postgres.db, SCHEMA)
+
+    @contextlib.contextmanager
+    def mapped(self) -> Iterator[None]:
+        from rawko_state.backends.postgres.connection import mapped
+
+        _ = self.postgres.connection
+        with mapped(self.postgres.name):
+            yield
+
+    def close(self) -> None:
+        self.postgres.close()
+
+    def workspaces(self) -> list[dict[str, Any]]:
+        with self.mapped():
+            return list(self._workspaces.select().order_by(self._workspaces.name).dicts())
+
+    def has_workspace(self, name: str) -> bool:
+        with self.mapped():
+            return bool(self._workspaces.select().where(self._workspaces.name == name).exists())
+
+    def create_workspace(self, name: str, external_id: str | None = None) -> bool:
+        """False if there is one."""
+        from rawko_state.backends.postgres.names import check_workspace
+
+        check_workspace(name)
+        with self.mapped():
+            if self.has_workspace(name):
+                return False
+            self._workspaces.insert(name=name, external_id=external_id, created_at=now()).on_conflict_ignore().execute()
+            return True
+
+    def drop_workspace(self, name: str) -> None:
+        """With everything in it, for good."""
+        from rawko_state.backends.postgres.names import check_workspace, schema_of
+
+        check_workspace(name)
+        with self.postgres.transaction() as connection:
+            connection.execute(f'DROP SCHEMA IF EXISTS "{schema_of(name)}" CASCADE')
+            self._workspaces.delete().where(self._workspaces.name == name).execute()
+            self._tokens.delete().where(self._tokens.workspace == name).execute()
+
+
+class PostgresRegistry(Registry):
+    """Small values, repositories, agents and runtimes of one workspace."""
+
+    def __init__(self, postgres: Postgres, schema: str) -> None:
+        from rawko_state.index.userdb import registry_tables
+
+        self._postgres = postgres
+        self._kv, self._repos, self._agents, self._runtimes = registry_tables(postgres.db, schema)
+
+    @contextlib.contextmanager
+    def mapped(self) -> Iterator[None]:
+        from rawko_state.backends.postgres.connection import mapped
+
+        _ = self._postgres.connection
+        with mapped(self._postgres.name):
+            yield
+
+
+def _hash(secret: str) -> str:
+    """A token is 256 random bits: nothing slower is needed to keep it from being guessed."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _token(row: dict[str, Any]) -> Token:
+    return Token(row["id"], row["role"], row["workspace"], row["note"], row["created_at"], row["revoked_at"])
+
+
+def server_tables(db: p.Database, within: str | None = None) -> tuple[Any, Any, Any, Any]:
+    class Bound(p.Model):
+        class Meta:
+            database = db
+            schema = within
+            legacy_table_names = False
+
+    class TokenRow(Bound):
+        id = p.TextField(primary_key=True)
+        hash = p.TextField()
+        role = p.TextField()
+        workspace = p.TextField(null=True)
+        note = p.TextField(null=True)
+        scope = p.TextField()
+        created_at = p.TextField()
+        revoked_at = p.TextField(null=True)
+
+        class Meta:
+            table_name = "tokens"
+
+    class RequestRow(Bound):
+        scope = p.TextField()
+        who = p.TextField()
+        key = p.TextField()
+        body = p.TextField()
+        task = p.TextField(null=True)
+        seal = p.TextField(null=True)
+        status = p.IntegerField(null=True)
+        answer = p.TextField(null=True)
+        at = p.TextField()
+
+        class Meta:
+            table_name = "requests"
+            primary_key = p.CompositeKey("scope", "who", "key")
+
+    class AuditRow(Bound):
+        at = p.TextField()
+        scope = p.TextField()
+        who = p.TextField()
+        action = p.TextField()
+        workspace = p.TextField(null=True)
+        task = p.TextField(null=True)
+        status = p.IntegerField()
+        peer = p.TextField()
+
+        class Meta:
+            table_name = "audit"
+
+    class WorkspaceRow(Bound):
+        name = p.TextField(primary_key=True)
+        external_id = p.TextField(null=True)
+        created_at = p.TextField()
+
+        class Meta:
+            table_name = "workspaces"
+
+    return TokenRow, RequestRow, AuditRow, WorkspaceRow
+
+
+_1_SERVER: Final = """
+CREATE TABLE {s}.tokens (
+    id text PRIMARY KEY, hash text NOT NULL, role text NOT NULL, workspace text, note text, scope text NOT NULL,
+    created_at text NOT NULL, revoked_at text
+);
+CREATE TABLE {s}.requests (
+    scope text NOT NULL, who text NOT NULL, key text NOT NULL, body text NOT NULL, task text, seal text, status integer,
+    answer text, at text NOT NULL, PRIMARY KEY (scope, who, key)
+);
+CREATE INDEX idx_requests_at ON {s}.requests (at);
+CREATE TABLE {s}.audit (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at text NOT NULL, scope text NOT NULL, who text NOT NULL,
+    action text NOT NULL, workspace text, task text, status integer NOT NULL, peer text NOT NULL
+);
+CREATE TABLE {s}.workspaces (name text PRIMARY KEY, external_id text, created_at text NOT NULL);
+"""
+PG_MIGRATIONS: Final = (("server", _1_SERVER),)

@@ -1,0 +1,268 @@
+"""Full-text search: from a query, over whatever knows which documents may match, to ranked hits with their excerpts."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from rawko_state.format.values import seconds
+from rawko_state.format.when import WHEN_HELP, parse_when
+from rawko_state.model import status as words
+from rawko_state.search import engine
+from rawko_state.search.excerpt import excerpt
+from rawko_state.search.pages import Filling, Page, Postings
+from rawko_state.search.query import And, Field, Node, Or, Query, Text, parse, replaced, shown
+from rawko_state.search.scoring import PostingSource
+from rawko_state.search.turn_text import Documents, Opener
+from rawko_state.search.words import Sought, joined
+from rawko_state.store import RELEVANCE, TIME, Answer, Hit, TaskFilter, TaskSummary
+
+Warn = Callable[[str], None]
+_SIMILAR: Final = 0.7
+_SHOWN: Final = 32
+"""Different words that are looked for in an excerpt."""
+_TRIED: Final = 3
+"""Unknown words for which a nearer one is looked for."""
+_BYTES_A_TERM: Final = 4
+_LABEL = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+class Tail:
+    """What the index has not taken in, as a page of its own; only what the query asks for is counted."""
+
+    def __init__(self, filling: Filling) -> None:
+        self._filling = filling
+        self._page = filling.done()
+
+    @property
+    def pages(self) -> Collection[Page]:
+        return (self._page,) if len(self._page) else ()
+
+    def postings(self, field: str, term: str) -> Iterable[tuple[Page, Postings]]:
+        found = self._filling.postings(field, term)
+        return () if found is None else ((self._page, found),)
+
+    def expand(self, field: str, prefix: str) -> Iterable[str]:
+        return [term for term in self._filling.terms(field) if term.startswith(prefix)]
+
+
+class KnownTasks(Protocol):
+    """What a search asks of the index."""
+
+    def ids(self, wanted: TaskFilter) -> dict[str, str | None]:
+        """The tasks that match, and when each was created."""
+
+    def summaries(self, wanted: TaskFilter) -> list[TaskSummary]: ...
+
+    def totals(self) -> tuple[int, int]:
+        """How many documents there are, and their bytes."""
+
+
+class Finder(ABC):
+    """Searches the tasks of one project or workspace."""
+
+    def __init__(self, opener: Opener, warn: Warn) -> None:
+        self._warn = warn
+        self._documents = Documents(opener)
+
+    @abstractmethod
+    def _tasks(self, index: Any) -> KnownTasks: ...
+
+    @abstractmethod
+    def search(self, text: str, wanted: TaskFilter, *, turns: bool = False) -> Answer:
+        """What a query finds among the tasks that the filter lets through, in the order of ``wanted.sort``."""
+
+    @abstractmethod
+    def _sources(self, index: Any, query: Query, stack: contextlib.ExitStack) -> list[PostingSource]:
+        """What knows which documents may match; open until the stack is closed."""
+
+    @abstractmethod
+    def _truth(self, index: Any) -> engine.Truth:
+        """What is so now."""
+
+    @abstractmethod
+    def _vocabulary(self, index: Any, letters: tuple[str, ...]) -> set[str]:
+        """Words that are not in the sources and begin so."""
+
+    def _search(self, index: Any, text: str, wanted: TaskFilter, turns: bool) -> Answer:
+        query = parse(text, check_field)
+        tasks = self._tasks(index)
+        with contextlib.ExitStack() as stack:
+            sources = self._sources(index, query, stack)
+            asked = self._asked(tasks, query, wanted)
+            everything = wanted.reverse or wanted.sort not in (RELEVANCE, TIME)
+            truth = self._truth(index)
+            found = list(
+                islice(engine.search(asked, sources, truth, turns=turns), None if everything else wanted.limit)
+            )
+            if not found and query.root is not None:
+                return Answer((), query.hint, self._suggestion(index, query, asked, sources))
+            # An excerpt is read from the file, so only what will be shown gets one.
+            summaries = self._summaries(tasks, found, wanted)
+            return Answer(tuple(self._hits(query, _sorted(found, summaries, wanted), summaries)), query.hint)
+
+    def _asked(self, tasks: KnownTasks, query: Query, wanted: TaskFilter) -> engine.Wanted:
+        fields = {
+            leaf: tasks.ids(filter_of(leaf))
+            for leaf in query.leaves()
+            if isinstance(leaf, Field) and leaf.name != "tool"
+        }
+        plain = replace(wanted, sort="created", reverse=False, limit=None)
+        allowed = None if plain == TaskFilter() else tasks.ids(plain)
+        documents, size = tasks.totals()
+
+        def universe() -> Iterator[tuple[str, int]]:
+            everything = tasks.ids(TaskFilter()) if allowed is None else allowed
+            return ((task_id, seconds(created)) for task_id, created in everything.items())
+
+        return engine.Wanted(
+            query,
+            fields,
+            universe,
+            allowed,
+            time.time(),
+            by_time=wanted.sort == TIME,
+            documents=documents,
+            length=size / max(1, documents) / _BYTES_A_TERM,
+        )
+
+    def _summaries(self, tasks: KnownTasks, found: list[engine.Found], wanted: TaskFilter) -> dict[str, TaskSummary]:
+        ids = tuple(dict.fromkeys(each.task for each in found))
+        summaries: dict[str, TaskSummary] = {}
+        for start in range(0, len(ids), 500):
+            some = TaskFilter(ids=ids[start : start + 500], file=wanted.file)
+            summaries.update((summary.id, summary) for summary in tasks.summaries(some))
+        return summaries
+
+    def _hits(self, query: Query, found: list[engine.Found], summaries: dict[str, TaskSummary]) -> list[Hit]:
+        sought = [leaf.sought for leaf in _positive(query.root) if isinstance(leaf, Text)] if query.root else []
+        shown_in = list(dict.fromkeys(sought))[:_SHOWN]
+        return [self._hit(summaries[each.task], each, shown_in) for each in found]
+
+    def _hit(self, summary: TaskSummary, found: engine.Found, sought: Sequence[Sought]) -> Hit:
+        place = found.place
+        if place is None:
+            return Hit(summary, "", None, None, None, None, 0.0, 0, "", ())
+        document = self._documents.one(summary.id, summary.file, place)
+        text, marks = excerpt(document, sought) if document is not None else ("", ())
+        turn = place.turn if place.kind == "turn" else None
+        agent = document.agent if document is not None and document.agent else None
+        score = round(found.score, 6)
+        return Hit(summary, place.kind, turn, agent, place.offset, place.length, score, found.words, text, marks)
+
+    def _suggestion(
+        self, index: Any, query: Query, asked: engine.Wanted, sources: Sequence[PostingSource]
+    ) -> str | None:
+        """The query with the nearest word that would find something in place of one that finds nothing."""
+        import difflib
+
+        root = query.root
+        simple = [leaf for leaf in query.leaves() if isinstance(leaf, Text) and leaf.sought.simple]
+        unknown = [
+            leaf
+            for leaf in simple
+            if not leaf.sought.prefix
+            and not any(True for source in sources for _ in source.postings("text", leaf.sought.atoms[0]))
+        ][:_TRIED]
+        if not unknown or root is None:
+            return None
+        letters = tuple({leaf.sought.atoms[0][:1] for leaf in unknown})
+        known = {term for source in sources for letter in letters for term in source.expand("text", letter)}
+        known |= self._vocabulary(index, letters)
+        for leaf in unknown:
+            word = leaf.sought.atoms[0]
+            near = sorted(term for term in known if term[0] == word[0] and abs(len(term) - len(word)) <= 2)
+            for candidate in difflib.get_close_matches(word, near, n=2, cutoff=_SIMILAR):
+                better = Text(Sought(((candidate,),)), candidate)
+                other = asked._replace(query=Query(replaced(root, leaf, better)))
+                with contextlib.ExitStack() as stack:
+                    again = self._sources(index, other.query, stack)
+                    if any(True for _ in engine.search(other, again, self._truth(index))):
+                        return shown(other.query.root)
+        return None
+
+
+def check_field(field: Field) -> str | None:
+    """What is wrong with the value of a field in a query."""
+    if not field.value.isprintable():
+        return f"{field.name}: holds what cannot be printed"
+    if field.name == "label" and not _LABEL.fullmatch(field.value.partition("=")[0]):
+        return f"{field.value.partition('=')[0]!r} is no name of a label"
+    if field.name in ("after", "before", "since", "until") and parse_when(field.value) is None:
+        return f"{field.value!r} is no time ({WHEN_HELP})"
+    if field.name == "status" and words.canonical(field.value) not in words.STATUSES:
+        return f"no status {field.value!r}"
+    if field.name == "is" and field.value != "pinned" and words.canonical(field.value) not in words.STATUSES:
+        return f"{field.value!r} is nothing that a task can be"
+    return None
+
+
+def filter_of(field: Field) -> TaskFilter:
+    """The tasks that a field of a query asks for."""
+    name, value = field.name, field.value
+    if name == "is" and value != "pinned":
+        name = "status"
+    if name == "label":
+        label, equals, wanted = value.partition("=")
+        return TaskFilter(labels=((label, wanted if equals else None),))
+    return {
+        "agent": lambda: TaskFilter(agent=value),
+        "file": lambda: TaskFilter(file=value),
+        "status": lambda: TaskFilter(status=(words.canonical(value),)),
+        "is": lambda: TaskFilter(pinned=True),
+        "model": lambda: TaskFilter(model=value),
+        "branch": lambda: TaskFilter(branch=value),
+        "id": lambda: TaskFilter(ids=(value,)),
+        "after": lambda: TaskFilter(since=parse_when(value)),
+        "since": lambda: TaskFilter(since=parse_when(value)),
+        "before": lambda: TaskFilter(until=parse_when(value)),
+        "until": lambda: TaskFilter(until=parse_when(value)),
+    }[name]()
+
+
+def terms_of(sought: Sequence[Sought]) -> tuple[set[str], tuple[str, ...]]:
+    """All terms that a page is asked for, and the beginnings of such."""
+    terms: set[str] = set()
+    prefixes: set[str] = set()
+    for each in sought:
+        for atoms in each.identifiers:
+            terms.update(atoms)
+            whole = joined(atoms)
+            if whole is not None:
+                terms.add(whole)
+        if each.prefix:
+            last = each.identifiers[-1]
+            prefixes.add(last[-1])
+            prefixes.add(joined(last) or last[-1])
+    return terms, tuple(sorted(prefixes))
+
+
+def _positive(node: Node) -> Iterator[Node]:
+    """The leaves that speak for a task."""
+    if isinstance(node, (Text, Field)):
+        yield node
+    elif isinstance(node, (And, Or)):
+        for part in node.parts:
+            yield from _positive(part)
+
+
+def _sorted(found: list[engine.Found], summaries: dict[str, TaskSummary], wanted: TaskFilter) -> list[engine.Found]:
+    found = [each for each in found if each.task in summaries]
+    if wanted.sort in (RELEVANCE, TIME):
+        return (found[::-1] if wanted.reverse else found)[: wanted.limit]
+    value: dict[str, Callable[[TaskSummary], Any]] = {
+        "created": lambda task: task.created or "",
+        "completed": lambda task: task.completed or "",
+        "duration": lambda task: -1 if task.duration_ms is None else task.duration_ms,
+        "turns": lambda task: task.turns,
+        "tokens": lambda task: (task.tokens_in or 0) + (task.tokens_out or 0),
+    }
+    by = value[wanted.sort]
+    found.sort(key=lambda each: (by(summaries[each.task]), each.task), reverse=not wanted.reverse)
+    return found[: wanted.limit]

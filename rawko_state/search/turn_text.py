@@ -1,0 +1,114 @@
+"""The text that is searched, read from tasks: one turn by its place, or all turns of a stretch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
+from typing import Final, Protocol
+
+from rawko_state.errors import RawkoError
+from rawko_state.format.reader import TaskReader
+from rawko_state.format.scan import Scan
+from rawko_state.format.seal import GENESIS, SEAL_LENGTH, read_seal
+from rawko_state.format.text import decode
+from rawko_state.search.documents import Document, document, documents
+from rawko_state.search.pages import Place
+from rawko_state.search.words import bare, normal, terms_of
+
+WHOLE: Final = 32 << 20
+"""A stretch up to this size is looked through for words before it is taken apart."""
+_VOCABULARY: Final = 8 << 20
+
+
+class Opener(Protocol):
+    """Opens tasks by the path that their row names."""
+
+    def reader_at(self, file_path: str) -> TaskReader: ...
+
+
+class Stretch(Protocol):
+    """A part of a task that the search index has not taken in."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def file_path(self) -> str: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+
+
+class Documents:
+    """Reads what searching needs from the files of a project."""
+
+    def __init__(self, tasks: Opener) -> None:
+        self._tasks = tasks
+        self._last: tuple[tuple[str, Place], Document | None] | None = None
+        self.unread: set[str] = set()
+        """The tasks whose files could not be read."""
+
+    def one(self, task_id: str, file_path: str, place: Place) -> Document | None:
+        """The document at a place; None if the file is gone or is another one by now."""
+        key = (task_id, place)
+        if self._last is None or self._last[0] != key:
+            self._last = (key, self._one(file_path, place))
+        return self._last[1]
+
+    def _one(self, file_path: str, place: Place) -> Document | None:
+        try:
+            with self._tasks.reader_at(file_path) as reader:
+                return document_at(reader, place.offset, place.length)
+        except RawkoError:
+            return None
+
+    def stretch(self, each: Stretch, wanted: Callable[[str], bool] | None = None) -> Iterator[Document]:
+        """The documents of a stretch; none of them, if it is not ``wanted`` by its text in small letters."""
+        try:
+            with self._tasks.reader_at(each.file_path) as reader:
+                yield from stretch_of(reader, each.start, each.end, wanted)
+        except RawkoError:
+            self.unread.add(each.id)
+
+    def vocabulary(self, tail: Sequence[Stretch], first: tuple[str, ...]) -> set[str]:
+        """Words of what is not folded that begin with one of these; of a very long tail, of its beginning."""
+        found: set[str] = set()
+        size = 0
+        for each in tail:
+            size += each.end - each.start
+            if size > _VOCABULARY:
+                break
+            for each_document in self.stretch(each):
+                for _, text in each_document.parts:
+                    found.update(
+                        term for chunk in set(text.split()) for term in terms_of(chunk) if term.startswith(first)
+                    )
+        return found
+
+
+def document_at(reader: TaskReader, offset: int, length: int) -> Document | None:
+    for record in Scan(reader.reading(offset, offset + length), start=offset):
+        for block in record.blocks:
+            return document(block, reader.fetch)
+    return None
+
+
+def stretch_of(
+    reader: TaskReader, start: int, end: int, wanted: Callable[[str], bool] | None = None
+) -> Iterator[Document]:
+    """What stands between two offsets, both of them ends of records."""
+    if wanted is not None and end - start <= WHOLE:
+        whole = reader.fetch(start, end - start)
+        # Escaped characters may hide any word.
+        if b"\\u" not in whole and not wanted(bare(normal(decode(whole)))):
+            return
+        read: Callable[[int], bytes] = BytesIO(whole).read
+    else:
+        read = reader.reading(start, end)
+    scan = Scan(read, start=start, parent=_seal_before(reader, start)) if start else Scan(read)
+    yield from documents(scan, reader.fetch)
+
+
+def _seal_before(reader: TaskReader, offset: int) -> str:
+    line = reader.fetch(max(0, offset - SEAL_LENGTH), SEAL_LENGTH).strip()
+    return read_seal(line) or GENESIS

@@ -1,0 +1,241 @@
+"""The Whoosh index on the disk: pages in segments, each with its dictionary of terms.
+
+Kept to what Whoosh 2.7.4 has too. Whoosh's files hold pickles, so an index is opened only under a name that nobody but this user
+can know (see ``WhooshIndex.open``): a folder that came with a cloned repository is never read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rawko_state.errors import SearchTrouble
+from rawko_state.search.pages import TEXT, TOOL, PackedPage, Page, Postings, unpack
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # 2.7.4 has escapes in its strings that later Pythons warn of
+    from whoosh import columns, fields, formats, index, reading
+    from whoosh.filedb.filestore import FileStorage
+
+_ATTEMPTS: Final = 5
+_PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
+"""Troubles that say nothing about the index."""
+_OURS = re.compile(r"_?(v1[0-9a-f]{32})[_.].*")
+_MEMORY_MB: Final = 48
+
+
+class Packed(formats.Format):
+    """A posting's value is ours."""
+
+
+class Terms(fields.FieldType):
+    """The terms of one page. Whoosh hands over the page, and gets its terms with their packed postings."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(format=Packed(), analyzer=None, scorable=False, stored=False)
+        self.name = name
+
+    def index(self, value: PackedPage, **_: Any) -> Iterator[tuple[bytes, int, float, bytes]]:
+        return ((term, 1, 1.0, postings) for term, postings in value.terms[self.name])
+
+
+def _schema() -> Any:
+    return fields.Schema(**{TEXT: Terms(TEXT), TOOL: Terms(TOOL), "page": fields.COLUMN(columns.VarBytesColumn())})
+
+
+class NoShelf(SearchTrouble):
+    """There is no index of that name."""
+
+
+@contextlib.contextmanager
+def _mapped(folder: Path) -> Iterator[None]:
+    """Whatever a broken index makes Whoosh raise, in our words."""
+    try:
+        yield
+    except SearchTrouble:
+        raise
+    except Exception as error:  # unpickling rubbish can raise anything
+        kind = NoShelf if isinstance(error, index.EmptyIndexError) else SearchTrouble
+        trouble = kind(f"the search index in {folder} cannot be used: {type(error).__name__}: {error}")
+        trouble.lasting = not (isinstance(error, OSError) and error.errno in _PASSING)
+        raise trouble from error
+
+
+class _NoLock:
+    """Whoosh's own lock stays held when its writer fails; the fold's, which goes with the process, is enough."""
+
+    def acquire(self, blocking: bool = False) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+class _Folder(FileStorage):
+    """Knows what it has opened, as Whoosh leaves a file open that it could not read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self._opened: list[Any] = []
+
+    def open_file(self, name: str, *arguments: Any, **named: Any) -> Any:
+        opened = super().open_file(name, *arguments, **named)
+        self._opened.append(opened)
+        return opened
+
+    def lock(self, name: str) -> _NoLock:
+        return _NoLock()
+
+    def close_all(self) -> None:
+        for opened in self._opened:
+            with contextlib.suppress(Exception):
+                if not opened.is_closed:
+                    opened.close()
+        self._opened.clear()
+
+
+class Segment:
+    """One segment of the index: some pages and their dictionary."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        column = reader.column_reader("page")
+        found = [bytes(column[number]) for number in reader.all_doc_ids()]
+        if not all(found):
+            # Of a file that is gone Whoosh makes an empty column: a fold has dropped the segment meanwhile.
+            raise FileNotFoundError("a segment of the search index is gone")
+        self.pages = [Page.from_bytes(data) for data in found]
+        self.name: str = reader.segment().segment_id()
+
+    @property
+    def documents(self) -> int:
+        return sum(len(page) for page in self.pages)
+
+    def postings(self, field: str, term: str) -> Iterator[tuple[Page, Postings]]:
+        key = term.encode("utf-8", "replace")
+        try:
+            matcher = self._reader.postings(field, key)
+        except reading.TermNotFound:
+            return
+        while matcher.is_active():
+            page, postings = self.pages[matcher.id()], unpack(matcher.value())
+            if not postings[0] or postings[0][-1] >= len(page) or len(postings[0]) != len(postings[1]):
+                raise SearchTrouble(f"the search index is damaged at {term!r}")
+            yield page, postings
+            matcher.next()
+
+    def expand(self, field: str, prefix: str) -> Iterator[str]:
+        """The terms that begin so."""
+        key = prefix.encode("utf-8", "replace")
+        for name, term in self._reader.terms_from(field, key):
+            if name != field or not term.startswith(key):
+                return
+            yield term.decode("utf-8", "replace")
+
+
+class WhooshIndex:
+    """An open index: a picture of it as it was when opened, whatever is written meanwhile."""
+
+    def __init__(self, folder: Path, name: str, segments: list[Segment], storage: _Folder) -> None:
+        self.folder, self.name, self.segments, self._storage = folder, name, segments, storage
+
+    @classmethod
+    def open(cls, folder: Path, name: str) -> WhooshIndex:
+        """Raises SearchTrouble if there is none of that name, or it is broken."""
+        for attempt in range(_ATTEMPTS):
+            storage = _Folder(folder)
+            with _mapped(folder):
+                try:
+                    reader = index.FileIndex(storage, indexname=name).reader()
+                    return cls(folder, name, [Segment(leaf) for leaf, _ in _leaves(reader)], storage)
+                except OSError:
+                    storage.close_all()
+                    if attempt == _ATTEMPTS - 1 or not folder.is_dir():
+                        raise
+                    # A writer has replaced the table of contents between our listing and our opening it.
+                except BaseException:
+                    storage.close_all()
+                    raise
+        raise AssertionError("not reached")
+
+    def close(self) -> None:
+        self._storage.close_all()
+
+    def postings(self, field: str, term: str) -> Iterator[tuple[Page, Postings]]:
+        with _mapped(self.folder):
+            for segment in self.segments:
+                yield from segment.postings(field, term)
+
+    def expand(self, field: str, prefix: str) -> Iterator[str]:
+        with _mapped(self.folder):
+            for segment in self.segments:
+                yield from segment.expand(field, prefix)
+
+    @property
+    def pages(self) -> list[Page]:
+        return [page for segment in self.segments for page in segment.pages]
+
+
+def _leaves(reader: Any) -> Sequence[tuple[Any, int]]:
+    return [] if isinstance(reader, reading.EmptyReader) else list(reader.leaf_readers())
+
+
+def write(folder: Path, name: str, pages: Iterable[PackedPage], drop: frozenset[str] = frozenset()) -> None:
+    """Adds a segment with these pages, and takes the named segments out, all or nothing. The caller holds the lock."""
+    with _mapped(folder):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        before = set(os.listdir(folder))
+        storage = _Folder(folder)
+        # The schema is given, not unpickled.
+        try:
+            opened = index.FileIndex(storage, schema=_schema(), indexname=name)
+        except index.EmptyIndexError:
+            opened = index.FileIndex.create(storage, _schema(), name)
+        writer = opened.writer(compound=False, limitmb=_MEMORY_MB)
+        try:
+            for page in pages:
+                writer.add_document(**{TEXT: page, TOOL: page, "page": page.page})
+            writer.commit(mergetype=lambda _, segments: [each for each in segments if each.segment_id() not in drop])
+        except BaseException:
+            with contextlib.suppress(Exception):
+                writer.cancel()
+            raise
+        finally:
+            storage.close_all()
+        _sync(folder, name, before)
+
+
+def _sync(folder: Path, name: str, before: set[str]) -> None:
+    """Whoosh does not; and what is acknowledged as folded is no longer looked for in the files."""
+    for each in sorted(set(os.listdir(folder)) - before):
+        if name in each and (path := folder / each).is_file():
+            _sync_one(path)
+    if os.name != "nt":
+        _sync_one(folder)
+
+
+def _sync_one(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def tidy(folder: Path, keep: str | None) -> None:
+    """Removes what folds that were killed, and indexes that are no longer in use, have left. The caller holds the lock."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            ours = _OURS.fullmatch(entry.name)
+            temporary = entry.is_dir(follow_symlinks=False) and entry.name.endswith(".tmp")
+            if ours is None or (ours[1] == keep and not temporary):
+                continue
+            with contextlib.suppress(OSError):
+                shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)

@@ -1,0 +1,277 @@
+"""Following tasks: what has happened, then what happens, with no gap and no double between the two.
+
+A follower's place is a cursor, and nothing else is known of him: what comes after it is taken from the memory of the task's
+*feed* if that goes back so far, else from the store. A feed is one reader for all who follow the same task, woken by appends
+through this server, by PostgreSQL's notifications, or by looking now and then. So a slow follower holds up nobody: he falls out
+of the feed's memory and reads on by himself, until he is cut off at a place to which he can come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from rawko_state.format.json_form import plain
+from rawko_state.model.events import Event
+from rawko_state.model.status import FINISHED
+from rawko_state.store.wire import to_wire
+
+if TYPE_CHECKING:
+    from rawko_state.server.workspaces import Place
+    from rawko_state.tasks.events import EventReader
+
+PROTOCOL: Final = 1
+HEARTBEAT: Final = 15.0
+SLOW: Final = 15.0
+"""Seconds that one message may take to be sent."""
+TOO_SLOW, GOING_AWAY, NOT_ADMITTED = 4008, 1012, 4001
+"""Codes with which a socket is closed; after the first two one may come back at once, at one's cursor."""
+_BATCH: Final = 500
+_REMEMBERED: Final = 2_000
+_LOOK_EVERY: Final = 0.25
+"""Seconds between two looks at a task that others write to, past this server."""
+_LOOK_EVERY_TOLD: Final = 5.0
+"""The same, where the database tells."""
+
+
+class Feed:
+    """The newest events of one task, as they are sent, for all who follow it."""
+
+    def __init__(self, place: Place, task_id: str) -> None:
+        self.place, self.task = place, task_id
+        self.followers = 0
+        self.version = 0
+        self.looked = 0.0
+        self.reader: EventReader | None = None
+        self._events: deque[tuple[str, str]] = deque()
+        """The cursor of each event, and the event as JSON."""
+        self._numbers: dict[str, int] = {}
+        """By its cursor, the number of the event that follows."""
+        self._first = 0
+        self._changed = asyncio.Event()
+
+    def push(self, events: list[tuple[str, str]]) -> None:
+        """In the loop's thread."""
+        for cursor, text in events:
+            self._events.append((cursor, text))
+            self._numbers[cursor] = self._first + len(self._events)
+            if len(self._events) > _REMEMBERED:
+                gone, _ = self._events.popleft()
+                self._first += 1
+                if self._numbers.get(gone) == self._first:
+                    del self._numbers[gone]
+        self.wake()
+
+    def begin(self, events: list[tuple[str, str]]) -> None:
+        """The reader begins anew, further on: what it has passed over is not here, so whoever follows reads it himself."""
+        self._first += len(self._events)
+        self._events.clear()
+        self._numbers.clear()
+        self.push(events)
+
+    def wake(self) -> None:
+        self.version += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def after(self, cursor: str | None) -> list[tuple[str, str]] | None:
+        """What follows a cursor; None when that is not known here."""
+        number = self._numbers.get(cursor) if cursor else None
+        if number is None:
+            return None
+        start = number - self._first
+        return list(islice(self._events, start, start + _BATCH))
+
+    async def changed(self, version: int, seconds: float) -> bool:
+        """Waits until something has happened since that version."""
+        if self.version != version:
+            return True
+        waiting = self._changed
+        try:
+            await asyncio.wait_for(waiting.wait(), seconds)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+
+class Hub:
+    """All feeds of a server, and the thread that reads for them."""
+
+    def __init__(self, *, told: bool) -> None:
+        """``told``: the database says when something happens, so that looking is only for what it could not say."""
+        self._every = _LOOK_EVERY_TOLD if told else _LOOK_EVERY
+        self._feeds: dict[tuple[str, str], Feed] = {}
+        self._woken: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True, name="feeds")
+        self.closing = asyncio.Event()
+        self._stopped = False
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Every follower is told to come back; from any thread."""
+        if self._loop is not None and not self._stopped:
+            self._stopped = True
+            self._woken.put(None)
+            self._loop.call_soon_threadsafe(self._close)
+
+    def _close(self) -> None:
+        self.closing.set()
+        for feed in self._feeds.values():
+            feed.wake()
+
+    def changed(self, workspace: str, task_id: str) -> None:
+        """Something happened to a task; from any thread. ``*`` for all of them."""
+        self._woken.put((workspace, task_id))
+
+    @property
+    def followers(self) -> int:
+        return sum(feed.followers for feed in self._feeds.values())
+
+    @contextlib.contextmanager
+    def following(self, place: Place, task_id: str) -> Any:
+        key = (place.name, task_id)
+        feed = self._feeds.get(key)
+        if feed is None:
+            feed = self._feeds[key] = Feed(place, task_id)
+        feed.followers += 1
+        try:
+            yield feed
+        finally:
+            feed.followers -= 1
+            if not feed.followers:
+                self._feeds.pop(key, None)
+
+    # In the thread of its own
+
+    def _run(self) -> None:
+        due = time.monotonic() + self._every
+        while not self._stopped:
+            chosen: set[tuple[str, str]] = set()
+            try:
+                woken = self._woken.get(timeout=max(0.0, due - time.monotonic()))
+                while woken is not None:
+                    chosen.add(woken)
+                    woken = self._woken.get_nowait()
+                if self._stopped:
+                    return
+            except queue.Empty:
+                pass
+            now = time.monotonic()
+            for key, feed in list(self._feeds.items()):
+                if key in chosen or ("*", "*") in chosen or now - feed.looked >= self._every:
+                    self._look(feed)
+            if now >= due:
+                due = now + self._every
+
+    def _look(self, feed: Feed) -> None:
+        feed.looked = time.monotonic()
+        try:
+            if feed.reader is None:
+                feed.reader = feed.place.store.event_reader(feed.task, feed.place.store.now(feed.task))
+                self._call(feed.begin, [(event.cursor, as_text(event)) for event in feed.reader.poll()])
+                return
+            found = [(event.cursor, as_text(event)) for event in feed.reader.poll()]
+            if found:
+                self._call(feed.push, found)
+        except (
+            Exception
+        ):  # the store is away, the task gone, or its draft odd: whoever follows it will see; the others go on
+            feed.reader = None
+            self._call(lambda events: feed.wake(), [])
+
+    def _call(self, work: Callable[[list[tuple[str, str]]], None], found: list[tuple[str, str]]) -> None:
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(work, found)
+
+
+def as_text(event: Event) -> str:
+    return json.dumps({"type": "event", **to_wire(event)})
+
+
+def batch(place: Place, task_id: str, cursor: str | None) -> list[tuple[str, str]]:
+    """What follows a cursor, from the store."""
+    return [(event.cursor, as_text(event)) for event in islice(place.store.events(task_id, cursor), _BATCH)]
+
+
+def hello(place: Place, task_id: str) -> dict[str, Any]:
+    """The first message: how things stand."""
+    store = place.store
+    summary = store.summary(task_id)
+    turn = store.open_question(task_id)
+    asked = turn.question if turn is not None else None
+    approval = asked is not None and asked.kind == "approval"
+    return {
+        "type": "hello",
+        "protocol": PROTOCOL,
+        "task": task_id,
+        "status": summary.status,
+        "warm": task_id in place.warm or task_id in store.alive(),
+        "busy": task_id in store.alive() or store.journal.draft_stamp(task_id) is not None,
+        "turns": summary.turns,
+        "question": plain(asked) if asked is not None and not approval else None,
+        "approval": plain(asked) if approval else None,
+        "cursor": store.now(task_id),
+    }
+
+
+def ending(place: Place, task_id: str) -> tuple[bool, bool]:
+    """Whether a task is finished, and whether its process still holds it."""
+    return place.store.status(task_id) in FINISHED, task_id in place.store.alive()
+
+
+async def follow(
+    hub: Hub,
+    place: Place,
+    task_id: str,
+    after: str | None,
+    run: Callable[..., Any],
+    *,
+    until_over: bool,
+    may: Callable[[], object],
+) -> AsyncGenerator[tuple[str, str] | None, None]:
+    """Events as (cursor, JSON), and None when nothing has happened for the time of a heartbeat. Ends when the server stops, or,
+    if wished, with the task. ``run`` does what may block, in another thread; ``may`` raises when one may not follow any more."""
+    cursor, admitted = after, time.monotonic()
+    sent = admitted
+    with hub.following(place, task_id) as feed:
+        hub.changed(place.name, task_id)
+        while not hub.closing.is_set():
+            if time.monotonic() - admitted >= HEARTBEAT:
+                await run(may)
+                admitted = time.monotonic()
+            version = feed.version
+            found = feed.after(cursor)
+            if found is None:
+                found = await run(batch, place, task_id, cursor)
+            for each in found:
+                cursor, sent = each[0], time.monotonic()
+                yield each
+                if hub.closing.is_set():
+                    return
+            if found:
+                continue
+            wait = HEARTBEAT
+            if until_over:
+                finished, held = await run(ending, place, task_id)
+                if finished and not held:
+                    if not await run(batch, place, task_id, cursor):
+                        return
+                    continue
+                # A process that lets go of its finished task makes no event.
+                wait = _LOOK_EVERY if finished else HEARTBEAT
+            if not await feed.changed(version, wait) and time.monotonic() - sent >= HEARTBEAT:
+                sent = time.monotonic()
+                yield None

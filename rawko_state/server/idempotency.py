@@ -1,0 +1,108 @@
+"""Requests that are done once, however often they are sent: by a key that the client chooses.
+
+Before a record is written for such a request, its seal is kept with the key: in the same transaction on PostgreSQL, else in a
+database that is synced before the file is written to. So after a crash at any point it can be told, by looking for the seal,
+whether the request was done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from rawko_state.errors import RawkoError, StorageError, TaskNotFound
+from rawko_state.index.server_state import Kept
+from rawko_state.server.operations import Call, Operation
+from rawko_state.server.problems import Refused
+from rawko_state.server.writing import told_again
+
+
+class Idempotency:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._busy: set[tuple[str, str]] = set()
+
+    def do(self, operation: Operation, call: Call, work: Callable[[], Any]) -> tuple[Any, bool]:
+        """The answer, and whether it is one that was given before."""
+        key = call.headers.get("idempotency-key")
+        if not key or not operation.changes:
+            return work(), False
+        if len(key) > 200 or not key.isascii() or not key.isprintable():
+            raise Refused(400, "BadKey", "an Idempotency-Key is at most 200 printable characters")
+        who = f"{call.place.name}/{call.who.id}"
+        with self._lock:
+            if (who, key) in self._busy:
+                raise _in_progress()
+            self._busy.add((who, key))
+        try:
+            return self._do(operation, call, work, who, key)
+        finally:
+            with self._lock:
+                self._busy.discard((who, key))
+
+    def _do(self, operation: Operation, call: Call, work: Callable[[], Any], who: str, key: str) -> tuple[Any, bool]:
+        digest = _digest(operation, call)
+        kept = call.db.request(who, key)
+        if kept is not None:
+            found = self._replayed(call, kept, digest)
+            if found is not None:
+                return found
+            call.db.forget_request(who, key)  # it was never done
+        intended: list[str] = []
+
+        def intend(task: str, seal: str) -> None:
+            intended.append(seal)
+            call.db.intend(who, key, digest, task, seal)
+
+        call.intend = intend
+        try:
+            answer = work()
+        except StorageError:
+            kept = call.db.request(who, key) if intended else None
+            found = self._replayed(call, kept, digest) if kept is not None else None
+            if found is not None:
+                return found  # it was done after all, or another server was faster
+            if kept is not None and kept.seal not in intended:
+                raise _in_progress() from None
+            raise
+        if not hasattr(answer, "pieces"):
+            with contextlib.suppress(RawkoError):  # it is done; should it be sent again, the seal tells
+                call.db.answered(who, key, digest, operation.status, json.dumps(answer))
+        return answer, False
+
+    @staticmethod
+    def _replayed(call: Call, kept: Kept, digest: str) -> tuple[Any, bool] | None:
+        """What was answered, or would have been; None if it was not done."""
+        if kept.body != digest:
+            raise Refused(422, "KeyUsed", "this Idempotency-Key was used for another request")
+        if kept.answer is not None:
+            return json.loads(kept.answer), True
+        if kept.task is None or kept.seal is None:
+            return None
+        try:
+            before = told_again(call, kept.task, kept.seal)
+        except TaskNotFound:
+            return None
+        if before is None:
+            return None
+        call.task = kept.task
+        return before, True
+
+
+def _in_progress() -> Refused:
+    return Refused(409, "InProgress", "this request is being done just now; ask again", {"Retry-After": "1"})
+
+
+def _digest(operation: Operation, call: Call) -> str:
+    digest = hashlib.sha256(f"{operation.method} {operation.path} {sorted(call.params.items())!r}\n".encode())
+    digest.update((call.headers.get("if-match") or "").encode("utf-8", "replace"))
+    if call.upload is not None:
+        with open(call.upload, "rb") as stream:
+            while piece := stream.read(1 << 20):
+                digest.update(piece)
+    digest.update(call.body)
+    return digest.hexdigest()

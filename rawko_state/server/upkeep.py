@@ -1,0 +1,220 @@
+"""Trash, retention and redaction over HTTP; and what a server knows besides tasks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from rawko_state.errors import InvalidValue, TaskNotFound
+from rawko_state.format.values import read_time
+from rawko_state.index.server_state import PostgresServerState
+from rawko_state.server.operations import ADMIN, READ, WRITE, Call, Operation, Param
+from rawko_state.server.problems import Refused
+from rawko_state.server.reading import ID
+from rawko_state.server.schemas import ANY, COUNT, FLAG, STRING, STRINGS, TEXT, TIME, lists, obj
+from rawko_state.store import Kept
+from rawko_state.store.wire import to_wire
+
+_MOST: Final = 10_000
+
+
+def delete_task(call: Call) -> Any:
+    """Into the trash, from which it can be brought back."""
+    call.place.warm.close(call.id)
+    gone = call.store.delete(call.id, by=call.by)
+    call.told(gone)
+    return {"version": 1, "task": gone}
+
+
+def list_trash(call: Call) -> Any:
+    return {"version": 1, "trash": to_wire(call.store.trash())}
+
+
+def restore(call: Call) -> Any:
+    prefix = call.data.get("id")
+    if prefix is not None and not call.store.trash():
+        raise TaskNotFound(prefix)
+    back = call.store.restore(prefix)
+    for task_id in back:
+        call.told(task_id)
+    return {"version": 1, "restored": back}
+
+
+def empty_trash(call: Call) -> Any:
+    """For good."""
+    before = call.data.get("before")
+    limit = read_time(before) if before is not None else None
+    if before is not None and limit is None:
+        raise InvalidValue(f"not a time: {before!r:.60}")
+    return {"version": 1, "deleted": to_wire(call.store.empty_trash(limit))}
+
+
+def list_kept(call: Call) -> Any:
+    """Every task as retention sees it."""
+    only = call.params["id"]
+    return {"version": 1, "tasks": to_wire(call.store.kept(call.store.find(only).id if only else None))}
+
+
+def list_freed(call: Call) -> Any:
+    return {"version": 1, "freed": call.store.freed(call.data["ids"])}
+
+
+def discard(call: Call) -> Any:
+    """Tasks as they were when they were listed; what has changed since stays."""
+    chosen = []
+    for each in call.data["tasks"]:
+        kept = Kept(each["id"], None, "", False, False, None, each["file"], each["size"], each["mtime_ns"])
+        call.place.warm.close(each["id"])
+        chosen.append((kept, each["rule"]))
+    gone = list(call.store.discard(chosen, by=call.by))
+    for task_id in gone:
+        call.told(task_id)
+    return {"version": 1, "discarded": gone}
+
+
+def pack(call: Call) -> Any:
+    found = call.store.kept(call.id)
+    call.place.warm.close(call.id)
+    return {"version": 1, "packed": bool(found) and call.store.pack(found[0])}
+
+
+def redact(call: Call) -> Any:
+    call.place.warm.close(call.id)
+    found = call.store.redact(call.id, dry_run=bool(call.data.get("dry_run")), by=call.by)
+    if found.changed:
+        call.told(call.id)
+    return {"version": 1, "task": call.id, "rules": dict(found.rules), "changed": found.changed}
+
+
+# Small values
+
+
+def list_values(call: Call) -> Any:
+    rows = call.registry.items(call.params["scope"])
+    return {"version": 1, "values": [{"scope": scope, "key": key, "value": value} for scope, key, value in rows]}
+
+
+def get_value(call: Call) -> Any:
+    value = call.registry.get(call.params["scope"], call.params["key"])
+    if value is None:
+        raise Refused(404, "NoValue", "there is no such value")
+    return {"version": 1, "value": value}
+
+
+def set_value(call: Call) -> Any:
+    call.registry.set(call.params["scope"], call.params["key"], call.store.redactor.text(call.data["value"]))
+
+
+def delete_value(call: Call) -> Any:
+    if not call.registry.delete(call.params["scope"], call.params["key"]):
+        raise Refused(404, "NoValue", "there is no such value")
+
+
+# Repositories, agents, runtimes
+
+
+def list_repos(call: Call) -> Any:
+    return {"version": 1, "repos": call.registry.repos()}
+
+
+def add_repo(call: Call) -> Any:
+    clean = call.store.redactor.text
+    call.registry.saw_repo(call.data["vcs"], clean(call.data["remote_url"]), call.data.get("default_branch"))
+
+
+def list_agents(call: Call) -> Any:
+    return {"version": 1, "agents": [_read(row) for row in call.registry.agent_rows()]}
+
+
+def add_agent(call: Call) -> Any:
+    call.registry.saw_agent(
+        call.data["name"], call.data["version"], call.store.redactor.value(call.data.get("metadata"))
+    )
+
+
+def list_runtimes(call: Call) -> Any:
+    return {"version": 1, "runtimes": [_read(row) for row in call.registry.runtimes()]}
+
+
+def add_runtime(call: Call) -> Any:
+    call.registry.saw_runtime(
+        call.data["type"], call.data.get("devcontainer_path"), call.store.redactor.value(call.data.get("metadata"))
+    )
+
+
+def _read(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "metadata": json.loads(row["metadata"]) if row["metadata"] else None}
+
+
+# The server itself
+
+
+def get_hello(call: Call) -> Any:
+    """Who one is talking to, and as whom."""
+    from rawko_state import __version__
+    from rawko_state.server.feeds import PROTOCOL
+
+    return {
+        "version": 1,
+        "server": "rawko",
+        "release": __version__,
+        "protocol": PROTOCOL,
+        "workspaces": isinstance(call.db, PostgresServerState),
+        "workspace": call.place.name or None,
+        "role": call.who.role,
+        "who": call.who.id,
+    }
+
+
+def list_workspaces(call: Call) -> Any:
+    if not isinstance(call.db, PostgresServerState):
+        return {"version": 1, "workspaces": []}
+    mine = call.who.workspace
+    found = [row for row in call.db.workspaces() if mine is None or row["name"] == mine]
+    return {"version": 1, "workspaces": found}
+
+
+def create_workspace(call: Call) -> Any:
+    if not isinstance(call.db, PostgresServerState):
+        raise Refused(400, "NoWorkspaces", "this server serves one project, and has no workspaces")
+    if call.who.workspace is not None:
+        raise Refused(403, "Forbidden", "a token of one workspace makes no others")
+    made = call.db.create_workspace(call.data["name"], call.data.get("external_id"))
+    return {"version": 1, "name": call.data["name"], "made": made}
+
+
+def list_audit(call: Call) -> Any:
+    workspace = call.who.workspace or (call.place.name or None)
+    rows = call.db.audited(call.params["limit"] or 100, workspace, call.params["before"])
+    return {"version": 1, "audit": rows}
+
+
+_SCOPE: Final = Param("scope", {"type": "string", "maxLength": 200}, "", True)
+_KEY: Final = Param("key", {"type": "string", "maxLength": 1000}, "", True)
+_METADATA: Final = {"type": ["object", "null"]}
+_CHOSEN: Final = obj({"id": STRING, "file": STRING, "size": COUNT, "mtime_ns": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}, "rule": {"type": "string", "minLength": 1, "maxLength": 100}})  # fmt: skip
+OPERATIONS: Final = (
+    Operation("DELETE", "/tasks/{id}", "Move it to the trash.", WRITE, delete_task, (ID,), answer={"type": "object"}),
+    Operation("GET", "/trash", "What is in the trash.", READ, list_trash, answer={"type": "object"}),
+    Operation("POST", "/trash/restore", "Bring one back, or all.", WRITE, restore, body=obj(None, id=TEXT), answer={"type": "object"}),
+    Operation("POST", "/trash/empty", "Delete for good what is in the trash.", ADMIN, empty_trash, body=obj(None, before=TIME), answer={"type": "object"}),
+    Operation("GET", "/kept", "Tasks as retention sees them.", READ, list_kept, (Param("id", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}),), answer={"type": "object"}),
+    Operation("POST", "/kept/freed", "The bytes of long outputs that would go with some tasks.", READ, list_freed, body=obj({"ids": STRINGS}), answer={"type": "object"}),
+    Operation("POST", "/trash", "Move tasks to the trash, each with the rule that takes it.", WRITE, discard, body=obj({"tasks": lists(_CHOSEN)}), answer={"type": "object"}),
+    Operation("POST", "/tasks/{id}/pack", "Make it smaller, where that is done.", WRITE, pack, (ID,), answer={"type": "object"}),
+    Operation("POST", "/tasks/{id}/redact", "Take secrets out of it.", WRITE, redact, (ID,), obj(None, dry_run=FLAG), {"type": "object"}),
+    Operation("GET", "/kv", "Small values.", READ, list_values, (Param("scope", {"type": "string", "maxLength": 200}),), answer={"type": "object"}),
+    Operation("GET", "/kv/{scope}/{key}", "One of them.", READ, get_value, (_SCOPE, _KEY), answer=obj({"version": COUNT, "value": STRING})),
+    Operation("PUT", "/kv/{scope}/{key}", "Keep one.", WRITE, set_value, (_SCOPE, _KEY), obj({"value": STRING}), status=204),
+    Operation("DELETE", "/kv/{scope}/{key}", "Forget one.", WRITE, delete_value, (_SCOPE, _KEY), status=204),
+    Operation("GET", "/repos", "Repositories that are known.", READ, list_repos, answer={"type": "object"}),
+    Operation("POST", "/repos", "Say that there is one.", WRITE, add_repo, body=obj({"vcs": {"type": "string", "minLength": 1}, "remote_url": {"type": "string", "minLength": 1}}, default_branch=TEXT), status=204),
+    Operation("GET", "/agents", "Agents that are known.", READ, list_agents, answer={"type": "object"}),
+    Operation("POST", "/agents", "Say that there is one.", WRITE, add_agent, body=obj({"name": {"type": "string", "minLength": 1}, "version": STRING}, metadata=_METADATA), status=204),
+    Operation("GET", "/runtimes", "Runtimes that are known.", READ, list_runtimes, answer={"type": "object"}),
+    Operation("POST", "/runtimes", "Say that there is one.", WRITE, add_runtime, body=obj({"type": {"type": "string", "minLength": 1}}, devcontainer_path=TEXT, metadata=_METADATA), status=204),
+    Operation("GET", "/hello", "Who this is.", READ, get_hello, answer={"type": "object"}),
+    Operation("GET", "/workspaces", "The workspaces that one may use.", READ, list_workspaces, answer={"type": "object"}, alone=True),
+    Operation("POST", "/workspaces", "Make one.", ADMIN, create_workspace, body=obj({"name": STRING}, external_id=TEXT), answer={"type": "object"}, status=201, alone=True),
+    Operation("GET", "/audit", "Who did what.", ADMIN, list_audit, (Param("limit", {"type": "integer", "minimum": 1, "maximum": _MOST}), Param("before", {"type": "integer", "minimum": 0, "maximum": 10**15}, "The id of the last one that was listed.")), answer=ANY),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""One open task, the same on every backend."""

@@ -1,0 +1,142 @@
+"""Drafts: what a live turn has said so far, one JSON object a line.
+
+A turn becomes one record when it ends. Until then its text, tool calls and progress are here, flushed as they come, so that
+a killed process loses nothing that it had said. The next writer turns a draft that is left over into an interrupted turn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, Protocol
+
+from rawko_state.errors import InvalidValue
+from rawko_state.format.values import read_time, write_time
+from rawko_state.model.entries import FileTouch, Progress, ToolCall, Turn
+
+MAY_HAVE_RUN = "may have run"
+
+
+@dataclass(slots=True)
+class DraftContent:
+    """What stands in a draft."""
+
+    agent: str
+    started: datetime
+    since: int
+    """Where the file ended when the turn began: the turn, if it was finished, stands after that."""
+    seal: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    text: list[str] = field(default_factory=list)
+    tools: list[ToolCall] = field(default_factory=list)
+    running: dict[str, int] = field(default_factory=dict)
+    """Tool calls without a result yet: their key, and their place in tools."""
+    progress: list[Progress] = field(default_factory=list)
+    files: list[FileTouch] = field(default_factory=list)
+
+    def take(self, event: dict[str, Any]) -> None:
+        """One line of a draft. The live turn and the recovery go through this, so both say the same."""
+        kind = event.get("kind")
+        if kind == "text":
+            self.text.append(str(event["text"]))
+        elif kind == "tool":
+            more = dict(event.get("more") or {})
+            call = ToolCall(
+                str(event["tool"]), str(event.get("args", "")), event.get("result"), event.get("time"), event.get("output"),
+                None, more,
+            )  # fmt: skip
+            if event.get("open"):
+                self.running[str(event["key"])] = len(self.tools)
+            self.tools.append(call)
+        elif kind == "tool_end":
+            at = self.running.pop(str(event["key"]), None)
+            if at is not None:
+                call = self.tools[at]
+                self.tools[at] = ToolCall(
+                    call.tool, call.args, event.get("result"), call.time, event.get("output"), None,
+                    {**call.more, **(event.get("more") or {})},
+                )  # fmt: skip
+        elif kind == "progress":
+            self.progress.append(Progress(str(event["text"]), str(event.get("of", "progress")), event.get("time")))
+        elif kind == "file":
+            self.files.append(FileTouch(str(event["operation"]), str(event["path"])))
+
+    def interrupted(self, number: int) -> Turn:
+        """The turn that this becomes when its writer died."""
+        tools = list(self.tools)
+        for at in self.running.values():
+            call = tools[at]
+            tools[at] = ToolCall(
+                call.tool, call.args, MAY_HAVE_RUN, call.time, call.output, None, {**call.more, "unfinished": True}
+            )
+        return Turn(
+            number=number,
+            agent=self.agent,
+            status="interrupted",
+            started=self.started,
+            model=self.fields.get("model"),
+            tool_calls=len(tools) or None,
+            content="".join(self.text) if self.text else None,
+            tools=tuple(tools),
+            progress=tuple(self.progress),
+            files=tuple(self.files),
+        )
+
+
+class Sink(Protocol):
+    """Where the lines of a draft go."""
+
+    def write(self, data: bytes, *, durable: bool) -> None: ...
+
+    def discard(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+class Draft:
+    """The draft of a running turn, being written."""
+
+    def __init__(self, sink: Sink, agent: str, since: int, seal: str, fields: dict[str, Any], durable: bool) -> None:
+        self.content = DraftContent(agent, datetime.now(timezone.utc), since, seal, fields)
+        self._sink = sink
+        head = {"agent": agent, "started": write_time(self.content.started), "since": since, "seal": seal}
+        self._line({**head, "fields": fields}, durable=durable)
+
+    def add(self, event: dict[str, Any], *, durable: bool = False) -> None:
+        """Takes an event in and flushes it; with ``durable`` it survives a power cut too."""
+        self._line(event, durable=durable)
+        self.content.take(event)
+
+    def _line(self, value: dict[str, Any], *, durable: bool) -> None:
+        try:
+            data = json.dumps(value, allow_nan=False).encode() + b"\n"
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidValue(f"not a JSON value: {error}") from None
+        self._sink.write(data, durable=durable)
+
+    def discard(self) -> None:
+        """Its turn is in the task file now."""
+        self._sink.discard()
+
+    def leave(self) -> None:
+        """Lets go of it; it stays for the next writer."""
+        self._sink.leave()
+
+
+def draft_content(lines: Iterable[bytes]) -> DraftContent | None:
+    """What the lines of a draft say. A torn last line is left out; a draft without a readable head is None."""
+    content: DraftContent | None = None
+    for line in lines:
+        try:
+            event = json.loads(line)
+            if content is None:
+                started = read_time(event["started"]) or datetime.now(timezone.utc)
+                fields = dict(event.get("fields") or {})
+                content = DraftContent(event["agent"], started, int(event["since"]), str(event["seal"]), fields)
+            else:
+                content.take(event)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return content

@@ -1,0 +1,242 @@
+"""A turn while it happens: what it says reaches a draft at once, and the task when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from decimal import Decimal
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rawko_state.errors import IllegalMove, InvalidValue, RawkoError, Stopped, StorageError
+from rawko_state.format.lines import emit_progress, emit_tools
+from rawko_state.format.records import emit_blocks
+from rawko_state.model import status
+from rawko_state.model.appended import Appended
+from rawko_state.model.entries import Json, Money, Progress, Question, Section, ToolCall, Turn
+from rawko_state.redact.stream import Stream
+
+if TYPE_CHECKING:
+    from rawko_state.tasks.task import Task
+
+
+def describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+class LiveTurn:
+    """A turn while it happens. As a context manager, an exception ends it as failed and goes on.
+
+    Safe to use from several threads: parallel tool calls may begin and end in any order. Every method raises Stopped, after what
+    it was given is kept, when somebody has paused or cancelled the task.
+    """
+
+    def __init__(self, task: Task, agent: str, model: str | None, durable: bool) -> None:
+        emit_blocks([Turn(number=1, agent=agent)])  # a name that could not be written is refused now, not at the end
+        self._task, self.agent, self._durable = task, agent, durable
+        self._model = model
+        self._lock = task.lock  # one lock for both: each calls the other
+        self._draft = task.start_draft(agent, {"model": model} if model else {}, durable)
+        self._said = Stream(task.redactor)
+        self._keys = 0
+        self._ended = False
+
+    def say(self, text: str) -> None:
+        """A piece of the turn's text, as it is streamed. What may be the start of a secret is held back until it is known."""
+        with self._lock:
+            self._open()
+            self._keep_text(self._said.feed(text))
+        self._task.check()  # after it is kept
+
+    def tool(
+        self,
+        tool: str,
+        args: str = "",
+        result: str | None = None,
+        *,
+        output: str | None = None,
+        time: str | None = None,
+        more: Mapping[str, Json] | None = None,
+    ) -> None:
+        """A tool call that has been made. ``more``: what else is known of it (``id``, ``input`` …)."""
+        event = {"kind": "tool", "tool": tool, "args": args, "result": result, "output": output}
+        self._add({**event, "time": time or clock(), "more": _more(more)})
+
+    def begin_tool(
+        self, tool: str, args: str = "", *, time: str | None = None, more: Mapping[str, Json] | None = None
+    ) -> str:
+        """A tool call that is being made. If the process dies before end_tool(), it is marked 'may have run'."""
+        with self._lock:
+            self._keys += 1
+            key = str(self._keys)
+        event = {"kind": "tool", "open": True, "key": key, "tool": tool, "args": args}
+        self._add({**event, "time": time or clock(), "more": _more(more)})
+        return key
+
+    def end_tool(
+        self,
+        key: str,
+        result: str | None = None,
+        *,
+        output: str | None = None,
+        more: Mapping[str, Json] | None = None,
+    ) -> None:
+        self._add({"kind": "tool_end", "key": key, "result": result, "output": output, "more": _more(more)})
+
+    def progress(self, text: str, kind: str = "progress") -> None:
+        """A step; ``kind`` may say that it is a warning, an error, or anything else in one word."""
+        emit_progress([Progress(text, kind)])  # refuses what could not be written
+        self._add({"kind": "progress", "text": text, "of": kind, "time": clock()})
+
+    def touch(self, operation: str, path: str) -> None:
+        """A file that was read, written or deleted."""
+        if operation not in ("read", "write", "delete"):
+            raise InvalidValue(f"a file is read, written or deleted, not {operation!r}")
+        self._add({"kind": "file", "operation": operation, "path": path})
+
+    def end(
+        self,
+        outcome: str = "complete",
+        *,
+        content: str | None = None,
+        tokens: Mapping[str, int] | None = None,
+        cost: Decimal | str | None = None,
+        state: Json = None,
+        payload: str | None = None,
+        question: Question | None = None,
+        reason: str | None = None,
+        sections: Mapping[str, str] | None = None,
+        snapshot: Json = None,
+    ) -> Appended:
+        """The turn as one record. ``content`` replaces what was streamed; without it, that is the content.
+
+        ``snapshot`` refers to the state of the work tree after the turn: "git" makes one, an object (provider, ref, path, parent,
+        metadata) names one that was made.
+        """
+        with self._lock:
+            self._open()
+            self._keep_text(self._said.flush())
+            draft = self._draft.content
+            turn = replace(
+                draft.interrupted(1),
+                status=status.WAITING if question is not None else outcome,
+                duration_ms=int((datetime.now(timezone.utc) - draft.started).total_seconds() * 1000),
+                model=self._model,
+                tokens=dict(tokens or {}),
+                cost=None if cost is None else Money(Decimal(cost)),
+                state=state,
+                payload=payload,
+                question=question,
+                reason=reason,
+                sections=tuple(Section(name, text) for name, text in (sections or {}).items()),
+            )
+            if content is not None:
+                turn = replace(turn, content=content)
+            try:
+                appended = self._task.add_turn(turn, snapshot=snapshot)
+            except Stopped:
+                self._done()  # it is kept, as an interrupted turn
+                raise
+            except IllegalMove:
+                self.leave()  # somebody has finished the task meanwhile: what was said is kept for whoever resumes it
+                raise
+            self._done()
+            return appended
+
+    def _done(self) -> None:
+        """Its turn is in the task file now."""
+        self._ended = True
+        self._draft.discard()
+        self._task.turn_ended()
+
+    def ask(
+        self,
+        question: str,
+        choices: Iterable[str] = (),
+        *,
+        default: str | None = None,
+        deadline: datetime | None = None,
+        kind: str = "question",
+        timeout: float | None = None,
+    ) -> str:
+        """Ends the turn with a question, waits for its answer, from whichever process it comes, and returns it.
+
+        At the deadline the default is the answer; without one, NoAnswer is raised, as after ``timeout`` seconds. The question
+        stays open then.
+        """
+        asked = Question(question, tuple(choices), default, deadline, kind)
+        check_question(asked)
+        appended = self.end(question=asked)
+        return self._task.wait_for_answer(timeout, number=appended.state.turns)
+
+    def approve(
+        self, tool: str, args: str = "", *, deadline: datetime | None = None, timeout: float | None = None
+    ) -> bool:
+        """Asks for a yes or no on a tool call. No is the safe default at the deadline."""
+        words = f"{tool} {args}".rstrip()
+        return (
+            self.ask(words, ("yes", "no"), default="no", deadline=deadline, kind="approval", timeout=timeout) == "yes"
+        )
+
+    def leave(self) -> None:
+        """Leaves the draft to the next writer, who makes it an interrupted turn."""
+        with self._lock:
+            if not self._ended:
+                self._ended = True
+                with contextlib.suppress(StorageError):
+                    self._keep_text(self._said.flush())
+                self._draft.leave()
+                self._task.turn_ended()
+
+    def _open(self) -> None:
+        if self._ended:
+            raise RawkoError(f"task {self._task.id}: this turn of {self.agent} has ended already")
+
+    def _keep_text(self, text: str) -> None:
+        if text:
+            self._draft.add({"kind": "text", "text": text}, durable=self._durable)
+
+    def _add(self, event: dict[str, Any]) -> None:
+        clean = self._task.redactor.value(event)
+        with self._lock:
+            self._open()
+            if event["kind"] == "tool":
+                self._keep_text(self._said.flush())  # it was said before
+            self._draft.add(clean, durable=self._durable)
+        self._task.check()  # after it is kept
+
+    def __enter__(self) -> LiveTurn:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ended:
+            return
+        if error is None:
+            self.end()
+        elif isinstance(error, Stopped):
+            self.end("interrupted", reason=str(error))
+        elif isinstance(error, Exception):
+            self.end("failed", reason=describe(error))
+        else:
+            self.end("interrupted", reason=describe(error))
+
+
+def _more(given: Mapping[str, Json] | None) -> dict[str, Json]:
+    more = dict(given or {})
+    emit_tools([ToolCall("tool", more=more)])  # refuses what could not be written
+    return more
+
+
+def clock() -> str:
+    """Now, as the tool log writes it."""
+    return datetime.now(timezone.utc).strftime("%H:%M:%S")
+
+
+def check_question(question: Question) -> None:
+    """A default that is none of the choices could never be the answer."""
+    if question.choices and question.default is not None and question.default not in question.choices:
+        raise InvalidValue(f"the default {question.default!r} is none of the choices: {', '.join(question.choices)}")

@@ -1,0 +1,471 @@
+"""A task that is open for writing: turns, decisions, questions, notes and the result, each durable when its call returns."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from rawko_state.errors import IllegalMove, InvalidValue, NoAnswer, RawkoError, Stopped
+from rawko_state.format.seal import GENESIS
+from rawko_state.model import status
+from rawko_state.model.appended import Appended
+from rawko_state.model.entries import Entry, Execution, Json, Note, Question, Request, Result, Resumed, Section, Turn
+from rawko_state.model.state import TaskState
+from rawko_state.redact.redactor import Redactor
+from rawko_state.tasks.draft import Draft, DraftContent
+from rawko_state.tasks.live_turn import LiveTurn, check_question, describe
+from rawko_state.tasks.writer import BeforeWrite, Position, Writer
+
+_LOOK_EVERY: Final = 0.05
+_UNKNOWN_USER: Final = "unknown_user"
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+class Task:
+    """One task, open for writing. Safe to use from several threads: their calls take turns.
+
+    As a context manager it records how the block ended: an exception is a failed task, KeyboardInterrupt a cancelled one,
+    and a block that ends by itself without finish() a success.
+    """
+
+    def __init__(self, writer: Writer, redactor: Redactor) -> None:
+        self.id = writer.id
+        self.redactor = redactor
+        self._writer = writer
+        # The append lock belongs to the open file, which the threads of a Task share: it does not keep them apart.
+        self.lock = threading.RLock()
+        self._began = _now()
+        self._live: LiveTurn | None = None
+        self._seen: Position | None = None
+        """Where the task was before others last added to it."""
+        self.before_write: BeforeWrite | None = None
+        """Gets the seal of every record just before it is written, for callers who must know later whether it was."""
+        self.expected: str | None = None
+        """The seal that the next record must follow; ChainMoved if another one is the last by then."""
+
+    # What the task is
+
+    @property
+    def state(self) -> TaskState:
+        return self._writer.position().state
+
+    @property
+    def root(self) -> Path:
+        """The project's folder."""
+        return self._writer.root
+
+    @property
+    def seal(self) -> str:
+        """The last seal: what a conditional append compares with."""
+        return self._writer.position().seal
+
+    @property
+    def end(self) -> int:
+        """Where the last record ends."""
+        return self._writer.position().end
+
+    def refresh(self) -> TaskState:
+        """The task's current state, with what others have added."""
+        with self.lock:
+            return self._writer.refresh()
+
+    def holds(self, seal: str) -> bool:
+        """Whether that record is in the task. Ask this after OutcomeUnknown, before trying again."""
+        with self.lock:
+            return self._writer.holds(seal)
+
+    def check(self) -> None:
+        """Raises Stopped if somebody has paused or cancelled the task. Costs one look at its size."""
+        with self.lock:
+            if self._writer.has_grown():
+                self._seen = self._writer.position()
+                self._writer.refresh()
+            if self.state.status in (status.PAUSED, status.CANCELLED):
+                self._stop()
+
+    def _stop(self, before: Position | None = None) -> None:
+        """Raises Stopped, naming who did it and why: after ``before``, unless it was known by then."""
+        by = reason = None
+        known = before is None or before.state.status in (status.PAUSED, status.CANCELLED)
+        since = self._seen if known else before
+        for entry in self._writer.entries_since(*((since.end, since.seal) if since is not None else (0, GENESIS))):
+            if isinstance(entry, Note) and entry.status is not None:
+                by, reason = entry.by, entry.reason
+        raise Stopped(self.id, self.state.status, by, reason)
+
+    # Turns
+
+    def turn(self, agent: str, *, model: str | None = None, durable: bool = False) -> LiveTurn:
+        """A live turn: what it says reaches a draft at once, and the task file when it ends.
+
+        With ``durable``, every piece is synced as it comes, so that it survives a power cut too.
+        """
+        with self.lock:
+            if self._live is not None:
+                raise RawkoError(f"task {self.id}: the turn of {self._live.agent} has not ended yet")
+            if not self._writer.is_leased:
+                raise RawkoError(f"task {self.id} is not run by this process: a live turn needs its lease")
+            self.check()
+            if self.state.status in status.FINISHED:
+                raise IllegalMove(self.id, self.state.status, "running by a turn; resume it first")
+            self._live = LiveTurn(self, agent, model, durable)
+            return self._live
+
+    def add_turn(self, turn: Turn, *, expect: str | None = None, snapshot: Json = None) -> Appended:
+        """A turn that has already happened. It gets its number here.
+
+        If somebody has paused or cancelled the task that this process runs, the turn is kept (as an interrupted one, where it
+        could not stand otherwise), and then Stopped is raised.
+        """
+        if snapshot is not None:
+            turn = replace(turn, sections=(*turn.sections, self._snapshot(snapshot)))
+        with self.lock, self._writer.keeping_blobs(turn):
+            turn = self._cleaned_turn(turn)
+            before = self._writer.position()
+            try:
+                appended = self._append_clean(_numbered([turn]), expect)
+            except IllegalMove:
+                if not self._writer.is_leased or self.state.status not in (status.PAUSED, status.CANCELLED):
+                    raise
+                reason = turn.reason or f"the task was {self.state.status}"
+                self._append_clean(_numbered([replace(turn, status=status.INTERRUPTED, reason=reason)]), expect)
+                self._stop(before)
+                raise
+            if self._writer.is_leased and appended.state.status == status.PAUSED:
+                self._stop(before)
+            return appended
+
+    def add(self, entries: Sequence[Entry], *, expect: str | None = None) -> Appended:
+        """Several entries as one record, for importers. Turns get their numbers here."""
+        with self.lock, self._writer.keeping_blobs():
+            clean = [self._cleaned_turn(each) if isinstance(each, Turn) else self._cleaned(each) for each in entries]
+            return self._append_clean(_numbered(clean), expect)
+
+    def decide(
+        self,
+        *,
+        selected: str | None = None,
+        decision: str | None = None,
+        reason: str | None = None,
+        guidance: str | None = None,
+        agent: str = "arbiter",
+    ) -> Appended:
+        """An arbiter's turn: who is next, or what becomes of the task."""
+        if selected is None and decision is None:
+            raise InvalidValue("a decision says who is selected, or 'complete', 'retry' or 'continue'")
+        return self.add_turn(
+            Turn(number=1, agent=agent, selected=selected, decision=decision, reason=reason, guidance=guidance)
+        )
+
+    def say(self, text: str, *, by: str | None = None) -> Appended:
+        """A message from the user."""
+        return self._append([Turn(number=1, agent="user", by=by or _UNKNOWN_USER, started=_now(), content=text)])
+
+    def _snapshot(self, wanted: Json) -> Section:
+        """The section that names the state of the work tree."""
+        from rawko_state.tasks.snapshots import failed, snapshot  # few turns have one, and it brings subprocess along
+
+        try:
+            return Section("Snapshot", snapshot(self.root, self.id, wanted))
+        except InvalidValue:
+            raise
+        except RawkoError as error:
+            return Section("Snapshot", failed(str(error)))  # the turn has happened all the same
+
+    # Questions
+
+    def ask(self, agent: str, question: Question, *, content: str | None = None) -> Appended:
+        """A turn that ends in a question; the task waits for the answer."""
+        check_question(question)
+        return self.add_turn(Turn(number=1, agent=agent, status=status.WAITING, content=content, question=question))
+
+    def question(self) -> Question | None:
+        """The pending question."""
+        with self.lock:
+            number = self._writer.refresh().question
+            return None if number is None else self._turn_at(number).question
+
+    def wait_for_answer(self, timeout: float | None = None, *, number: int | None = None) -> str:
+        """Waits until the pending question, or that of turn ``number``, is answered from anywhere. Returns the answer.
+
+        At the question's deadline its default becomes the answer; without a default, and after ``timeout`` seconds, NoAnswer is
+        raised. Stopped is raised when the task is paused or cancelled instead.
+        """
+        with self.lock:
+            number = self._writer.refresh().question if number is None else number
+            if number is None:
+                raise NoAnswer(f"task {self.id} asks nothing")
+            asked = self._turn_at(number).question
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self.lock:
+                self.check()
+                if self.state.question != number:
+                    return self._answer_to(number)
+            if asked is not None and asked.deadline is not None and _now() >= asked.deadline:
+                if asked.default is None:
+                    raise NoAnswer(f"task {self.id}: nobody has answered by {asked.deadline:%Y-%m-%d %H:%M:%S}")
+                with contextlib.suppress(NoAnswer):  # somebody may be faster
+                    self.answer(asked.default, by="deadline")
+            elif until is not None and time.monotonic() >= until:
+                raise NoAnswer(f"task {self.id}: nobody has answered in {timeout:g} s")
+            else:
+                time.sleep(_LOOK_EVERY)
+
+    def answer(self, text: str, *, by: str | None = None) -> Appended:
+        """The answer to the pending question. If it offers choices: one of them, by its words or its number."""
+        with self.lock:
+            asked = self.question()
+            if asked is None:
+                raise NoAnswer(f"task {self.id} asks nothing")
+            answer = self._cleaned(Turn(number=1, agent="user", by=by or _UNKNOWN_USER, content=chosen(asked, text)))
+
+            def make(state: TaskState) -> list[Entry]:
+                if state.question is None:
+                    raise NoAnswer(f"task {self.id} asks nothing any more: somebody was faster")
+                return [replace(answer, number=state.turns + 1, answers=state.question)]
+
+            return self._append_clean(make)
+
+    def _turn_at(self, number: int) -> Turn:
+        for turn in self._writer.last_turns():
+            if turn.number == number:
+                return turn
+        raise RawkoError(f"task {self.id} has no turn {number}")
+
+    def _answer_to(self, number: int) -> str:
+        for turn in self._writer.last_turns():
+            if turn.answers == number:
+                return turn.content or ""
+        raise RawkoError(f"task {self.id}: turn {number} has no answer")
+
+    # Notes and status
+
+    def note(
+        self,
+        text: str | None = None,
+        *,
+        title: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        unlabel: Sequence[str] = (),
+        pinned: bool | None = None,
+        by: str | None = None,
+        kind: str | None = None,
+        data: Json = None,
+        in_context: bool | None = None,
+    ) -> Appended:
+        """Title, labels, pin, or any data beside the conversation (``in_context``: as a part of it)."""
+        note = Note(
+            at=_now().replace(microsecond=0),
+            by=by,
+            title=title,
+            labels=dict(labels or {}),
+            unlabel=tuple(unlabel),
+            pinned=pinned,
+            kind=kind,
+            context=None if in_context is None else ("in" if in_context else "out"),
+            content=text,
+            data=data,
+        )
+        return self._append([note])
+
+    def set_status(self, wanted: str, *, by: str | None = None, reason: str | None = None) -> Appended:
+        """Pause, cancel, or continue: from any process."""
+        return self._append([Note(at=_now().replace(microsecond=0), by=by, status=wanted, reason=reason)])
+
+    def reopen(self, *, by: str | None = None, detached: bool = False, message: str | None = None) -> Appended:
+        """RESUMED: the run continues. A detached task releases its lease again.
+
+        With a message, a finished task gets a second run, which begins with it; otherwise it is a turn of the user.
+        """
+        now = _now().replace(microsecond=0)
+        with self.lock:
+            asked = self.question() if message is not None else None
+            if asked is not None and message is not None:
+                message = chosen(asked, message)
+            resumed = self._cleaned(Resumed(at=now, by=by, writer="detached" if detached else None))
+            request = self._cleaned(Request(text=message or "", by=by, at=now))
+            said = self._cleaned(Turn(number=1, agent="user", by=by or _UNKNOWN_USER, started=now, content=message))
+
+            def make(state: TaskState) -> list[Entry]:
+                if message is None:
+                    return [resumed]
+                if state.status in status.FINISHED:
+                    return [request, Execution(), resumed]
+                return [resumed, replace(said, number=state.turns + 1, answers=state.question)]
+
+            appended = self._append_clean(make)
+            if detached:
+                self._writer.release_lease()
+            return appended
+
+    def finish(
+        self,
+        outcome: str = "success",
+        summary: str | None = None,
+        *,
+        files: Iterable[str] = (),
+        error: str | None = None,
+        by: str | None = None,
+        output: Json = None,
+        duration_ms: int | None = None,
+        completed: datetime | None = None,
+    ) -> Appended:
+        """Ends the run with success, failure or cancelled, and closes the task."""
+        if outcome not in status.RESULT_STATUS:
+            raise InvalidValue(f"a result is success, failure or cancelled, not {outcome!r}")
+        with self.lock:
+            if self._live is not None:
+                with contextlib.suppress(Stopped):  # it is kept, and this is how it ends
+                    self._live.end("interrupted")
+            now = completed or _now()
+            since = self.state.created if self.state.runs <= 1 and self.state.created else self._began
+            if duration_ms is None:
+                duration_ms = max(0, int((now - since).total_seconds() * 1000))
+            result = Result(
+                status=outcome,
+                completed=now.replace(microsecond=0),
+                duration_ms=duration_ms,
+                summary=summary,
+                error=error,
+                by=by,
+                files_modified=tuple(files),
+                output=output,
+            )
+            appended = self._append([result])
+            self.close()
+            self._writer.finished()
+            return appended
+
+    # The end
+
+    def close(self) -> None:
+        """Lets go of the task without finishing it."""
+        with self.lock:
+            if self._live is not None:
+                self._live.leave()
+            self._writer.close()
+
+    def __enter__(self) -> Task:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            # Somebody may have paused or cancelled it: then that is how it ended.
+            if (
+                not self._writer.is_leased
+                or isinstance(error, Stopped)
+                or self._is_now(status.FINISHED | {status.PAUSED})
+            ):
+                return
+            if error is None:
+                self.finish("success")
+            elif isinstance(error, Exception):
+                self.finish("failure", error=describe(error))
+            else:
+                # KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError
+                self.finish("cancelled", error=describe(error))
+        except RawkoError:
+            if error is None:
+                raise  # else the user's own error must not be hidden by ours
+        finally:
+            self.close()
+
+    def _is_now(self, statuses: Collection[str]) -> bool:
+        return self.state.status in statuses or self.refresh().status in statuses
+
+    # Recovery
+
+    def recover(self) -> bool:
+        """Turns the draft of a dead writer into an interrupted turn. Whether there was any. Needs the lease."""
+        with self.lock:
+            draft = self._writer.left_draft()
+            found = draft is not None and not self._has_ended(draft)
+            if draft is not None and found:
+                self._keep(draft)
+            self._writer.drop_draft()
+            return found
+
+    def _keep(self, draft: DraftContent) -> None:
+        turn = draft.interrupted(1)
+        try:
+            with self._writer.keeping_blobs(turn):
+                self._append_clean(_numbered([self._cleaned_turn(turn)]))
+        except InvalidValue:
+            # It cannot be a turn (written by another version, or damaged): nothing of it is lost all the same.
+            self._append([Note(kind="draft", content=self._writer.draft_text())])
+
+    def _has_ended(self, draft: DraftContent) -> bool:
+        """Whether the draft's turn was written before its writer died: then it stands after the draft's start."""
+        return any(
+            isinstance(entry, Turn) and (entry.agent, entry.started) == (draft.agent, draft.started)
+            for entry in self._writer.entries_since(draft.since, draft.seal)
+        )
+
+    # Writing
+
+    def _append(self, entries: Sequence[Entry], expect: str | None = None) -> Appended:
+        with self.lock:
+            return self._append_clean(_numbered([self._cleaned(entry) for entry in entries]), expect)
+
+    def _append_clean(self, make: Callable[[TaskState], list[Entry]], expect: str | None = None) -> Appended:
+        """The one way in: entries without secrets to the writer, which makes them durable."""
+        with self.lock:
+            done = self._writer.append(make, expect or self.expected, self.before_write)
+            self.expected = None
+            return done
+
+    def _cleaned(self, entry: Any) -> Any:
+        return self.redactor.entry(entry)
+
+    def _cleaned_turn(self, turn: Turn) -> Turn:
+        """Without secrets, and with long outputs moved out. Before the append lock: this is most of an append's work."""
+        clean: Turn = self._cleaned(self._writer.with_blobs(turn, self.redactor.text))
+        return clean
+
+    # For the live turn
+
+    def start_draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
+        return self._writer.draft(agent, self.redactor.value(fields), durable)
+
+    def turn_ended(self) -> None:
+        self._live = None
+
+
+def _numbered(entries: Sequence[Entry]) -> Callable[[TaskState], list[Entry]]:
+    """Turns get the numbers that are next when the append lock is held."""
+
+    def make(state: TaskState) -> list[Entry]:
+        numbers = itertools.count(state.turns + 1)
+        return [replace(each, number=next(numbers)) if isinstance(each, Turn) else each for each in entries]
+
+    return make
+
+
+def chosen(question: Question, text: str) -> str:
+    """The answer that a text stands for: one of the choices, by its words in any case or by its number; or the text."""
+    if not question.choices:
+        return text
+    small = text.strip().lower()
+    for choice in question.choices:
+        if small == choice.lower():
+            return choice
+    if small.isdecimal() and 1 <= int(small[:9]) <= len(question.choices):
+        return question.choices[int(small[:9]) - 1]
+    short = [choice for choice in question.choices if small and choice.lower().startswith(small)]
+    if len(short) == 1:
+        return short[0]
+    raise InvalidValue(f"{text!r} is none of the choices: {', '.join(question.choices)}")
