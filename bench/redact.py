@@ -150,8 +150,8 @@ def cleanup(tasks: int) -> None:
             "id, created_at, completed_at, status, pinned, parent_id, file_path, file_size, file_mtime_ns, detached"
         )
         bare = took(lambda: connection.execute(f"SELECT {columns} FROM tasks").fetchall())
-        planning = took(lambda: plan(store.kept(), policy, now))
-        chosen = plan(store.kept(), policy, now)
+        planning = took(lambda: plan(store.retention_rows(), policy, now))
+        chosen = plan(store.retention_rows(), policy, now)
         print(f"cleanup of {tasks:,} tasks, {len(chosen.removals):,} to go")
         print(
             f"  plan {planning * 1000:.0f} ms, bare SELECT {bare * 1000:.0f} ms: {planning / bare:.2f} times (asked: 3)"

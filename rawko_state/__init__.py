@@ -133,12 +133,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'rawko_state' has no attribute {name!r}")
 
 
-def open(
-    folder: str | Path | None = None, *, remote: str | None = None, workspace: str | None = None
-) -> FileStore | RemoteStore:
+def open(folder: str | Path | None = None, *, remote: str | None = None, workspace: str | None = None) -> Store:
     """The store of the project around ``folder`` (or around the current folder): its files, or the server that ``remote`` or the
     settings name. ``remote="local"``: the files in any case."""
-    from rawko_state.backends.select import selected
+    from rawko_state.backends.select import open_store
     from rawko_state.config.project import find_project
 
-    return selected(find_project(Path(folder) if folder is not None else None), remote=remote, workspace=workspace)
+    return open_store(find_project(Path(folder) if folder is not None else None), remote=remote, workspace=workspace)

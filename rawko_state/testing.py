@@ -8,7 +8,8 @@
         @pytest.fixture
         def another(self, store): ... # the same tasks through a store of another process
 
-and run it with pytest. What is tested here is what the commands, the server and the integrations rely on.
+and run it with pytest (``pip install 'rawko-state[testing]'``). What is tested here is what the commands, the server and the
+integrations rely on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ import threading
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-import pytest
+try:
+    import pytest
+except ImportError as missing:
+    raise ImportError("rawko_state.testing needs pytest: pip install 'rawko-state[testing]'") from missing
 
 from rawko_state.errors import (
     AmbiguousTask,
@@ -31,6 +35,7 @@ from rawko_state.errors import (
     TaskNotFound,
 )
 from rawko_state.format.records import scan_bytes
+from rawko_state.lifecycle.resuming import newest_to_resume, snapshot_at
 from rawko_state.model.entries import Note, Parent, Question, Turn
 from rawko_state.store import TaskFilter
 from rawko_state.store.contract import Store
@@ -147,7 +152,7 @@ class StoreConformance:
         made = scan_bytes(data)[0]
         assert made
         for name in ("abc111", "abc222"):
-            store.place(f"2024-01-15T10-30-00-{name}.task", b"=== TASK x ===\nStatus: completed\n")
+            store.add_file(f"2024-01-15T10-30-00-{name}.task", b"=== TASK x ===\nStatus: completed\n")
         with pytest.raises(AmbiguousTask):
             store.find("abc")
         assert store.find("abc1").id == "abc111"
@@ -291,7 +296,7 @@ class StoreConformance:
         assert another.status(task.id) == "running"
         task.close()
         assert another.status(task.id) == "interrupted"
-        assert another.to_resume() == task.id
+        assert newest_to_resume(another) == task.id
         resumed = another.resume(task.id)
         assert store.status(task.id) == "running"
         resumed.finish("success")
@@ -438,7 +443,7 @@ class StoreConformance:
             task.add_turn(_said())
         (made,) = another.snapshots(task.id)
         assert (made["turn"], made["provider"], made["ref"]) == (1, "zfs", "tank@1")
-        found = another.snapshot(task.id, 2)
+        found = snapshot_at(another, task.id, 2)
         assert found is not None
         assert found["ref"] == "tank@1"
 
@@ -458,16 +463,16 @@ class StoreConformance:
             b"=== TASK abc123 ===\nCreated: 2024-01-15T10:30:00Z\nStatus: completed\nDuration: 45.2s\n\n"
             b"=== REQUEST ===\nUser: Fix it\n\n=== EXECUTION ===\n\n--- Turn 1: dev ---\nStatus: complete\n\n[Content]\nDone.\n"
         )
-        name = store.place("2024-01-15T10-30-00-abc123.task", data)
+        name = store.add_file("2024-01-15T10-30-00-abc123.task", data)
         assert name is not None
         assert name.id == "abc123"
         assert _bytes(another, "abc123") == data
         assert another.summary("abc123").status == "completed"
-        assert store.place("2024-01-15T10-30-00-abc123.task", data) is None
+        assert store.add_file("2024-01-15T10-30-00-abc123.task", data) is None
         with pytest.raises(RawkoError):
-            store.place("2024-01-15T10-30-00-abc123.task", data + b"more\n")
+            store.add_file("2024-01-15T10-30-00-abc123.task", data + b"more\n")
         with pytest.raises(InvalidValue):
-            store.place("../evil.task", data)
+            store.add_file("../evil.task", data)
         with another.resume("abc123", message="more") as task:
             task.add_turn(_said(content="Again."))
         assert _bytes(store, "abc123").startswith(data)
@@ -480,7 +485,7 @@ class StoreConformance:
         data = _bytes(store, task.id)
         torn = data.replace(task.id.encode(), b"tornid") + b"--- Turn 2: dev ---\n[Content]\nhalf a tu"
         whole = torn[: len(data)]
-        store.place("2024-01-15T10-30-00-tornid.task", torn)
+        store.add_file("2024-01-15T10-30-00-tornid.task", torn)
         assert _bytes(another, "tornid") == torn
         kinds = [kind for kind, _ in another.entries("tornid")]
         assert kinds[-1] in ("tail", "damaged")
@@ -504,9 +509,9 @@ class StoreConformance:
         assert another.restore(task.id) == [task.id]
         assert _bytes(store, task.id) == data
         assert store.blobs_of(task.id)
-        (kept,) = store.kept()
+        (kept,) = store.retention_rows()
         assert (kept.id, kept.exempt) == (task.id, True)
-        assert list(store.discard([(kept, "max_age")])) == []
+        assert list(store.move_to_trash([(kept, "max_age")])) == []
         store.delete(task.id)
         assert [each.id for each in another.empty_trash()] == [task.id]
         assert another.trash() == []
@@ -518,18 +523,18 @@ class StoreConformance:
             another.delete(running.id)
         with store.start("y") as done:
             pass
-        (before,) = another.kept(done.id)
+        (before,) = another.retention_rows(done.id)
         with store.attach(done.id) as noted:
             noted.note("changed")
-        assert list(another.discard([(before, "max_age")])) == []
-        (now,) = another.kept(done.id)
-        assert list(another.discard([(now, "max_age")])) == [done.id]
+        assert list(another.move_to_trash([(before, "max_age")])) == []
+        (now,) = another.retention_rows(done.id)
+        assert list(another.move_to_trash([(now, "max_age")])) == [done.id]
         running.finish("success")
 
     def test_redaction_afterwards(self, store: Store, another: Store) -> None:
         secret = "ghp_" + "a1B2" * 9
         data = f"=== TASK abc123 ===\nStatus: completed\n\n=== REQUEST ===\nUser: use {secret}\n".encode()
-        store.place("2024-01-15T10-30-00-abc123.task", data)
+        store.add_file("2024-01-15T10-30-00-abc123.task", data)
         if secret.encode() in _bytes(store, "abc123"):  # a server has taken it out by itself
             found = another.redact("abc123", dry_run=True)
             assert sum(found.rules.values()) == 1
@@ -540,5 +545,5 @@ class StoreConformance:
         task = store.start("x", source="codex:7f9a", detached=True)
         assert another.by_source("codex:") == {"codex:7f9a": task.id}
         assert another.source(task.id) == "codex:7f9a"
-        with store.importing():
+        with store.import_lock():
             pass

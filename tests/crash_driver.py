@@ -26,7 +26,6 @@ from rawko_state.journal.journal import Journal
 from rawko_state.model.entries import Execution, Request, TaskHeader, Turn
 from rawko_state.tasks.task import Task
 
-
 LOADED = writer  # what fails below is the disk, not an import
 
 

@@ -22,7 +22,7 @@ def main(what: str, folder: str) -> None:
     warnings.simplefilter("ignore")
     store = FileStore(folder)
     store.redactor  # noqa: B018 - loads what it needs
-    tasks = sorted(store.kept(), key=lambda task: task.id)
+    tasks = sorted(store.retention_rows(), key=lambda task: task.id)
     os.access("/nonexistent-rawko-begin", os.F_OK)
     if what == "cleanup":
         cleanup.carry_out(store, Policy(max_count=1), Plan(tuple((task, "max_count") for task in tasks)))

@@ -50,7 +50,7 @@ MUTANTS = [
     ("redact-no-stream", "tasks/live_turn.py", "self._keep_text(self._said.feed(text))", "self._keep_text(text)", "TestNothingReachesTheDisk"),
     ("import-place-apart", "exchange/turns.py", "            yield [*record, Note(kind=IMPORTED, context=\"out\", data=self._place())]\n", "            yield record\n", "TestOddOnes"),
     ("import-mark-not-compared", "exchange/importing.py", "        if not session.is_marked(start, data.get(\"mark\")):", "        if False:", "TestOddOnes"),
-    ("server-key-not-kept", "server/idempotency.py", "            call.db.intend(who, key, digest, task, seal)\n", "            pass\n", "TestOnce"),
+    ("server-key-not-kept", "server/idempotency.py", "            call.state.intend(who, key, digest, task, seal)\n", "            pass\n", "TestOnce"),
     ("server-feed-goes-on", "server/feeds.py", "        self._events.clear()\n        self._numbers.clear()\n", "        self._first -= len(self._events)\n", "TestFeeds"),
     ("server-origin-not-looked-at", "server/guard.py", "            if not same or parts.scheme not in", "            if False and parts.scheme not in", "TestGuard"),
     ("server-host-not-looked-at", "server/guard.py", "        if host not in self._hosts:", "        if False:", "TestGuard"),

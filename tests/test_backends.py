@@ -78,7 +78,7 @@ class TestRemoteOverPostgres(StoreConformance):
     @pytest.fixture
     def server(self, postgres: str, workspace: str, tmp_path: Path) -> Iterator[Served]:
         with served(tmp_path, postgres) as running:
-            running.server.places.db.create_workspace(workspace)
+            running.server.workspaces.host.create_workspace(workspace)
             yield running
 
     @pytest.fixture
@@ -128,7 +128,7 @@ class TestTheChainInTheDatabase:
             task.finish("success", "s", files=["b.py"])
         (tmp_path / "copy").mkdir()
         local = FileStore(tmp_path / "copy")
-        local.place(pg.find(task.id).filename, _bytes(pg, task.id), list(pg.blobs_of(task.id).values()))
+        local.add_file(pg.find(task.id).filename, _bytes(pg, task.id), list(pg.blobs_of(task.id).values()))
         index = local.sync.fresh()
         for name, model in (
             ("task_agents", index.tables.agents),
@@ -180,7 +180,7 @@ class TestTheChainInTheDatabase:
     def test_a_rewritten_task_is_noticed_by_whoever_follows(self, pg: PostgresStore) -> None:
         secret = "ghp_" + "a1B2" * 9
         data = f"=== TASK abc123 ===\nStatus: completed\n\n=== REQUEST ===\nUser: use {secret}\n".encode()
-        pg.place("2024-01-15T10-30-00-abc123.task", data)
+        pg.add_file("2024-01-15T10-30-00-abc123.task", data)
         reader = pg.event_reader("abc123")
         assert list(reader.poll())
         pg.redact("abc123")

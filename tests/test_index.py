@@ -494,6 +494,23 @@ class TestReindex:
         store.reindex()
         assert not list(store.journal.layout.state.glob("index.db.new-*"))
 
+    def test_what_is_settled_while_the_new_index_takes_its_place_is_not_missed(
+        self, store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        task = store.start("x", detached=True)
+        task.add_turn(turn())
+        task.close()
+        real = Index.replace_with
+
+        def replace_with(index: Index, other: Index) -> None:
+            with FileStore(tmp_path).attach(task.id) as late:  # its mark is gone when it is closed
+                late.add_turn(turn("late"))
+            real(index, other)
+
+        monkeypatch.setattr(Index, "replace_with", replace_with)
+        store.reindex()
+        assert [summary.turns for summary in store.history(ALL)] == [2]
+
     def test_writers_go_on_meanwhile(self, store: FileStore, tmp_path: Path) -> None:
         for number in range(20):
             store.start(f"request {number}", detached=True).close()

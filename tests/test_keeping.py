@@ -24,11 +24,11 @@ from rawko_state.errors import RawkoError, StorageError, TaskBusy, TaskNotFound
 from rawko_state.format.values import write_time
 from rawko_state.journal import source as source_module
 from rawko_state.journal.reader import open_reader
-from rawko_state.lifecycle.cleanup import carry_out, is_due, planned
+from rawko_state.lifecycle.cleanup import carry_out, planned
 from rawko_state.lifecycle.retention import AGE, COUNT, Policy, plan, policy_of
 from rawko_state.model import status as words
 from rawko_state.model.entries import Parent, ToolCall, Turn
-from rawko_state.store import Kept, TaskFilter
+from rawko_state.store import RetentionRow, TaskFilter
 from tests.faults import needs_strace, quiet, sample
 from tests.support.machine import patience
 
@@ -42,7 +42,7 @@ def ago(days: float) -> str:
     return write_time(NOW - timedelta(days=days))
 
 
-def kept(task_id: str, days: float | None = 0.0, status: str = "completed", **more: object) -> Kept:
+def kept(task_id: str, days: float | None = 0.0, status: str = "completed", **more: object) -> RetentionRow:
     values: dict[str, object] = {
         "pinned": False,
         "exempt": False,
@@ -51,7 +51,7 @@ def kept(task_id: str, days: float | None = 0.0, status: str = "completed", **mo
         "size": 100,
         "mtime_ns": 1,
     }
-    return Kept(task_id, None if days is None else ago(days), status, **{**values, **more})  # type: ignore[arg-type]
+    return RetentionRow(task_id, None if days is None else ago(days), status, **{**values, **more})  # type: ignore[arg-type]
 
 
 def ids(chosen: object) -> dict[str, str]:
@@ -111,7 +111,7 @@ class TestPlan:
 
     @given(tasks, policies, st.randoms(use_true_random=False))
     def test_no_rule_takes_what_is_protected_and_the_plan_is_the_same_for_the_same_input(
-        self, tasks: list[Kept], policy: Policy, chance: object
+        self, tasks: list[RetentionRow], policy: Policy, chance: object
     ) -> None:
         chosen = plan(tasks, policy, NOW)
         shuffled = list(tasks)
@@ -206,8 +206,8 @@ class TestTrash:
             with store.start("x") as task:
                 task.add_turn(Turn(number=1, agent="d", tools=(ToolCall("x", output="shared " * 5000),)))
         first, second = (summary.id for summary in store.history(TaskFilter()))
-        assert store.freed([first]) == {first: 0}
-        assert sum(store.freed([first, second]).values()) == 35_000
+        assert store.freed_bytes([first]) == {first: 0}
+        assert sum(store.freed_bytes([first, second]).values()) == 35_000
         store.delete(first)
         assert len(contents(tmp_path, "blobs")) == 1
         store.empty_trash()
@@ -270,7 +270,7 @@ class TestTrash:
         (made,) = filled(store, 1)
         ((name, data),) = contents(tmp_path).items()
         store.delete(made)
-        store.place(name, data)
+        store.add_file(name, data)
         store.delete(made)
         assert len(store.trash()) == 2
         assert store.restore() == [made]
@@ -310,7 +310,7 @@ class TestPacked:
         return task.id, data
 
     def pack(self, store: FileStore, task_id: str) -> Path:
-        assert store.pack(store.kept(task_id)[0])
+        assert store.pack(store.retention_rows(task_id)[0])
         return store.journal.layout.path(store.find(task_id))
 
     def test_everything_works_on_it(self, store: FileStore, tmp_path: Path) -> None:
@@ -445,7 +445,7 @@ class TestPacked:
         assert len(store.history(TaskFilter())) == 1
         with store.attach(made) as task:
             task.note("x")
-        assert store.pack(store.kept(made)[0])
+        assert store.pack(store.retention_rows(made)[0])
         assert list(contents(tmp_path)) == [path.name]
         assert b"=== NOTE ===" in gzip.decompress(path.read_bytes())
 
@@ -498,7 +498,7 @@ class TestRewriting:
     def test_a_packed_one(self, tmp_path: Path) -> None:
         store = quiet(tmp_path)
         task_id = self.written_with_secrets(store, tmp_path)
-        assert store.pack(store.kept(task_id)[0])
+        assert store.pack(store.retention_rows(task_id)[0])
         assert store.redact(task_id).changed == 3
         store.reindex()
         ((name, data),) = contents(tmp_path).items()
@@ -751,7 +751,8 @@ class TestCommand:
         assert rawko(tmp_path, "history").stderr == ""
         assert len(contents(tmp_path)) == 3
         stamp = tmp_path / ".rawko/state/live/cleanup.lock"
-        assert not is_due(stamp)
+        with store.daily() as mine:
+            assert not mine
         os.utime(stamp, (time.time() - DAY - 1,) * 2)
         assert "2 tasks moved" in rawko(tmp_path, "stats").stderr
 
@@ -836,7 +837,7 @@ class TestOddOnes:
 
     def test_while_a_file_cannot_be_read_no_blob_is_deleted(self, store: FileStore, tmp_path: Path) -> None:
         first, second = self.shared(store)
-        assert store.pack(store.kept(first)[0])
+        assert store.pack(store.retention_rows(first)[0])
         path = store.journal.layout.path(store.find(first))
         data = path.read_bytes()
         path.write_bytes(data[:-5])
@@ -851,7 +852,7 @@ class TestOddOnes:
     def test_of_two_forms_the_packed_one_never_comes_back(self, store: FileStore, tmp_path: Path) -> None:
         (made,) = filled(store, 1)
         ((name, data),) = contents(tmp_path).items()
-        assert store.pack(store.kept(made)[0])
+        assert store.pack(store.retention_rows(made)[0])
         plain = tmp_path / ".rawko/state/tasks" / name
         plain.write_bytes(data)
         os.chmod(plain, 0o600)
@@ -866,7 +867,7 @@ class TestOddOnes:
     def test_a_leftover_goes_with_its_task(self, store: FileStore, tmp_path: Path) -> None:
         (made,) = filled(store, 1)
         ((name, data),) = contents(tmp_path).items()
-        assert store.pack(store.kept(made)[0])
+        assert store.pack(store.retention_rows(made)[0])
         (tmp_path / ".rawko/state/tasks" / name).write_bytes(data)
         store.sync.fresh()
         store.delete(made)

@@ -24,6 +24,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from rawko_state.backends.files.store import FileStore
 from rawko_state.errors import IllegalMove, InvalidValue, NoAnswer, Stopped, TaskBusy, TaskNotFound
 from rawko_state.lifecycle import context as contexts
+from rawko_state.lifecycle.resuming import newest_to_resume, snapshot_at
 from rawko_state.model import status as words
 from rawko_state.model.entries import Question, Section, ToolCall, Turn
 from rawko_state.model.events import Event
@@ -961,7 +962,7 @@ class TestSnapshots:
         (root / "a.txt").write_text("three")
         task.add_turn(a_turn("later"))
         task.finish("success")
-        found = store.snapshot(task.id, 2)
+        found = snapshot_at(store, task.id, 2)
         assert found is not None
         assert (found["provider"], found["turn"]) == ("git", 1)
         assert git(root, "for-each-ref", "refs/rawko/").count(found["ref"]) == 1
@@ -971,21 +972,21 @@ class TestSnapshots:
         assert (target / "a.txt").read_text() == "two"
         assert "not an empty folder" in rawko(root, "resume", task.id, "--restore", str(target), code=1).stderr
         store.reindex()
-        assert store.snapshot(task.id, 2) == found
+        assert snapshot_at(store, task.id, 2) == found
 
     def test_an_empty_repository(self, store: FileStore) -> None:
         git(store.root, "init", "-q")
         (store.root / "a").write_text("x")
         with store.start("x") as task:
             task.add_turn(a_turn(), snapshot="git")
-        found = store.snapshot(task.id, 1)
+        found = snapshot_at(store, task.id, 1)
         assert found is not None
         assert found["parent"] is None
 
     def test_what_others_made_is_recorded(self, store: FileStore) -> None:
         with store.start("x") as task:
             task.add_turn(a_turn(), snapshot={"provider": "zfs", "ref": "pool/home@rawko-1", "metadata": {"size": 3}})
-        found = store.snapshot(task.id, 1)
+        found = snapshot_at(store, task.id, 1)
         assert found is not None
         assert (found["provider"], found["ref"]) == ("zfs", "pool/home@rawko-1")
         assert (
@@ -1201,7 +1202,7 @@ class TestOddLives:
         shown = rawko(store.root, "resume", task.id)
         assert "which?" in shown.stdout
         assert store.status(task.id) == "waiting"
-        assert store.to_resume() == task.id
+        assert newest_to_resume(store) == task.id
         rawko(store.root, "answer", task.id, "this")
         assert store.status(task.id) == "running"
 
@@ -1411,7 +1412,7 @@ class TestOddLives:
         with store.start("x") as task:
             task.add_turn(a_turn(), snapshot="git")
         assert not (store.root / "ran").exists()
-        found = store.snapshot(task.id, 1)
+        found = snapshot_at(store, task.id, 1)
         assert found is not None
         assert found["ref"]
         assert "a" in git(store.root, "ls-tree", "--name-only", found["ref"]).split()
@@ -1421,7 +1422,7 @@ class TestOddLives:
             store.journal.layout.make()
             text = f"=== TASK {one} ===\nParent: {other}@1\n\n=== REQUEST ===\nUser: x\n\n--- Turn 1: dev ---\nStatus: complete\n\n"
             (store.journal.layout.tasks / f"2024-01-15T10-30-00-{one}.task").write_text(text)
-        assert store.snapshot("aaaaaa", 1) is None
+        assert snapshot_at(store, "aaaaaa", 1) is None
         assert rawko(store.root, "resume", "aaaaaa", "--dry-run").stdout
         assert "aaaaaa" in rawko(store.root, "history", "show", "aaaaaa").stdout
 

@@ -25,7 +25,7 @@ def test_schemathesis_finds_nothing(kind: str, tmp_path: Path, request: pytest.F
     store = PostgresStore(database, root=tmp_path) if database else FileStore(tmp_path, warn=lambda message: None)
     # Any letter names a task, so that what is made up is found now and then.
     for letter in string.ascii_letters + string.digits:
-        store.place(f"2024-01-15T10-30-00-{letter}0.task", FILE)
+        store.add_file(f"2024-01-15T10-30-00-{letter}0.task", FILE)
     store.close()
     with served(tmp_path, database) as running:
         words = [sys.executable, "-m", "schemathesis.cli", "run", f"{running.url}/openapi.json", "--checks", CHECKS]

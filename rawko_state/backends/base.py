@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property
@@ -20,15 +21,20 @@ from rawko_state.model.status import FINISHED, INTERRUPTED, PENDING, RUNNING
 from rawko_state.store import RELEVANCE, Answer, RunRow, Stats, TaskFilter, TaskSummary, TurnRow
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from rawko_state.backends import redaction
     from rawko_state.format.reader import TaskReader
     from rawko_state.index import projection
+    from rawko_state.model import appended
     from rawko_state.model import entries as entry_types
-    from rawko_state.model.entries import Entry, Note, Parent, TaskHeader, ToolCall, Turn
+    from rawko_state.model.appended import Position
+    from rawko_state.model.entries import Blob, Entry, Note, Parent, TaskHeader, ToolCall, Turn
     from rawko_state.model.events import Event
     from rawko_state.model.state import TaskState
     from rawko_state.redact.redactor import Redactor
     from rawko_state.search.finder import Finder
+    from rawko_state.store.contract import BulkWriter
     from rawko_state.tasks import events as tasks_events
     from rawko_state.tasks import task as tasks_task
     from rawko_state.tasks.events import EventReader, Pace
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
 else:
     redaction = lazy("rawko_state.backends.redaction")
     projection = lazy("rawko_state.index.projection")
+    appended = lazy("rawko_state.model.appended")
     entry_types = lazy("rawko_state.model.entries")
     tasks_events = lazy("rawko_state.tasks.events")
     tasks_task = lazy("rawko_state.tasks.task")
@@ -56,13 +63,16 @@ class BaseStore(ABC):
     def summary(self, prefix: str) -> TaskSummary: ...
 
     @abstractmethod
+    def history(self, wanted: TaskFilter) -> list[TaskSummary]: ...
+
+    @abstractmethod
     def turn(self, prefix: str, number: int) -> Turn: ...
 
     @abstractmethod
     def requests(self, prefix: str, up_to: int | None = None) -> list[str]: ...
 
     @abstractmethod
-    def _create(
+    def _new_writer(
         self,
         header: TaskHeader,
         entries: Sequence[Entry],
@@ -73,12 +83,46 @@ class BaseStore(ABC):
         """A new task; its id is chosen here. ``attached``: with its lease."""
 
     @abstractmethod
-    def _writer(self, name: TaskName, lease: float | None = None) -> Writer:
+    def _open_writer(self, name: TaskName, lease: float | None = None) -> Writer:
         """An open task; with its lease, for which so many seconds are waited."""
 
     @abstractmethod
     def _abandoned(self) -> list[tuple[str, bool]]:
         """The tasks that somebody was running when he died, or left; and whether he died."""
+
+    is_local = False
+    """Whether the tasks are files of the project."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def strangers(self) -> list[str]:
+        return []
+
+    def begin_redacting(self) -> bool:
+        return False
+
+    def end_redacting(self, *, changed: bool, was_due: bool) -> None:
+        return
+
+    def task_ids(self) -> list[str]:
+        return sorted(task.id for task in self.history(TaskFilter()))
+
+    def daily(self) -> AbstractContextManager[bool]:
+        """Upkeep is done where the tasks are."""
+        return nullcontext(False)
+
+    def bulk_writer(self) -> BulkWriter | None:
+        return None
+
+    def pace(self) -> Pace:
+        return tasks_events.Pace()
 
     def start(
         self,
@@ -131,13 +175,24 @@ class BaseStore(ABC):
             extra=tuple(entry_types.Field(_own(name), value) for name, value in (fields or {}).items()),
             sections=tuple(entry_types.Section(name, text) for name, text in (sections or {}).items()),
         )
-        entries = [self.redactor.entry(entry_types.Request(text=request, by=by)), entry_types.Execution()]
-        return tasks_task.Task(
-            self._create(self.redactor.entry(header), entries, attached=not detached, before=before), self.redactor
-        )
+        entries = [entry_types.Request(text=request, by=by), entry_types.Execution()]
+        return self.create(header, entries, detached=detached, before=before)
+
+    def create(
+        self,
+        header: TaskHeader,
+        entries: Sequence[Entry],
+        *,
+        detached: bool = False,
+        before: Callable[[str, str], None] | None = None,
+    ) -> Task:
+        """A new task from its first record: a header, whose id is chosen here, and what follows it."""
+        clean = [self.redactor.entry(entry) for entry in entries]
+        writer = self._new_writer(self.redactor.entry(header), clean, attached=not detached, before=before)
+        return tasks_task.Task(writer, self.redactor)
 
     def _task(self, name: TaskName, lease: float | None = None) -> Task:
-        return tasks_task.Task(self._writer(name, lease), self.redactor)
+        return tasks_task.Task(self._open_writer(name, lease), self.redactor)
 
     def resume(
         self,
@@ -244,11 +299,6 @@ class IndexedStore(BaseStore):
                     found.append(entry.text or "")
         return found or [""]
 
-    def to_resume(self) -> str | None:
-        """The newest task that was interrupted or waits for an answer."""
-        found = self.history(TaskFilter(status=("interrupted", "waiting", "paused"), limit=1))
-        return found[0].id if found else None
-
     def turn_rows(self, prefix: str, up_to: int | None = None, most: int | None = None) -> tuple[list[TurnRow], int]:
         """What the index knows of the turns of a task, in order, none of it read from the file; and how many turns there are.
         With ``most``, the first, and the newest turns and decisions, so many of each."""
@@ -277,17 +327,14 @@ class IndexedStore(BaseStore):
         self.sync.catch_up(name, grown=grown)
         return name
 
-    def standing(self, prefix: str) -> tuple[TaskState, str, int]:
-        """A task's state, its last seal, and where that stands: what a writer who is far away goes on from. Opens nothing."""
+    def position(self, prefix: str) -> Position:
+        """How far a task has come: what a writer who is far away continues from. Opens nothing."""
         name = self._caught_up(prefix, grown=True)
         row = self.sync.index().row(name.id)
         if row is None:
             raise TaskNotFound(prefix)
-        return (
-            projection.Projector(name.id, row["file_path"], row).state,
-            row["tail_seal"] or GENESIS,
-            int(row["indexed_end"]),
-        )
+        state = projection.Projector(name.id, row["file_path"], row).state
+        return appended.Position(int(row["indexed_end"]), row["tail_seal"] or GENESIS, state)
 
     def holds(self, prefix: str, seal: str) -> bool:
         """Whether a record with this seal is there."""
@@ -297,18 +344,6 @@ class IndexedStore(BaseStore):
     def turn_output(self, call: ToolCall) -> str | None:
         """The output of a tool call, wherever it is kept."""
         return self.journal.output_of(call)
-
-    def snapshot(self, prefix: str, turn: int) -> dict[str, Any] | None:
-        """The last snapshot of the work tree at or before a turn, its parents' included."""
-        seen: set[str] = set()
-        while True:
-            summary = self.summary(prefix)
-            found = queries.snapshot_at(self.sync.index(), summary.id, turn)
-            if found is not None or not summary.parent or "@" not in summary.parent or summary.id in seen:
-                return found
-            seen.add(summary.id)
-            prefix, _, at = summary.parent.partition("@")
-            turn = min(turn, int(at))
 
     def open_question(self, prefix: str) -> Turn | None:
         """The turn whose question has no answer yet."""
@@ -337,6 +372,16 @@ class IndexedStore(BaseStore):
     def alive(self) -> set[str]:
         """The tasks that a process is running now."""
         return self.journal.alive()
+
+    def drafted(self) -> set[str]:
+        """The tasks with a live turn that has not ended."""
+        return self.journal.drafted()
+
+    def put_blob(self, data: bytes) -> Blob:
+        return self.journal.put_blob(data)
+
+    def blob_bytes(self, blob: Blob) -> bytes | None:
+        return self.journal.blob_bytes(blob)
 
     def history(self, wanted: TaskFilter) -> list[TaskSummary]:
         """The tasks that match, newest first unless told otherwise."""
@@ -397,7 +442,7 @@ class IndexedStore(BaseStore):
         """The same, and what happens from now on, as it happens. Ends when the task has been finished and its process has let
         go of it, or when ``until`` says so; None comes whenever there is nothing new, so that one can do other things."""
         name = self.find(prefix)
-        reader, pace = self._events(name, after), tasks_events.Pace()
+        reader, pace = self._events(name, after), self.pace()
         status = None
         while True:
             # Before the look at the file: what is written until it is let go of is seen below.

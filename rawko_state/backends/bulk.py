@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from rawko_state.errors import TaskExists
+from rawko_state.backends.files.sync import Sync
+from rawko_state.backends.redaction import redactor_for
+from rawko_state.errors import RawkoError, TaskExists
 from rawko_state.format.records import build_record, header_copies
 from rawko_state.format.seal import GENESIS, HEADER_LIMIT, header_shape
 from rawko_state.index.projection import Bulk, LocatedRecord, NewRows, Projector, merged
@@ -22,7 +25,7 @@ from rawko_state.model.state import TaskState
 from rawko_state.redact.redactor import Redactor
 
 
-def bring(
+def write_task(
     journal: Journal,
     redactor: Redactor,
     name: TaskName,
@@ -48,27 +51,61 @@ def bring(
     return bulk
 
 
+class FileBulkWriter:
+    """Writes tasks of one project, in any process: it travels to workers as a path."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._open: tuple[Journal, Redactor] | None = None
+
+    def __getstate__(self) -> Path:
+        return self.root
+
+    def __setstate__(self, root: Path) -> None:
+        self.root, self._open = root, None
+
+    def write(self, name: TaskName, records: Iterable[Sequence[Entry]], *, pack: bool = False) -> Bulk | None:
+        if self._open is None:
+            journal = Journal(self.root)
+            journal.layout.make()
+            self._open = (journal, redactor_for(self.root, lambda message: None))
+        journal, redactor = self._open
+        return write_task(journal, redactor, name, records, taken(journal, name), pack=pack)
+
+    def index(self, written: Iterable[object]) -> None:
+        sync = Sync(Journal(self.root), lambda message: None)
+        with contextlib.suppress(RawkoError):  # then the next look at the folder does it
+            index = sync.index()
+            with index.transaction():
+                for rows in written:
+                    assert isinstance(rows, Bulk)
+                    index.put_new(rows)
+        sync.close()
+
+
 def taken(journal: Journal, name: TaskName) -> Callable[[str], bool]:
     """Whether the file of a task is there, in either form."""
     paths = [journal.layout.path(replace(name, packed=packed)) for packed in (False, True)]
     return lambda task: any(path.exists() for path in paths)
 
 
-class Placing(Protocol):
-    def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None: ...
+class AddsFiles(Protocol):
+    def add_file(
+        self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()
+    ) -> TaskName | None: ...
 
 
-def carried(store: Placing, redactor: Redactor, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
+def upload_task(store: AddsFiles, redactor: Redactor, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
     """A new task for a store that is elsewhere: made as a file here, then placed there. False when there is one."""
     with tempfile.TemporaryDirectory(prefix="rawko-") as folder:
         journal = Journal(Path(folder))
         journal.layout.make()
-        bring(journal, redactor, name, records, lambda task: False)
+        write_task(journal, redactor, name, records, lambda task: False)
         path = journal.layout.path(name)
         blobs = (each.read_bytes() for each in sorted(journal.layout.blobs.iterdir()))
         with open(path, "rb") as stream:
             try:
-                return store.place(name.filename, iter(lambda: stream.read(1 << 20), b""), blobs) is not None
+                return store.add_file(name.filename, iter(lambda: stream.read(1 << 20), b""), blobs) is not None
             except TaskExists:
                 return False
 

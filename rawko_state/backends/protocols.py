@@ -35,6 +35,11 @@ class TaskFiles(EventSource, Protocol):
 
     def blob_bytes(self, blob: Blob) -> bytes | None: ...
 
+    def put_blob(self, data: bytes) -> Blob: ...
+
+    def drafted(self) -> set[str]:
+        """The tasks with a live turn that has not ended."""
+
     def disk_use(self) -> dict[str, int]: ...
 
 

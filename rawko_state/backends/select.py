@@ -1,4 +1,4 @@
-"""Which backend: a server, if one is named; else the files of the project.
+"""The one door to the backends for everything above them: which store, and what a server stands on.
 
 A server is named by a flag, the environment or the settings, in that order. One that a project's own settings name is used only
 if the user trusts it: those come with a clone, and whoever made it would get everything that is recorded there.
@@ -12,10 +12,35 @@ from typing import TYPE_CHECKING
 
 from rawko_state.config.settings import Settings, load
 from rawko_state.errors import InvalidValue
+from rawko_state.lazy import lazy
 
 if TYPE_CHECKING:
-    from rawko_state.backends.files.store import FileStore
-    from rawko_state.backends.remote.store import RemoteStore
+    from rawko_state.backends import redaction
+    from rawko_state.backends.files import host as files_host
+    from rawko_state.backends.files import store as files_store
+    from rawko_state.backends.postgres import host as postgres_host
+    from rawko_state.backends.postgres import store as postgres_store
+    from rawko_state.backends.remote import store as remote_store
+    from rawko_state.index import server_state, userdb
+    from rawko_state.index.userdb import UserState
+    from rawko_state.redact.redactor import Redactor
+    from rawko_state.store.contract import HostedStore, ProjectStore, Store
+    from rawko_state.store.hosting import Host, ServerState
+else:
+    redaction = lazy("rawko_state.backends.redaction")
+    files_host = lazy("rawko_state.backends.files.host")
+    files_store = lazy("rawko_state.backends.files.store")
+    postgres_host = lazy("rawko_state.backends.postgres.host")
+    postgres_store = lazy("rawko_state.backends.postgres.store")
+    remote_store = lazy("rawko_state.backends.remote.store")
+    server_state = lazy("rawko_state.index.server_state")
+    userdb = lazy("rawko_state.index.userdb")
+
+Warn = Callable[[str], None]
+
+
+def _silent(message: str) -> None:
+    return
 
 
 def server_of(root: Path, settings: Settings | None = None) -> str | None:
@@ -32,13 +57,9 @@ def server_of(root: Path, settings: Settings | None = None) -> str | None:
     return str(found.value)
 
 
-def selected(
-    root: Path,
-    *,
-    remote: str | None = None,
-    workspace: str | None = None,
-    warn: Callable[[str], None] | None = None,
-) -> FileStore | RemoteStore:
+def open_store(
+    root: Path, *, remote: str | None = None, workspace: str | None = None, warn: Warn | None = None
+) -> Store:
     """The store that commands and programs in a project use. ``remote="local"`` means the files, whatever the settings say."""
     settings = None
     if remote is None or (workspace is None and remote != "local"):
@@ -47,10 +68,47 @@ def selected(
     if url is None:
         if workspace is not None:
             raise InvalidValue("--workspace is for servers that have such; the files of a project have none")
-        from rawko_state.backends.files.store import FileStore
-
-        return FileStore(root, warn=warn)
-    from rawko_state.backends.remote.store import RemoteStore
-
+        return open_files(root, warn)
     named = workspace or (settings["workspace"] if settings is not None else None)
-    return RemoteStore(url, workspace=named, root=root, warn=warn or (lambda message: None))
+    return remote_store.RemoteStore(url, workspace=named, root=root, warn=warn or _silent)
+
+
+def open_files(root: Path | str, warn: Warn | None = _silent) -> ProjectStore:
+    """The task files of a project. ``warn`` None: trouble that is dealt with becomes a RuntimeWarning."""
+    return files_store.FileStore(root, warn=warn)
+
+
+def open_postgres(url: str, workspace: str, root: Path) -> HostedStore:
+    """One workspace of a database, which is made if it is not there."""
+    store = postgres_store.PostgresStore(url, workspace, root=root)
+    postgres_host.PostgresServerState(store.postgres).create_workspace(workspace)
+    return store
+
+
+def open_host(root: Path, database: str | None, warn: Warn) -> Host:
+    """What a server stands on: the files of a project, or a database."""
+    if database is None:
+        return files_host.FileHost(root, warn)
+    host = open_database(database, root, warn)
+    host.create_workspace(host.default)
+    return host
+
+
+def open_database(url: str, root: Path, warn: Warn = _silent) -> Host:
+    """The workspaces of a database."""
+    return postgres_host.PostgresHost(url, root, warn)
+
+
+def open_server_state(root: Path) -> ServerState:
+    """The tokens of a project's server."""
+    return server_state.FileServerState(root)
+
+
+def user_state() -> UserState:
+    """What rawko knows of the user: small values, projects, and what was imported."""
+    return userdb.UserState()
+
+
+def redactor_for(root: Path) -> Redactor:
+    """The redactor of a project, as its settings say."""
+    return redaction.redactor_for(root, _silent)

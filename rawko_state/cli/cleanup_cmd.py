@@ -109,7 +109,7 @@ def _in_short(chosen: Plan, expired: list[InTrash]) -> str:
 
 
 def _show(store: Store, chosen: Plan, expired: list[InTrash]) -> None:
-    blobs = store.freed([task.id for task, _ in chosen.removals])
+    blobs = store.freed_bytes([task.id for task, _ in chosen.removals])
     total = 0
     for start in range(0, len(chosen.removals), _SOME):
         some = chosen.removals[start : start + _SOME]
@@ -131,7 +131,7 @@ def _show(store: Store, chosen: Plan, expired: list[InTrash]) -> None:
 
 
 def _as_json(store: Store, chosen: Plan, expired: list[InTrash], *, dry_run: bool) -> dict[str, Any]:
-    blobs = store.freed([task.id for task, _ in chosen.removals])
+    blobs = store.freed_bytes([task.id for task, _ in chosen.removals])
     removed = [
         {
             "id": task.id,

@@ -17,9 +17,9 @@ from rawko_state.cli.printing import visible
 # Runs as a process of its own, so that it can really be killed in the middle of a turn.
 _WRITER = """
 import sys, time
-from rawko_state.backends.files.store import FileStore
+from rawko_state.backends.select import open_files
 
-task = FileStore(sys.argv[1]).start(
+task = open_files(sys.argv[1]).start(
     "Fix the login bug where users can't authenticate with SSO", title="SSO login", agent="developer")
 print(task.id, flush=True)
 task.decide(selected="planner", reason="Task requires understanding before implementation")
@@ -53,7 +53,7 @@ def command(keep: Path | None) -> None:
 
 
 def _show(folder: Path) -> None:
-    from rawko_state.backends.files.store import FileStore
+    from rawko_state.backends.select import open_files
     from rawko_state.store import TaskFilter
 
     _head("An agent records a task, live")
@@ -77,11 +77,11 @@ def _show(folder: Path) -> None:
     writer.stdout.close()
     click.echo(f"  process {writer.pid} ended with {code}")
 
-    store = FileStore(folder)
+    store = open_files(folder)
     _head("Nothing is lost")
     click.echo(f"  status: {store.status(task_id)}")
     task = store.resume(task_id, by="demo")
-    path = store.journal.layout.path(store.find(task_id))
+    path = store.state_folder / "tasks" / store.find(task_id).filename
     kept = path.read_text(encoding="utf-8")
     if words not in kept:
         raise click.ClickException("words that the agent had said are missing: this must never happen")
@@ -101,7 +101,7 @@ def _show(folder: Path) -> None:
 
     _head("It can be searched, also after its index was deleted")
     store.close()
-    for file in store.journal.layout.state.glob("index.db*"):
+    for file in store.state_folder.glob("index.db*"):
         file.unlink()
     click.echo('  $ rawko history --search "clock skew"')
     for hit in store.search("clock skew").hits:

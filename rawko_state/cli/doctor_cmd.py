@@ -22,7 +22,7 @@ from rawko_state.errors import RawkoError
 from rawko_state.integrations.hooks import trouble as hook_trouble
 
 if TYPE_CHECKING:
-    from rawko_state.backends.files.store import FileStore
+    from rawko_state.store.contract import ProjectStore
 
 
 @click.command(name="doctor")
@@ -35,13 +35,14 @@ def command(ctx: click.Context) -> None:
         _report(open_to_all)
         ctx.exit(1)
     store = files_of(ctx)
-    layout = store.journal.layout
+    state = store.state_folder
+    live = state / "live"
     click.echo(
         f"rawko {metadata.version('rawko-state')}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     )
     click.echo(f"project   {store.root}")
-    hooks = [(f"a hook: {line}", f"rm {log}") for line, log in hook_trouble(layout.live)]
-    if not layout.state.exists():
+    hooks = [(f"a hook: {line}", f"rm {log}") for line, log in hook_trouble(live)]
+    if not state.exists():
         click.echo("nothing has been recorded here yet")
         if hooks:  # which may be why
             _report(hooks)
@@ -50,25 +51,23 @@ def command(ctx: click.Context) -> None:
     for name, size in store.disk().items():
         click.echo(f"{name:9} {size:,} bytes")
     try:
-        behind = sum(1 for _ in layout.live.glob("*.mark")) if layout.live.exists() else 0
-        index = store.sync.fresh()
-        click.echo(f"tasks     {index.count()} in the index ({store.sync.index().name})")
+        behind = sum(1 for _ in live.glob("*.mark")) if live.exists() else 0
+        count, where, faults = store.health()
+        click.echo(f"tasks     {count} in the index ({where})")
         if behind:
             click.echo(f"caught up with {behind} writers")
-        wrong += [(f"the index: {fault}", "rawko reindex") for fault in index.check()]
+        wrong += [(f"the index: {fault}", "rawko reindex") for fault in faults]
     except RawkoError as error:
         wrong.append((str(error), "rawko reindex"))
     wrong += _search(store)
     alive = store.alive()
     click.echo(f"running   {len(alive)}" + (f" ({', '.join(sorted(alive))})" if alive else ""))
-    wrong += _files(store.journal.layout.tasks, list(layout.strangers()))
-    wrong += _permissions(layout.state)
+    wrong += _files(state / "tasks", store.strangers())
+    wrong += _permissions(state)
     wrong += _of_the_user()
     wrong += [(str(problem), "rawko config edit") for problem in load(store.root).problems]
     wrong += hooks
-    wrong += [
-        (f"a broken index was moved to {path.name}", f"rm {path}") for path in layout.state.glob("index.db.broken-*")
-    ]
+    wrong += [(f"a broken index was moved to {path.name}", f"rm {path}") for path in state.glob("index.db.broken-*")]
     _report(wrong)
     click.echo("rawko verify checks every seal")
     ctx.exit(1 if wrong else 0)
@@ -81,7 +80,7 @@ def _report(wrong: list[tuple[str, str]]) -> None:
     click.echo("all is well" if not wrong else f"{len(wrong)} things to look at")
 
 
-def _search(store: FileStore) -> Iterator[tuple[str, str]]:
+def _search(store: ProjectStore) -> Iterator[tuple[str, str]]:
     """Whether the search index can be used, and how far it is behind."""
     try:
         left = store.unflushed()

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rawko_state.backends.files.store import FileStore
+from rawko_state.backends.select import open_files, user_state
 from rawko_state.cli.history_cmd import JSON_VERSION, about
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.projects_cmd import is_there
@@ -37,16 +37,14 @@ def run(search: str | None, wanted: TaskFilter, *, turns: bool, form: str | None
 
 
 def _all(search: str | None, wanted: TaskFilter, turns: bool) -> Iterator[Found]:
-    from rawko_state.index.userdb import UserState
-
-    with UserState() as user:
+    with user_state() as user:
         projects = user.projects()
     for project in projects:
         if not is_there(project.root):
             click.echo(f"rawko: {visible(project.root)} is gone; 'rawko projects forget --gone' forgets it", err=True)
             continue
         try:
-            store = FileStore(project.root, warn=lambda message: None)
+            store = open_files(project.root)
             if search is None:
                 yield from ((project.root, summary, None) for summary in store.history(wanted))
             else:

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from rawko_state.backends.files.flush import CHEAP, WORTH_IT, is_off
 from rawko_state.cli.history_cmd import JSON_VERSION, STATUS_COLOURS, about, page
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.times import local
@@ -39,7 +38,7 @@ def run(store: Store, query: str, wanted: TaskFilter, *, turns: bool, form: str 
     if not answer.hits and form != "json":
         hint = f"; did you mean: {visible(answer.suggestion)}" if answer.suggestion else ""
         click.echo(f"no task matches{hint}", err=True)
-    _tend(store)
+    _flush(store)
 
 
 def _as_json(hit: Hit) -> dict[str, Any]:
@@ -106,16 +105,14 @@ def _plain(text: str) -> str:
     return visible(text).replace("\n", " ").replace("\t", " ")
 
 
-def _tend(store: Store) -> None:
-    """A tail that has grown long is taken in: at once when that is cheap, else by a process of its own."""
+def _flush(store: Store) -> None:
+    """What is new has grown long: it is taken into the search index, at once when that is cheap, else in the background."""
     try:
-        waiting = store.unflushed()
-        if waiting < WORTH_IT or is_off(store.root):
-            return
-        if waiting <= CHEAP:
+        due = store.flush_due()
+        if due == "now":
             store.flush()
-        elif store.can_flush():
-            megabytes = f"{waiting / 1e6:,.0f} MB"
+        elif due == "background":
+            megabytes = f"{store.unflushed() / 1e6:,.0f} MB"
             click.echo(
                 f"rawko: taking {megabytes} into the search index in the background; until then searches read the files",
                 err=True,

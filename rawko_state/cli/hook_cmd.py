@@ -45,11 +45,11 @@ def run(agent: str, event: str | None) -> None:
 @click.pass_context
 def sweep(ctx: click.Context) -> None:
     """Record what the hooks have told of. Started by them."""
-    from rawko_state.backends.files.store import FileStore
+    from rawko_state.backends.select import open_files
     from rawko_state.config.project import find_project
     from rawko_state.integrations import hooks
 
-    hooks.sweep(FileStore(find_project(override=ctx.find_root().obj), warn=lambda message: None))
+    hooks.sweep(open_files(find_project(override=ctx.find_root().obj)))
 
 
 def _change(ctx: click.Context, agent: str, project: bool, dry_run: bool, *, install: bool) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rawko_state.backends.select import user_state
+from rawko_state.cli.history_search import in_background
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import stood_at, store_of
 from rawko_state.cli.times import When
@@ -87,7 +89,7 @@ def command(
         if not watch or report.new or report.grown or report.wrong:
             _told(report, dry_run, as_json)
         if report.new and not dry_run:
-            _fold(store)
+            _flush(store)
         if not watch:
             break
         time.sleep(_WATCH_EVERY)
@@ -98,13 +100,12 @@ def _belonging(store: Store, everywhere: bool) -> Belonging:
     """The folders that count as this project: its own, its other worktrees, and where it was before it was moved."""
     from rawko_state.config.project import remotes, worktrees
     from rawko_state.exchange.importing import Belonging, plain_remote
-    from rawko_state.index.userdb import UserState
 
     mine = frozenset(plain_remote(url) for url in remotes(store.root))
     roots = [str(store.root), *worktrees(store.root)]
     # A copy of a project has the list of the original, which is still there.
     roots += [place for place in stood_at(store.root) if not Path(place).is_dir()]
-    with UserState() as user:
+    with user_state() as user:
         for project in user.projects():
             moved = project.remote is not None and plain_remote(project.remote) in mine
             if moved and not Path(project.root).is_dir():
@@ -112,16 +113,13 @@ def _belonging(store: Store, everywhere: bool) -> Belonging:
     return Belonging(tuple(dict.fromkeys(roots)), mine, everywhere)
 
 
-def _fold(store: Store) -> None:
+def _flush(store: Store) -> None:
     """So that searches are quick; until it is done they are right all the same."""
-    from rawko_state.backends.files.flush import CHEAP, is_off
-    from rawko_state.cli.history_search import in_background
-
     try:
-        if store.unflushed() <= CHEAP:
-            store.flush()
-        elif not is_off(store.root):
+        if store.flush_due() == "background":
             in_background(["-C", str(store.root), "reindex", "--search", "--quiet"])
+        else:
+            store.flush()
     except RawkoError as error:
         click.echo(f"rawko: {visible(str(error))}", err=True)
 
@@ -201,7 +199,7 @@ def _placed(store: Store, task: dict[str, Any], dry_run: bool) -> bool:
             return name is not None and store.find(name.id).id != name.id
         except TaskNotFound:
             return True
-    if store.place(filename, data, blobs) is None:
+    if store.add_file(filename, data, blobs) is None:
         return False
     _warn(store, filename)
     return True

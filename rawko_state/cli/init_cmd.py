@@ -30,13 +30,13 @@ GITIGNORE = """\
 @click.pass_context
 def command(ctx: click.Context, gitignore: bool | None) -> None:
     """Make this folder (or -C DIR) a project: .rawko/, a settings file, and lines for .gitignore."""
+    from rawko_state.backends.select import open_files
     from rawko_state.cli.projects_cmd import learn
-    from rawko_state.journal.layout import Layout
 
     root = Path(ctx.find_root().obj or os.environ.get("RAWKO_DIR") or ".").resolve()
     if not root.is_dir():
         raise StorageError(f"{root} is not a folder", str(root))
-    Layout(root).make()
+    open_files(root).make_folders()
     settings = root / ".rawko" / "config.yaml"
     try:
         if not settings.exists():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from rawko_state.backends.select import user_state
+
 
 @click.group(name="kv")
 def command() -> None:
@@ -16,9 +18,7 @@ def command() -> None:
 @click.pass_context
 def get(ctx: click.Context, scope: str, key: str) -> None:
     """Print a value; exit with 1 if there is none."""
-    from rawko_state.index.userdb import UserState
-
-    value = UserState().get(scope, key)
+    value = user_state().get(scope, key)
     if value is None:
         ctx.exit(1)
     click.echo(value)
@@ -30,9 +30,7 @@ def get(ctx: click.Context, scope: str, key: str) -> None:
 @click.argument("value")
 def set_value(scope: str, key: str, value: str) -> None:
     """Keep a value."""
-    from rawko_state.index.userdb import UserState
-
-    UserState().set(scope, key, value)
+    user_state().set(scope, key, value)
 
 
 @command.command()
@@ -41,16 +39,12 @@ def set_value(scope: str, key: str, value: str) -> None:
 @click.pass_context
 def delete(ctx: click.Context, scope: str, key: str) -> None:
     """Forget a value; exit with 1 if there is none."""
-    from rawko_state.index.userdb import UserState
-
-    ctx.exit(0 if UserState().delete(scope, key) else 1)
+    ctx.exit(0 if user_state().delete(scope, key) else 1)
 
 
 @command.command(name="list")
 @click.argument("scope", required=False)
 def list_values(scope: str | None) -> None:
     """List values, tab-separated: scope, key, value."""
-    from rawko_state.index.userdb import UserState
-
-    for row in UserState().items(scope):
+    for row in user_state().items(scope):
         click.echo("\t".join(row))

@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from rawko_state.backends.select import open_postgres
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import files_of
+from rawko_state.lifecycle.moving import Moved, move
 from rawko_state.store import TaskFilter
 
 _OPTIONS = (
@@ -65,15 +67,10 @@ def _move(
     *,
     push: bool,
 ) -> None:
-    from rawko_state.backends.postgres.store import PostgresStore
-    from rawko_state.index.server_state import PostgresServerState
-    from rawko_state.lifecycle.moving import Moved, move
-
     named = workspace or ctx.find_root().meta.get("rawko.workspace") or "default"
     ctx.find_root().meta["rawko.workspace"] = None
     files = files_of(ctx, only_look=dry_run)
-    there = PostgresStore(database, named, root=files.root)
-    PostgresServerState(there.postgres).create_workspace(named)
+    there = open_postgres(database, named, files.root)
     source, target = (files, there) if push else (there, files)
     ids = [source.find(task_id).id for task_id in task_ids] or [task.id for task in source.history(TaskFilter())]
     moved = Moved()
@@ -89,11 +86,11 @@ def _move(
             elif what == "failed" and not as_json:
                 click.echo(f"rawko: {visible(done.failed[task_id])}", err=True)
     there.close()
-    _told(moved, dry_run, as_json)
+    _report(moved, dry_run, as_json)
     ctx.exit(1 if moved.failed else 0)
 
 
-def _told(moved: Any, dry_run: bool, as_json: bool) -> None:
+def _report(moved: Any, dry_run: bool, as_json: bool) -> None:
     if as_json:
         shown = {"new": moved.new, "grown": moved.grown, "forked": moved.forked, "same": moved.same}
         shown |= {"behind": moved.behind, "failed": moved.failed}

@@ -7,114 +7,97 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from rawko_state.cli.printing import visible
+from rawko_state.backends.select import open_files, open_store
+from rawko_state.cli.printing import one_line, visible
+from rawko_state.config.project import find_project
+from rawko_state.config.settings import load
 from rawko_state.errors import InvalidValue, RawkoError, ServerAway, StorageError
+from rawko_state.lazy import lazy
+from rawko_state.store import TaskFilter
 
 if TYPE_CHECKING:
-    from rawko_state.backends.files.store import FileStore
-    from rawko_state.backends.remote.store import RemoteStore
+    from rawko_state.cli import projects_cmd
+    from rawko_state.lifecycle import cleanup
+    from rawko_state.store.contract import ProjectStore, Store
+else:
+    projects_cmd = lazy("rawko_state.cli.projects_cmd")
+    cleanup = lazy("rawko_state.lifecycle.cleanup")
 
 REMOTE, WORKSPACE = "rawko.remote", "rawko.workspace"
 _LABEL = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> FileStore | RemoteStore:
+def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> Store:
     """The store that --remote or the settings name, else that of the project that -C, RAWKO_DIR or the current folder names.
 
     Unless told not to ``tidy``, what the settings say of retention is done when the command is done, at most once a day. With
     ``only_look`` nothing at all is done that was not asked for: a dry run.
     """
-    from rawko_state.backends.files.store import FileStore
-    from rawko_state.backends.select import selected
-    from rawko_state.config.project import find_project
-
     meta = ctx.find_root().meta
     root = find_project(override=ctx.find_root().obj)
-    store = selected(root, remote=meta.get(REMOTE), workspace=meta.get(WORKSPACE), warn=_tell)
-    if not isinstance(store, FileStore):
+    store = open_store(root, remote=meta.get(REMOTE), workspace=meta.get(WORKSPACE), warn=_warn)
+    if only_look or not store.is_local:
         return store
-    if (store.journal.layout.state / "live").exists() and not only_look:
-        for task_id in store.reconcile():
-            _tell(
-                f"the process that ran task {task_id} has died; what it had said is kept, and 'rawko resume {task_id}' goes on"
-            )
-    if tidy and not only_look:
+    for task_id in store.reconcile():
+        _warn(
+            f"the process that ran task {task_id} has died; what it had said is kept, and 'rawko resume {task_id}' goes on"
+        )
+    if tidy:
         ctx.find_root().call_on_close(lambda: _daily(store))
     return store
 
 
-def files_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> FileStore:
+def files_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> ProjectStore:
     """The same, for what can be done only where the files are."""
-    from rawko_state.backends.files.store import FileStore
-
     store = store_of(ctx, tidy=tidy, only_look=only_look)
-    if not isinstance(store, FileStore):
+    if not store.is_local:
         raise InvalidValue(
             f"'{ctx.command_path}' works on files, and the tasks are on {store.where}: run it there, or with '--remote local'"
         )
-    return store
+    return cast("ProjectStore", store)
 
 
-def fallback_of(ctx: click.Context) -> FileStore | RemoteStore:
+def fallback_of(ctx: click.Context) -> Store:
     """The same, for what must not be lost: when the server is away, the files here, and that is said."""
-    from rawko_state.backends.remote.store import RemoteStore
-
     store = store_of(ctx)
-    if isinstance(store, RemoteStore):
-        try:
-            store.hello()
-        except (ServerAway, StorageError) as error:
-            _tell(
-                f"{error}; recording to the files here: 'rawko history export' and 'import rawko' bring it there later"
-            )
-            ctx.find_root().meta[REMOTE] = "local"
-            ctx.find_root().meta[WORKSPACE] = None
-            return store_of(ctx)
+    if store.is_local:
+        return store
+    try:
+        store.check()
+    except (ServerAway, StorageError) as error:
+        _warn(f"{error}; recording to the files here: 'rawko history export' and 'import rawko' bring it there later")
+        ctx.find_root().meta[REMOTE] = "local"
+        ctx.find_root().meta[WORKSPACE] = None
+        return store_of(ctx)
     return store
 
 
-def _daily(store: FileStore) -> None:
+def _daily(store: Store) -> None:
     """Whatever happens here, the command has done its work."""
-    stamp = store.journal.layout.live / "cleanup.lock"
-    if not stamp.parent.exists():
-        return  # nothing has been recorded here
     try:
-        from rawko_state.lifecycle.cleanup import described, in_passing, is_due
-
-        _learn_of(store, again=is_due(stamp))
-        if not is_due(stamp):
-            return
-        from rawko_state.config.settings import load
-        from rawko_state.journal.locks import gate
-        from rawko_state.lifecycle.retention import policy_of
-
-        with gate(stamp, timeout=0):
-            os.utime(stamp)
-            store.journal.clear_leftovers()
-            policy = policy_of(load(store.root))
-            done = in_passing(store, policy) if policy.is_set else None
+        with store.daily() as mine:
+            _learn_of(store.root, again=mine)
+            done = cleanup.once_a_day(store) if mine else None
         if done:
-            _tell(f"cleanup: {described(done)}")
+            _warn(f"cleanup: {cleanup.described(done)}")
     except InvalidValue as error:
-        _tell(f"no cleanup today: {error}")
+        _warn(f"no cleanup today: {error}")
     except Exception:  # a full disk, a lock, a folder that is gone: tomorrow is another day
         return
 
 
-def _learn_of(store: FileStore, *, again: bool) -> None:
+def _learn_of(root: Path, *, again: bool) -> None:
     """The list of projects hears of this one once a day, and at once when it is new or stands somewhere else than before."""
     with contextlib.suppress(Exception):  # it can be learned of anew
-        places, here = stood_at(store.root), str(store.root)
-        if again or places[-1:] != [here]:
-            from rawko_state.cli.projects_cmd import learn
-
-            learn(store.root)
+        places, here = stood_at(root), str(root)
+        if (root / ".rawko/state/live").exists() and (again or places[-1:] != [here]):
+            projects_cmd.learn(root)
             kept = [place for place in places if place != here]
-            _places_file(store.root).write_bytes(b"\0".join(map(os.fsencode, [*kept, here])))
+            _places_file(root).write_bytes(b"\0".join(map(os.fsencode, [*kept, here])))
 
 
 def stood_at(root: Path) -> list[str]:
@@ -133,8 +116,6 @@ def me(root: Path | None = None) -> str:
     """Who records say did something: as the settings say, else the user of this machine."""
     import getpass
 
-    from rawko_state.config.settings import load
-
     named = load(root)["user.name"]
     if named is not None:
         return str(named)
@@ -144,7 +125,7 @@ def me(root: Path | None = None) -> str:
         return "unknown_user"
 
 
-def _tell(message: str) -> None:
+def _warn(message: str) -> None:
     click.echo(f"rawko: {visible(message)}", err=True)
 
 
@@ -168,13 +149,8 @@ def complete_ids(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     """Task ids for the shell, newest first, each with what was asked."""
     from click.shell_completion import CompletionItem
 
-    from rawko_state.backends.files.store import FileStore
-    from rawko_state.cli.printing import one_line
-    from rawko_state.config.project import find_project
-    from rawko_state.store import TaskFilter
-
     try:
-        store = FileStore(find_project(override=ctx.find_root().obj), warn=lambda message: None)
+        store = open_files(find_project(override=ctx.find_root().obj))
         found = store.history(TaskFilter(limit=200))
     except Exception:  # a completion that fails must not litter the command line
         return []

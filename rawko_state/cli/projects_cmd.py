@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from rawko_state.backends.select import redactor_for, user_state
 from rawko_state.cli.printing import visible
 from rawko_state.cli.times import local
 from rawko_state.errors import NoProject
@@ -29,9 +30,7 @@ def command(ctx: click.Context) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def list_command(as_json: bool = False) -> None:
     """All of them, the last used first. One that was moved or removed is marked as gone."""
-    from rawko_state.index.userdb import UserState
-
-    with UserState() as user:
+    with user_state() as user:
         found = user.projects()
     if as_json:
         rows = [{**each._asdict(), "exists": is_there(each.root)} for each in found]
@@ -49,16 +48,14 @@ def is_there(root: str) -> bool:
 
 
 def learn(root: Path) -> None:
-    from rawko_state.backends.redaction import redactor_for
     from rawko_state.config.project import branch, remotes, vcs_of
-    from rawko_state.index.userdb import UserState
 
     remote, now_on = next(iter(remotes(root)), None), branch(root)
     if remote or now_on:
         # A remote may be https://user:password@...
-        redactor = redactor_for(root, lambda message: None)
+        redactor = redactor_for(root)
         remote, now_on = redactor.entry((remote, now_on))
-    with UserState() as user:
+    with user_state() as user:
         user.saw_project(str(root), vcs_of(root) or "none", remote, now_on)
 
 
@@ -79,9 +76,7 @@ def add(folders: tuple[Path, ...]) -> None:
 @click.option("--gone", is_flag=True, help="All that are not there any more.")
 def forget(folders: tuple[Path, ...], gone: bool) -> None:
     """Forget projects. Their files stay."""
-    from rawko_state.index.userdb import UserState
-
-    with UserState() as user:
+    with user_state() as user:
         chosen = [str(folder.resolve()) for folder in folders]
         chosen += [each.root for each in user.projects() if gone and not is_there(each.root)]
         unknown = [root for root in chosen if not user.forget_project(root)]

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from rawko_state.backends.files.store import FileStore
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import complete_ids, me, store_of
 from rawko_state.errors import RawkoError
-from rawko_state.store import TaskFilter
-
-if TYPE_CHECKING:
-    from rawko_state.backends.remote.store import RemoteStore
 
 
 @click.command(name="redact")
@@ -32,18 +27,13 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
     changed.
     """
     store = store_of(ctx, only_look=dry_run)
-    files = store if isinstance(store, FileStore) else None
-    due = files.journal.layout.live / "reindex.due" if files is not None else None
-    was_due = due is not None and due.exists()
-    chosen = [store.find(task_id).id for task_id in task_ids] or _all(store)
+    chosen = [store.find(task_id).id for task_id in task_ids] or store.task_ids()
+    was_due = store.begin_redacting() if not dry_run else False
     told: list[dict[str, Any]] = []
     total: Counter[str] = Counter()
     changed = failed = 0
     for task_id in chosen:
         try:
-            if files is not None and due is not None and not dry_run and not due.exists():
-                files.journal.layout.make()
-                due.touch(mode=0o600)
             found = store.redact(task_id, dry_run=dry_run, by=me(store.root))
         except RawkoError as error:
             failed += 1
@@ -55,15 +45,8 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
             told.append({"id": task_id, "secrets": dict(found.rules)})
             if not as_json:
                 click.echo(f"{task_id}  " + ", ".join(f"{rule} {count}" for rule, count in sorted(found.rules.items())))
-    if files is not None and due is not None and not dry_run:
-        if changed or was_due:
-            # Their words are in the old ones; also in those of a time that was stopped before it came to this.
-            files.reindex()
-        if was_due:
-            from rawko_state.backends.files.redaction import finish
-
-            finish(files.sync, files.redactor)
-        due.unlink(missing_ok=True)
+    if not dry_run:
+        store.end_redacting(changed=bool(changed), was_due=was_due)
     if as_json:
         click.echo(json.dumps({"version": 1, "dry_run": dry_run, "tasks": told, "failed": failed}, indent=1))
     else:
@@ -72,9 +55,3 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
         if store.trash():
             click.echo("the trash was not looked at: 'rawko cleanup --empty-trash' deletes what is in it", err=True)
     ctx.exit(1 if failed else 0)
-
-
-def _all(store: FileStore | RemoteStore) -> list[str]:
-    if isinstance(store, FileStore):
-        return sorted(store.sync.names())
-    return sorted(task.id for task in store.history(TaskFilter()))

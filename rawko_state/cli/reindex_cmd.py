@@ -38,7 +38,7 @@ def command(ctx: click.Context, only_search: bool, quiet: bool) -> None:
         elif only_search:
             click.echo(f"{done:,} bytes taken into the search index")
         else:
-            total = store.sync.index().count()
+            total = len(store.task_ids())
             click.echo(f"{total} tasks indexed" + (f", {len(problems)} files with problems" if problems else ""))
     ctx.exit(1 if problems else 0)
 

@@ -12,11 +12,13 @@ import click
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.project import complete_ids, me, store_of, text_of
 from rawko_state.errors import RawkoError, Stopped
+from rawko_state.lifecycle.resuming import newest_to_resume, snapshot_at
 
 if TYPE_CHECKING:
     from rawko_state.config.settings import Settings
     from rawko_state.lifecycle.context import Context
-    from rawko_state.store.contract import Store, Task
+    from rawko_state.store.contract import Store
+    from rawko_state.tasks.task import Task
 
 
 @click.command(name="resume")
@@ -85,7 +87,7 @@ def command(
     if dry_run and command_line:
         raise click.UsageError("--dry-run runs nothing: it does not go with --with", ctx)
     if task_id is None:
-        task_id = store.to_resume()
+        task_id = newest_to_resume(store)
         if task_id is None:
             raise RawkoError("no task here is interrupted, waiting or paused; name one to go on with a finished one")
     task_id = store.find(task_id).id
@@ -247,7 +249,7 @@ def _restore(store: Store, task_id: str, at_turn: int | None, target: Path) -> N
     from rawko_state.tasks.snapshots import restore
 
     turn = at_turn if at_turn is not None else store.summary(task_id).turns
-    found = store.snapshot(task_id, turn)
+    found = snapshot_at(store, task_id, turn)
     if found is None:
         raise RawkoError(f"task {task_id} has no snapshot at turn {turn} or before")
     restore(store.root, found, target)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rawko_state.backends.select import open_database, open_server_state
 from rawko_state.cli.printing import visible
 from rawko_state.config.project import find_project
 from rawko_state.errors import InvalidValue, RawkoError
 
 if TYPE_CHECKING:
-    from rawko_state.index.server_state import ServerState
+    from rawko_state.store.hosting import ServerState
 
 _DATABASE = click.option(
     "--database", metavar="URL", envvar="RAWKO_DATABASE", help="Of a server on PostgreSQL; else this project's."
@@ -30,14 +34,20 @@ def command() -> None:
     """
 
 
-def server_db(ctx: click.Context, database: str | None) -> ServerState:
-    from rawko_state.index.server_state import FileServerState, PostgresServerState
-
+@contextlib.contextmanager
+def _server_state(ctx: click.Context, database: str | None) -> Iterator[ServerState]:
     if database is None:
-        return FileServerState(find_project(override=ctx.find_root().obj))
-    from rawko_state.backends.postgres.connection import Postgres
-
-    return PostgresServerState(Postgres(database))
+        state = open_server_state(find_project(override=ctx.find_root().obj))
+        try:
+            yield state
+        finally:
+            state.close()
+        return
+    host = open_database(database, Path.cwd())
+    try:
+        yield host.state
+    finally:
+        host.close()
 
 
 @command.command()
@@ -48,16 +58,16 @@ def server_db(ctx: click.Context, database: str | None) -> ServerState:
 @click.pass_context
 def create(ctx: click.Context, role: str, workspace: str | None, note: str | None, database: str | None) -> None:
     """Make a token and print it. It is not kept, and not shown again; a running server knows it at once."""
-    from rawko_state.index.server_state import PostgresServerState
-
-    db = server_db(ctx, database)
     if workspace is not None:
-        if not isinstance(db, PostgresServerState):
+        if database is None:
             raise InvalidValue("--workspace is for servers on PostgreSQL: give --database; a project has no workspaces")
-        if not db.has_workspace(workspace):
-            raise InvalidValue(f"there is no workspace {workspace!r}: 'rawko workspace create {workspace}' makes it")
-    click.echo(db.create_token(role, workspace, note))
-    db.close()
+        with contextlib.closing(open_database(database, Path.cwd())) as host:
+            if not host.has(workspace):
+                raise InvalidValue(
+                    f"there is no workspace {workspace!r}: 'rawko workspace create {workspace}' makes it"
+                )
+    with _server_state(ctx, database) as state:
+        click.echo(state.create_token(role, workspace, note))
 
 
 @command.command(name="list")
@@ -65,14 +75,14 @@ def create(ctx: click.Context, role: str, workspace: str | None, note: str | Non
 @click.pass_context
 def list_command(ctx: click.Context, database: str | None) -> None:
     """List the tokens, not their secrets."""
-    db = server_db(ctx, database)
-    for token in db.tokens():
-        state = f"revoked {token.revoked_at}" if token.revoked_at else "valid"
+    with _server_state(ctx, database) as state:
+        tokens = state.tokens()
+    for token in tokens:
+        valid = f"revoked {token.revoked_at}" if token.revoked_at else "valid"
         where = token.workspace or "-"
         click.echo(
-            f"{token.id}  {token.role:5}  {where:12}  {token.created_at}  {state}  {visible(token.note or '')}".rstrip()
+            f"{token.id}  {token.role:5}  {where:12}  {token.created_at}  {valid}  {visible(token.note or '')}".rstrip()
         )
-    db.close()
 
 
 @command.command()
@@ -81,10 +91,9 @@ def list_command(ctx: click.Context, database: str | None) -> None:
 @click.pass_context
 def revoke(ctx: click.Context, token_id: str, database: str | None) -> None:
     """Revoke a token, by its id or by itself. It is refused from now on."""
-    db = server_db(ctx, database)
     key = token_id.split("_")[1] if token_id.startswith("rawko_") and token_id.count("_") >= 2 else token_id
-    done = db.revoke_token(key)
-    db.close()
+    with _server_state(ctx, database) as state:
+        done = state.revoke_token(key)
     if not done:
         raise RawkoError(f"there is no valid token {visible(key)[:20]!r}; 'rawko token list' lists them")
     click.echo(f"{key} is revoked", err=True)

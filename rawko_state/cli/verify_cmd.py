@@ -6,7 +6,6 @@ import json
 
 import click
 
-from rawko_state.backends.files.store import FileStore
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import complete_ids, store_of
 from rawko_state.store.contract import Store
@@ -43,9 +42,8 @@ def command(ctx: click.Context, task_id: str | None, repair: bool, as_json: bool
             kind = "unsealed, " if verdict.unsealed else ""
             torn = f", {verdict.torn} torn bytes kept" if verdict.torn else ""
             click.echo(f"{verdict.name.filename}: {kind}{verdict.records} records, {verdict.turns} turns{torn}: ok")
-    if isinstance(store, FileStore):
-        for stranger in store.journal.layout.strangers():
-            click.echo(f"rawko: not a task file: {visible(stranger)!r}", err=True)
+    for stranger in store.strangers():
+        click.echo(f"rawko: not a task file: {visible(stranger)!r}", err=True)
     if not as_json and not quiet:
         click.echo(f"{files} files, {bad} bad")
     ctx.exit(1 if bad else 0)

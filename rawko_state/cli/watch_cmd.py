@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from rawko_state.store.contract import EventStream, Store
 
 
-_ASK_EVERY = 0.5
-"""Seconds between two questions to a server about all its tasks."""
-
-
 @click.command(name="watch")
 @click.argument("task_id", metavar="[ID]", required=False, shell_complete=complete_ids)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object an event.")
@@ -70,12 +66,9 @@ def show(events: Iterator[Event | None], *, as_json: bool = False, many: bool = 
 def all_running(store: Store) -> Iterator[Event | None]:
     """The events of all tasks from now on; of those that begin meanwhile, all. Tasks that somebody has open are looked at all the
     time, the others once a second."""
-    from rawko_state.backends.remote.store import RemoteStore
-    from rawko_state.tasks.events import Pace
-
     cursors = store.cursors()
     readers: dict[str, EventStream] = {}
-    pace = Pace()
+    pace = store.pace()
     if not store.active():
         click.echo("no task is running; waiting for one", err=True)
     looked = time.monotonic()
@@ -96,10 +89,7 @@ def all_running(store: Store) -> Iterator[Event | None]:
             if task_id not in active:
                 readers.pop(task_id)  # what it wrote last has just been read
         yield None
-        if isinstance(store, RemoteStore):
-            time.sleep(_ASK_EVERY)
-        else:
-            pace.wait(happened)
+        pace.wait(happened)
 
 
 class View:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
+from rawko_state.backends.select import open_database
 from rawko_state.errors import InvalidValue, RawkoError
-from rawko_state.index.server_state import PostgresServerState
+
+if TYPE_CHECKING:
+    from rawko_state.store.hosting import Host
 
 _DATABASE = click.option("--database", metavar="URL", envvar="RAWKO_DATABASE", required=True, help="postgresql://…")
 
@@ -15,10 +22,8 @@ def command() -> None:
     """The workspaces of a server on PostgreSQL: each has tasks, values and tokens of its own, and sees no other's."""
 
 
-def _opened(database: str) -> PostgresServerState:
-    from rawko_state.backends.postgres.connection import Postgres
-
-    return PostgresServerState(Postgres(database))
+def _opened(database: str) -> contextlib.closing[Host]:
+    return contextlib.closing(open_database(database, Path.cwd()))
 
 
 @command.command()
@@ -26,9 +31,8 @@ def _opened(database: str) -> PostgresServerState:
 @_DATABASE
 def create(name: str, database: str) -> None:
     """Make a workspace."""
-    db = _opened(database)
-    made = db.create_workspace(name)
-    db.close()
+    with _opened(database) as host:
+        made = host.create_workspace(name)
     if not made:
         raise InvalidValue(f"there is a workspace {name!r} already")
 
@@ -37,10 +41,9 @@ def create(name: str, database: str) -> None:
 @_DATABASE
 def list_command(database: str) -> None:
     """List them, one a line."""
-    db = _opened(database)
-    for row in db.workspaces():
-        click.echo(row["name"])
-    db.close()
+    with _opened(database) as host:
+        for name in host.names():
+            click.echo(name)
 
 
 @command.command()
@@ -49,12 +52,10 @@ def list_command(database: str) -> None:
 @_DATABASE
 def drop(name: str, yes: bool, database: str) -> None:
     """Delete a workspace with all its tasks, for good. Its trash goes too."""
-    db = _opened(database)
-    if not db.has_workspace(name):
-        db.close()
-        raise RawkoError(f"there is no workspace {name!r}")
-    if not yes:
-        click.confirm(f"Delete everything in {name}, for good?", abort=True, err=True)
-    db.drop_workspace(name)
-    db.close()
+    with _opened(database) as host:
+        if not host.has(name):
+            raise RawkoError(f"there is no workspace {name!r}")
+        if not yes:
+            click.confirm(f"Delete everything in {name}, for good?", abort=True, err=True)
+        host.drop_workspace(name)
     click.echo(f"{name} is gone", err=True)

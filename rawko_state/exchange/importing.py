@@ -13,25 +13,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rawko_state.backends.bulk import bring, taken
-from rawko_state.backends.files.store import FileStore
-from rawko_state.backends.redaction import redactor_for
+from rawko_state.backends.select import open_files, user_state
 from rawko_state.config.project import find_project
 from rawko_state.errors import InvalidValue, NoProject, RawkoError, TaskExists
 from rawko_state.exchange.dedupe import one_each
 from rawko_state.exchange.sources import sessions
 from rawko_state.exchange.transcript import Session, Trouble
 from rawko_state.exchange.turns import IMPORTED, TurnBuilder
-from rawko_state.index.projection import Bulk
-from rawko_state.index.userdb import Imported, UserState
-from rawko_state.journal.journal import Journal
 from rawko_state.model.entries import Entry, Turn
 from rawko_state.model.names import name_for
 from rawko_state.model.status import FINISHED
-from rawko_state.redact.redactor import Redactor
-from rawko_state.store.contract import Store, Task
+from rawko_state.store.contract import BulkWriter, Store
+from rawko_state.store.hosting import Imported
+from rawko_state.tasks.task import Task
+
+if TYPE_CHECKING:
+    from rawko_state.store.hosting import UserRegistry
 
 _LETTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ID: Final = 8
@@ -135,7 +134,8 @@ class _Done:
     session: Session
     root: str | None = None
     task: str | None = None
-    rows: Bulk | None = None
+    rows: object | None = None
+    """What the index is to take in."""
     wrong: list[str] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
     is_empty: bool = False
@@ -145,14 +145,16 @@ class _Done:
     version: str | None = None
 
 
-_places: dict[str, tuple[Journal, Redactor]] = {}
+_writers: dict[str, BulkWriter] = {}
+"""Of this process, by the project's folder."""
 
 
-def _place(root: str) -> tuple[Journal, Redactor]:
-    if root not in _places:
-        _places[root] = (Journal(Path(root)), redactor_for(Path(root), lambda message: None))
-        _places[root][0].layout.make()
-    return _places[root]
+def _writer(root: str) -> BulkWriter:
+    if root not in _writers:
+        writer = open_files(root).bulk_writer()
+        assert writer is not None
+        _writers[root] = writer
+    return _writers[root]
 
 
 def _brought(job: _Job, elsewhere: Store | None = None) -> _Done:
@@ -177,10 +179,9 @@ def _brought(job: _Job, elsewhere: Store | None = None) -> _Done:
         header = grouping.header(done.task, task_id(session.source, parent) if parent else None, created)
         name = name_for(created, done.task)
         if elsewhere is not None:
-            done.is_here = not elsewhere.bring(name, grouping.new(header))
+            done.is_here = not elsewhere.add_task(name, grouping.new(header))
         else:
-            journal, redactor = _place(done.root)
-            done.rows = bring(journal, redactor, name, grouping.new(header), taken(journal, name), pack=job.pack)
+            done.rows = _writer(done.root).write(name, grouping.new(header), pack=job.pack)
             done.is_here = done.rows is None
         done.is_new = not done.is_here
         done.unknown = grouping.facts.unknown
@@ -203,7 +204,7 @@ def import_sessions(
 ) -> Report:
     """Everything of a source that is new. Can be stopped and called again at any time."""
     report = Report()
-    with UserState() as user:
+    with user_state() as user:
         work = _Import(store, source, belonging, dry_run, pack, user, report)
         all_found = one_each(sessions(source, paths, store.root, report.wrong), report.wrong)
         found = [each for each in work.looked_at(all_found) if _is_since(each, since)]
@@ -233,7 +234,7 @@ class _Import:
         belonging: Belonging,
         dry_run: bool,
         pack: bool,
-        user: UserState,
+        user: UserRegistry,
         report: Report,
     ) -> None:
         self._store, self._source, self._belonging, self._dry_run = store, source, belonging, dry_run
@@ -248,14 +249,14 @@ class _Import:
         """Of each file before it was read: what comes while it is read is seen the next time."""
         self.tasks = store.by_source(f"{source}:")
         self._there = set(self.tasks.values()) | {each.id for each in store.trash()}
-        self._elsewhere = None if isinstance(store, FileStore) else store
+        self._elsewhere = None if store.is_local else store
         self._stores: dict[str, Store] = {str(store.root): store}
 
     def _store_of(self, root: str) -> Store:
         """Where the sessions of a project go."""
         if self._elsewhere is not None:
             return self._elsewhere
-        return self._stores.setdefault(root, FileStore(root, warn=lambda message: None))
+        return self._stores.setdefault(root, open_files(root))
 
     def looked_at(self, found: Iterable[Session]) -> Iterator[Session]:
         for session in found:
@@ -322,18 +323,9 @@ class _Import:
             self._see(session, done.task)
 
     def _index(self, done: Sequence[_Done]) -> None:
-        """Their rows are there already; if the index cannot take them, the next look at the folder does."""
+        """What workers wrote, into the index of each project."""
         for root in {each.root for each in done if each.root is not None and each.rows is not None}:
-            store = self._store_of(root)
-            assert isinstance(store, FileStore)
-            try:
-                index = store.sync.index()
-                with index.transaction():
-                    for each in done:
-                        if each.root == root and each.rows is not None:
-                            index.put_new(each.rows)
-            except RawkoError:
-                continue
+            _writer(root).index(each.rows for each in done if each.root == root and each.rows is not None)
 
     def grow(self, session: Session, store: Store | None = None, task: str | None = None) -> None:
         """What has come to a session that is here, or in another project."""
@@ -365,7 +357,7 @@ def grow(
 ) -> tuple[bool, Counter[str]]:
     """Appends what has come to a session since it was last brought in. Whether there was anything, and the kinds not known."""
     # Two that read the same place would write the same turns.
-    with store.importing():
+    with store.import_lock():
         note = store.last_note(task, IMPORTED)
         data = note.data if note is not None and isinstance(note.data, dict) else {}
         place = data.get("place")
@@ -413,7 +405,7 @@ def start(store: Store, session: Session, wrong: list[str], *, ended: bool, pare
     above = session.parent or grouping.facts.values.get("parent")
     header = grouping.header(task, parent or (task_id(session.source, above) if above else None), created)
     name = name_for(created, task)
-    if not store.bring(name, grouping.new(header)):
+    if not store.add_task(name, grouping.new(header)):
         raise TaskExists(task, ", from somewhere else")
     return task
 

@@ -238,15 +238,6 @@ def turn_rows(index: TaskDatabase, task_id: str, up_to: int | None, most: int | 
     return sorted(found, key=lambda row: row.offset), total
 
 
-def snapshot_at(index: TaskDatabase, task_id: str, turn: int) -> dict[str, Any] | None:
-    """The last snapshot of a task at or before a turn."""
-    table = index.tables.snapshots
-    with index.mapped():
-        made = table.ref.is_null(False) | table.path.is_null(False)
-        query = table.select().where((table.task == task_id) & (table.turn <= turn) & made).order_by(table.turn.desc())
-        return next(iter(query.limit(1).dicts()), None)
-
-
 def status_before(index: TaskDatabase, task_id: str, offset: int) -> tuple[str, int | None] | None:
     """What a task's status was at an offset, and the turn that made it so. None when the index knows of none."""
     events = index.tables.events

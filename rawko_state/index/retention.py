@@ -6,12 +6,14 @@ from collections.abc import Collection, Iterable, Sequence
 
 from rawko_state.index.rows import TaskDatabase
 from rawko_state.model import status as words
-from rawko_state.store import Kept
+from rawko_state.store import RetentionRow
 
 _SOME = 500
 
 
-def kept(index: TaskDatabase, alive: Collection[str], exempt: Collection[str], only: str | None = None) -> list[Kept]:
+def rows(
+    index: TaskDatabase, alive: Collection[str], exempt: Collection[str], only: str | None = None
+) -> list[RetentionRow]:
     """Every task, or one. ``alive`` are those that a process runs, ``exempt`` those that were brought back from the trash."""
     with index.mapped():
         rows = index.connection.execute(
@@ -25,7 +27,9 @@ def kept(index: TaskDatabase, alive: Collection[str], exempt: Collection[str], o
             status = words.INTERRUPTED
         last = max(created or "", completed or "") or None
         found.append(
-            Kept(task_id, last, status or words.PENDING, bool(pinned), task_id in exempt, parent, path, size, mtime)
+            RetentionRow(
+                task_id, last, status or words.PENDING, bool(pinned), task_id in exempt, parent, path, size, mtime
+            )
         )
     return found
 

@@ -1,6 +1,4 @@
-"""What a server keeps for itself: tokens, the keys of requests that must not be done twice, who did what, and which workspaces
-there are. In the user's ``state.db`` for a server of files, in the schema ``rawko`` for one of PostgreSQL.
-"""
+"""What a server keeps for itself (``store.hosting.ServerState``), on Peewee's tables; for files, in the user's state.db."""
 
 from __future__ import annotations
 
@@ -13,51 +11,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final
 
 from rawko_state.errors import InvalidValue
 from rawko_state.index import database
 from rawko_state.index.orm import Sqlite, p
-from rawko_state.index.userdb import Registry, UserState, default_path, now
+from rawko_state.index.userdb import UserState, default_path, now
+from rawko_state.store.hosting import ROLES, StoredRequest, Token
 
-if TYPE_CHECKING:
-    from rawko_state.backends.postgres.connection import Postgres
-
-ROLES: Final = ("read", "write", "admin")
-SCHEMA: Final = "rawko"
 REMEMBERED: Final = timedelta(days=2)
 """How long a request can be repeated without being done again."""
 _TOKEN = re.compile(r"rawko_([0-9a-f]{12})_([0-9A-Za-z_-]{43})")
 
 
-class Token(NamedTuple):
-    """Who may do what. The secret itself is not kept."""
-
-    id: str
-    role: str
-    workspace: str | None
-    """None: any, on a server of several."""
-    note: str | None
-    created_at: str
-    revoked_at: str | None
-
-    def may(self, role: str) -> bool:
-        return ROLES.index(self.role) >= ROLES.index(role)
-
-
-class Kept(NamedTuple):
-    """A request that was made with a key."""
-
-    body: str
-    task: str | None
-    seal: str | None
-    """Of the record that it was about to write."""
-    status: int | None
-    """What was answered; None while that is not known."""
-    answer: str | None
-
-
-class ServerState(ABC):
+class StateTables(ABC):
     """Over one of the two databases. ``scope`` keeps the projects of one user apart."""
 
     scope: str
@@ -137,12 +104,12 @@ class ServerState(ABC):
 
     # Requests that are done once
 
-    def request(self, who: str, key: str) -> Kept | None:
+    def request(self, who: str, key: str) -> StoredRequest | None:
         table = self._requests
         with self.mapped():
             mine = (table.scope == self.scope) & (table.who == who) & (table.key == key)
             row = table.select().where(mine).dicts().first()
-        return Kept(row["body"], row["task"], row["seal"], row["status"], row["answer"]) if row else None
+        return StoredRequest(row["body"], row["task"], row["seal"], row["status"], row["answer"]) if row else None
 
     def intend(self, who: str, key: str, body: str, task: str, seal: str) -> None:
         """A record is about to be written for this request. With PostgreSQL, in the transaction that writes it."""
@@ -200,7 +167,7 @@ class ServerState(ABC):
             self._requests.delete().where(self._requests.at < limit).execute()
 
 
-class FileServerState(ServerState):
+class FileServerState(StateTables):
     """In the user's state.db; its scope is the project."""
 
     def __init__(self, root: Path, path: Path | None = None) -> None:
@@ -230,87 +197,6 @@ class FileServerState(ServerState):
     def close(self) -> None:
         with contextlib.suppress(p.PeeweeException):
             self.db.close()
-
-
-class PostgresServerState(ServerState):
-    """In PostgreSQL, beside the workspaces."""
-
-    scope = "server"
-    _mark = "%s"
-
-    def _at(self, table: str) -> str:
-        return f"{SCHEMA}.{table}"
-
-    def _connection(self) -> Any:
-        return self.postgres.connection
-
-    @contextlib.contextmanager
-    def lightly(self) -> Iterator[None]:
-        with self.postgres.transaction(durable=False):
-            yield
-
-    def __init__(self, postgres: Postgres) -> None:
-        self.postgres = postgres
-        postgres.prepare(SCHEMA, PG_MIGRATIONS)
-        self._tokens, self._requests, self._audit, self._workspaces = server_tables(postgres.db, SCHEMA)
-
-    @contextlib.contextmanager
-    def mapped(self) -> Iterator[None]:
-        from rawko_state.backends.postgres.connection import mapped
-
-        _ = self.postgres.connection
-        with mapped(self.postgres.name):
-            yield
-
-    def close(self) -> None:
-        self.postgres.close()
-
-    def workspaces(self) -> list[dict[str, Any]]:
-        with self.mapped():
-            return list(self._workspaces.select().order_by(self._workspaces.name).dicts())
-
-    def has_workspace(self, name: str) -> bool:
-        with self.mapped():
-            return bool(self._workspaces.select().where(self._workspaces.name == name).exists())
-
-    def create_workspace(self, name: str, external_id: str | None = None) -> bool:
-        """False if there is one."""
-        from rawko_state.backends.postgres.names import check_workspace
-
-        check_workspace(name)
-        with self.mapped():
-            if self.has_workspace(name):
-                return False
-            self._workspaces.insert(name=name, external_id=external_id, created_at=now()).on_conflict_ignore().execute()
-            return True
-
-    def drop_workspace(self, name: str) -> None:
-        """With everything in it, for good."""
-        from rawko_state.backends.postgres.names import check_workspace, schema_of
-
-        check_workspace(name)
-        with self.postgres.transaction() as connection:
-            connection.execute(f'DROP SCHEMA IF EXISTS "{schema_of(name)}" CASCADE')
-            self._workspaces.delete().where(self._workspaces.name == name).execute()
-            self._tokens.delete().where(self._tokens.workspace == name).execute()
-
-
-class PostgresRegistry(Registry):
-    """Small values, repositories, agents and runtimes of one workspace."""
-
-    def __init__(self, postgres: Postgres, schema: str) -> None:
-        from rawko_state.index.userdb import registry_tables
-
-        self._postgres = postgres
-        self._kv, self._repos, self._agents, self._runtimes = registry_tables(postgres.db, schema)
-
-    @contextlib.contextmanager
-    def mapped(self) -> Iterator[None]:
-        from rawko_state.backends.postgres.connection import mapped
-
-        _ = self._postgres.connection
-        with mapped(self._postgres.name):
-            yield
 
 
 def _hash(secret: str) -> str:
@@ -379,22 +265,3 @@ def server_tables(db: p.Database, within: str | None = None) -> tuple[Any, Any, 
             table_name = "workspaces"
 
     return TokenRow, RequestRow, AuditRow, WorkspaceRow
-
-
-_1_SERVER: Final = """
-CREATE TABLE {s}.tokens (
-    id text PRIMARY KEY, hash text NOT NULL, role text NOT NULL, workspace text, note text, scope text NOT NULL,
-    created_at text NOT NULL, revoked_at text
-);
-CREATE TABLE {s}.requests (
-    scope text NOT NULL, who text NOT NULL, key text NOT NULL, body text NOT NULL, task text, seal text, status integer,
-    answer text, at text NOT NULL, PRIMARY KEY (scope, who, key)
-);
-CREATE INDEX idx_requests_at ON {s}.requests (at);
-CREATE TABLE {s}.audit (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at text NOT NULL, scope text NOT NULL, who text NOT NULL,
-    action text NOT NULL, workspace text, task text, status integer NOT NULL, peer text NOT NULL
-);
-CREATE TABLE {s}.workspaces (name text PRIMARY KEY, external_id text, created_at text NOT NULL);
-"""
-PG_MIGRATIONS: Final = (("server", _1_SERVER),)

@@ -13,32 +13,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from rawko_state.errors import IndexNewer, InvalidValue
 from rawko_state.index.database import mapped
 from rawko_state.index.orm import Sqlite, p
+from rawko_state.store.hosting import Imported, Project
 
 VERSION: Final = 2
-
-
-class Project(NamedTuple):
-    """A folder that rawko was used in."""
-
-    root: str
-    vcs: str
-    remote: str | None
-    branch: str | None
-    seen: str
-
-
-class Imported(NamedTuple):
-    """A session of another agent that was looked at: its file as it was, and what became of it."""
-
-    size: int
-    mtime_ns: int
-    task: str | None
-    """None: it does not belong to the project."""
 
 
 def now() -> str:
@@ -46,7 +28,7 @@ def now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
-class Registry(ABC):
+class RegistryTables(ABC):
     """Small values, repositories, agents and runtimes: of a user, or of a server."""
 
     _kv: Any
@@ -149,7 +131,7 @@ class Registry(ABC):
                 table.insert(remote_url=remote, **found).execute()
 
 
-class UserState(Registry):
+class UserState(RegistryTables):
     """The per-user database."""
 
     def __init__(self, path: Path | None = None) -> None:
@@ -206,7 +188,7 @@ class UserState(Registry):
                 table.replace_many(rows[start : start + 100]).execute()
 
 
-class ProjectRegistry(Registry):
+class ProjectRegistry(RegistryTables):
     """What of a user's registry belongs to one project: all that a server of its files shows to others."""
 
     def __init__(self, user: UserState, root: Path) -> None:

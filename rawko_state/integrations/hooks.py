@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 # What an agent waits for imports nothing else.
 if TYPE_CHECKING:
-    from rawko_state.backends.files.store import FileStore
     from rawko_state.exchange.transcript import Session
-    from rawko_state.store.contract import Store
+    from rawko_state.store.contract import ProjectStore, Store
 
 SPOOL, LOG, LOCK = "hooks.spool", "hooks.log", "hooks.lock"
 ENDS: Final = frozenset(("Stop", "SessionEnd", "SubagentStop", "agent-turn-complete"))
@@ -45,9 +44,9 @@ def tell(agent: str, event: Mapping[str, Any], *, sweeper: bool = True) -> None:
     root = root_of(said["cwd"])
     live = root / ".rawko" / "state" / "live"
     if not live.is_dir():
-        from rawko_state.journal.layout import Layout
+        from rawko_state.backends.select import open_files
 
-        Layout(root).make()
+        open_files(root).make_folders()
     line = json.dumps({**said, "agent": agent}).encode() + b"\n"
     descriptor = os.open(live / SPOOL, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o600)
     try:
@@ -148,18 +147,17 @@ def trouble(live: Path) -> list[tuple[str, Path]]:
     return found
 
 
-def sweep(store: FileStore, idle: float = _IDLE) -> int:
+def sweep(store: ProjectStore, idle: float = _IDLE) -> int:
     """Records what has been told of, until nothing comes for a while. Returns how many events there were; 0 at once if another
     process is at it."""
     from rawko_state.errors import RawkoError
-    from rawko_state.journal.locks import gate
 
-    live = store.journal.layout.live
+    live = _live(store)
     done = 0
     # Who tells of something while we still have the lock starts no sweeper: so we look again when it is free.
     while not _is_swept(live):
         try:
-            with gate(live / LOCK, timeout=0):
+            with store.lock(LOCK, timeout=0):
                 done += _swept(store, idle)
         except RawkoError as error:
             if not _is_swept(live):
@@ -170,11 +168,15 @@ def sweep(store: FileStore, idle: float = _IDLE) -> int:
     return done
 
 
-def _swept(store: FileStore, idle: float) -> int:
+def _live(store: ProjectStore) -> Path:
+    return store.state_folder / "live"
+
+
+def _swept(store: ProjectStore, idle: float) -> int:
     done = 0
     until = time.monotonic() + idle
     while time.monotonic() < until:
-        events = _taken(store.journal.layout.live)
+        events = _taken(_live(store))
         if events:
             done += len(events)
             _record(store, events)
@@ -201,23 +203,22 @@ def _taken(live: Path) -> list[dict[str, Any]]:
     return events
 
 
-def _target(files: FileStore) -> Store:
+def _target(files: ProjectStore) -> Store:
     """Where what hooks tell of goes: to the server that the settings name, while it can be reached."""
-    from rawko_state.backends.remote.store import RemoteStore
-    from rawko_state.backends.select import selected
+    from rawko_state.backends.select import open_store
     from rawko_state.errors import RawkoError
 
     try:
-        store = selected(files.root)
-        if isinstance(store, RemoteStore):
-            store.hello()
+        store = open_store(files.root)
+        if not store.is_local:
+            store.check()
             return store
     except RawkoError as error:
-        log(files.journal.layout.live, f"recorded to the files here: {error}")
+        log(_live(files), f"recorded to the files here: {error}")
     return files
 
 
-def _record(files: FileStore, events: list[dict[str, Any]]) -> None:
+def _record(files: ProjectStore, events: list[dict[str, Any]]) -> None:
     from rawko_state.exchange.importing import grow, start
     from rawko_state.exchange.transcript import Unfinished
 
@@ -229,7 +230,7 @@ def _record(files: FileStore, events: list[dict[str, Any]]) -> None:
             for session, ended in _sessions(event):
                 sessions[f"{session.source}:{session.key}"] = (session, ended)
         except Exception as error:  # one event must not keep the others from being recorded
-            log(files.journal.layout.live, f"{event.get('agent')}: {type(error).__name__}: {error}")
+            log(_live(files), f"{event.get('agent')}: {type(error).__name__}: {error}")
     known: dict[str, str] = {}
     for source in {session.source for session, _ in sessions.values()}:
         known |= store.by_source(f"{source}:")
@@ -241,11 +242,11 @@ def _record(files: FileStore, events: list[dict[str, Any]]) -> None:
             else:
                 start(store, session, wrong, ended=ended)
         except Exception as error:  # whatever it is, the next event finds the rest
-            log(files.journal.layout.live, f"{session.path}: {type(error).__name__}: {error}")
+            log(_live(files), f"{session.path}: {type(error).__name__}: {error}")
         # A last line on its way is no trouble here.
         for text in wrong:
             if not isinstance(text, Unfinished):
-                log(files.journal.layout.live, f"{session.path}: {text}")
+                log(_live(files), f"{session.path}: {text}")
     for path in {event["spool"] for event in events}:
         path.unlink(missing_ok=True)
 

@@ -21,7 +21,8 @@ from rawko_state.model.entries import Note, Section
 from rawko_state.model.status import FINISHED
 
 if TYPE_CHECKING:
-    from rawko_state.store.contract import LiveTurn, Task
+    from rawko_state.tasks.live_turn import LiveTurn
+    from rawko_state.tasks.task import Task
 
 _LOOK_EVERY: Final = 0.3
 _PIECE: Final = 1 << 16

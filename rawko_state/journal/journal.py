@@ -91,7 +91,7 @@ class Journal:
         name = name_for(created, task_id)
         return Created(name, Chain(self.layout.path(name), task_id), held, stamps)
 
-    def place(self, name: TaskName, data: bytes | Iterable[bytes]) -> bool:
+    def add_file(self, name: TaskName, data: bytes | Iterable[bytes]) -> bool:
         """A whole file that was made elsewhere. False when these bytes are there already; an error when others are."""
         self.layout.make()
         beside = disk.write_temporary(self.layout.live, data)

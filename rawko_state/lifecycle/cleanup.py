@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rawko_state.lifecycle.retention import Plan, Policy, plan
+from rawko_state.config.settings import load
+from rawko_state.lifecycle.retention import Plan, Policy, plan, policy_of
 from rawko_state.store import InTrash
 
 if TYPE_CHECKING:
     from rawko_state.store.contract import Store
 
-DAY: Final = 86_400
 _BUDGET: Final = 0.3
 _LARGE: Final = 4 << 20
 """To be packed by `rawko cleanup` only, as it takes longer than a moment."""
@@ -37,7 +35,7 @@ class Done:
 
 
 def planned(store: Store, policy: Policy, now: datetime | None = None) -> Plan:
-    return plan(store.kept(), policy, now or datetime.now(timezone.utc)) if policy.is_set else Plan()
+    return plan(store.retention_rows(), policy, now or datetime.now(timezone.utc)) if policy.is_set else Plan()
 
 
 def old_trash(store: Store, policy: Policy) -> list[InTrash]:
@@ -57,7 +55,7 @@ def carry_out(
     """Never more than the plan says: a task that has changed since stays. Stops between two steps if not to ``proceed``."""
     done = Done()
     rules = {task.id: rule for task, rule in chosen.removals}
-    for task_id in store.discard(chosen.removals, by=by, proceed=proceed, patience=patience):
+    for task_id in store.move_to_trash(chosen.removals, by=by, proceed=proceed, patience=patience):
         done.removed[task_id] = rules[task_id]
     for task in chosen.packings:
         if not proceed():
@@ -76,15 +74,6 @@ def _trash_limit(policy: Policy) -> datetime:
         return datetime.min.replace(tzinfo=timezone.utc)
 
 
-def is_due(stamp: Path, now: float | None = None) -> bool:
-    """Whether a day has passed since the last time."""
-    try:
-        age = (time.time() if now is None else now) - os.stat(stamp).st_mtime
-    except OSError:
-        return True
-    return age >= DAY or age < -DAY
-
-
 def in_passing(store: Store, policy: Policy) -> Done:
     """As much of it as fits in a moment."""
     until = time.monotonic() + _BUDGET
@@ -92,6 +81,12 @@ def in_passing(store: Store, policy: Policy) -> Done:
     small = tuple(task for task in chosen.packings if task.size < _LARGE)
     chosen = replace(chosen, packings=small)
     return carry_out(store, policy, chosen, proceed=lambda: time.monotonic() < until, patience=0.1)
+
+
+def once_a_day(store: Store) -> Done | None:
+    """What the settings say of retention, as much as fits in a moment. None if they say nothing."""
+    policy = policy_of(load(store.root))
+    return in_passing(store, policy) if policy.is_set else None
 
 
 def described(done: Done) -> str:

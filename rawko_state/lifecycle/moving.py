@@ -10,24 +10,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 from rawko_state.errors import RawkoError, TaskBusy, TaskNotFound
 from rawko_state.format.records import emit_blocks, emit_record, scan_bytes, seal_record
 from rawko_state.format.seal import GENESIS
 from rawko_state.model.entries import Note, Parent, TaskHeader, Torn, Turn
 from rawko_state.model.names import TaskName
-from rawko_state.store.contract import Store
+from rawko_state.store.contract import HostedStore, Store
 
 _PIECE: Final = 1 << 20
 _FORKS: Final = 20
-
-
-class Target(Store, Protocol):
-    """A store whose tasks can be taken over from elsewhere."""
-
-    def replace(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
-        """A longer writing of a task in place of the one that is there, if that is still so long and ends with that seal."""
 
 
 @dataclass(slots=True)
@@ -44,7 +37,7 @@ class Moved:
     failed: dict[str, str] = field(default_factory=dict)
 
 
-def move(source: Store, target: Target, ids: Iterable[str]) -> Iterator[tuple[str, str, Moved]]:
+def move(source: Store, target: HostedStore, ids: Iterable[str]) -> Iterator[tuple[str, str, Moved]]:
     """Task after task: its id, and what became of it. The last yield has all of it."""
     moved = Moved()
     for task_id in ids:
@@ -56,7 +49,7 @@ def move(source: Store, target: Target, ids: Iterable[str]) -> Iterator[tuple[st
         yield task_id, what, moved
 
 
-def _one(source: Store, target: Target, task_id: str, moved: Moved) -> str:
+def _one(source: Store, target: HostedStore, task_id: str, moved: Moved) -> str:
     name = source.find(task_id)
     name = TaskName(name.stamp, name.id)
     if task_id in source.alive():
@@ -68,7 +61,7 @@ def _one(source: Store, target: Target, task_id: str, moved: Moved) -> str:
             raise RawkoError(f"task {task_id} is in the trash there") from None
         there = False
     if not there:
-        target.place(name.filename, _pieces(source, task_id), source.blobs_of(task_id).values())
+        target.add_file(name.filename, _pieces(source, task_id), source.blobs_of(task_id).values())
         moved.new.append(task_id)
         return "new"
     common, mine, theirs = _compared(source, target, task_id)
@@ -81,7 +74,7 @@ def _one(source: Store, target: Target, task_id: str, moved: Moved) -> str:
     if common == theirs:
         seal = _last_seal(target, task_id)
         blobs = source.blobs_of(task_id).values()
-        if not target.replace(name, _pieces(source, task_id), blobs, theirs, seal):
+        if not target.replace_task(name, _pieces(source, task_id), blobs, theirs, seal):
             raise RawkoError(f"task {task_id} has grown there meanwhile; once more")
         moved.grown.append(task_id)
         return "grown"
@@ -124,7 +117,7 @@ def _last_seal(store: Store, task_id: str) -> str:
         task.close()
 
 
-def _forked(source: Store, target: Target, name: TaskName, common: int) -> str | None:
+def _forked(source: Store, target: HostedStore, name: TaskName, common: int) -> str | None:
     """What came, from where the two have grown apart, as a task of its own, which grows as the one here does. None when all of it
     is there already."""
     with source.reader(name.id) as reader:
@@ -138,10 +131,10 @@ def _forked(source: Store, target: Target, name: TaskName, common: int) -> str |
                 return None
             blobs = source.blobs_of(name.id).values()
             if there is None:
-                target.place(f"{name.stamp}-{fork}.task", data, blobs)
+                target.add_file(f"{name.stamp}-{fork}.task", data, blobs)
                 return fork
             if mine[: len(theirs)] == theirs:
-                if target.replace(TaskName(name.stamp, fork), [data], blobs, len(there), _last_seal(target, fork)):
+                if target.replace_task(TaskName(name.stamp, fork), [data], blobs, len(there), _last_seal(target, fork)):
                     return fork
                 raise RawkoError(f"task {fork} has grown there meanwhile; once more")
             # Somebody went on with that one there, too: the next one, then.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from rawko_state.errors import InvalidValue
 from rawko_state.format.values import write_time
 from rawko_state.model import status as words
-from rawko_state.store import Kept
+from rawko_state.store import RetentionRow
 
 if TYPE_CHECKING:
     from rawko_state.config.settings import Settings
@@ -63,14 +63,14 @@ def policy_of(settings: Settings) -> Policy:
 class Plan:
     """What is to be done, in this order: the oldest first."""
 
-    removals: tuple[tuple[Kept, str], ...] = ()
+    removals: tuple[tuple[RetentionRow, str], ...] = ()
     """Each with the rule that takes it."""
-    packings: tuple[Kept, ...] = ()
+    packings: tuple[RetentionRow, ...] = ()
     protected: dict[str, str] = field(default_factory=dict)
     """Why others stay that a rule would have taken."""
 
 
-def plan(tasks: Iterable[Kept], policy: Policy, now: datetime) -> Plan:
+def plan(tasks: Iterable[RetentionRow], policy: Policy, now: datetime) -> Plan:
     """The same for the same input, whatever order it comes in."""
     # A task without a time is never old.
     ordered = sorted(tasks, key=lambda task: (task.last or _LATER, task.id), reverse=True)
@@ -97,7 +97,7 @@ def plan(tasks: Iterable[Kept], policy: Policy, now: datetime) -> Plan:
     return Plan(removals, _packings(ordered, taken, policy, now), protected)
 
 
-def _protection(task: Kept, place: int, policy: Policy) -> str | None:
+def _protection(task: RetentionRow, place: int, policy: Policy) -> str | None:
     if task.pinned:
         return "pinned"
     if task.status not in _OVER:
@@ -109,7 +109,7 @@ def _protection(task: Kept, place: int, policy: Policy) -> str | None:
     return "restored" if task.exempt else None
 
 
-def _keep_parents(ordered: list[Kept], taken: dict[str, str], protected: dict[str, str]) -> None:
+def _keep_parents(ordered: list[RetentionRow], taken: dict[str, str], protected: dict[str, str]) -> None:
     by_id = {task.id: task for task in ordered}
     for task in ordered:
         child = task
@@ -120,7 +120,9 @@ def _keep_parents(ordered: list[Kept], taken: dict[str, str], protected: dict[st
             child = by_id[child.parent]
 
 
-def _packings(ordered: list[Kept], taken: dict[str, str], policy: Policy, now: datetime) -> tuple[Kept, ...]:
+def _packings(
+    ordered: list[RetentionRow], taken: dict[str, str], policy: Policy, now: datetime
+) -> tuple[RetentionRow, ...]:
     if policy.compress_after is None:
         return ()
     limit = _before(now, policy.compress_after)

@@ -30,8 +30,8 @@ _LOOK_EVERY: Final = 0.3
 _LONGEST: Final = 32 << 20
 
 if TYPE_CHECKING:
-    from rawko_state.store.contract import Task
     from rawko_state.tasks.lines import Recorder
+    from rawko_state.tasks.task import Task
 
 
 def checked(command: str) -> list[str]:

@@ -16,6 +16,14 @@ class LocatedBlock(NamedTuple):
     length: int
 
 
+class Position(NamedTuple):
+    """How far a task has come: where its last record ends, that record's seal, and the state after it."""
+
+    end: int
+    seal: str
+    state: TaskState
+
+
 class Appended(NamedTuple):
     """A record that is durable now."""
 

@@ -24,7 +24,6 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
 from rawko_state.errors import InvalidValue, RawkoError, StorageGone
-from rawko_state.index.server_state import Token
 from rawko_state.server import problems, reading, writing
 from rawko_state.server import upkeep as keeping
 from rawko_state.server.audit import Auditor
@@ -45,7 +44,8 @@ from rawko_state.server.responses import (
     problem_answer,
 )
 from rawko_state.server.streams import Streams
-from rawko_state.server.workspaces import Place, Workspaces
+from rawko_state.server.workspaces import Workspace, Workspaces
+from rawko_state.store.hosting import Token
 
 OPERATIONS: Final = (*reading.OPERATIONS, *writing.OPERATIONS, *keeping.OPERATIONS)
 PREFIX: Final = "/api/v1"
@@ -58,11 +58,11 @@ _log = logging.getLogger("rawko.server")
 
 
 class Server:
-    """One server: its places, and what it needs to answer for them."""
+    """One server: its workspaces, and what it needs to answer for them."""
 
     def __init__(
         self,
-        places: Workspaces,
+        workspaces: Workspaces,
         guard: Guard,
         hub: Hub,
         *,
@@ -70,10 +70,10 @@ class Server:
         largest_upload: int = LARGEST_UPLOAD,
         jobs: Callable[[Server], Any] | None = None,
     ) -> None:
-        self.places, self.guard, self.hub = places, guard, hub
+        self.workspaces, self.guard, self.hub = workspaces, guard, hub
         self._largest, self._largest_upload, self._jobs = largest, largest_upload, jobs
         self._once = Idempotency()
-        self.auditor = Auditor(places.db)
+        self.auditor = Auditor(workspaces.state)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="request")
         self._streams = Streams(self)
         registry = CollectorRegistry()
@@ -82,7 +82,7 @@ class Server:
         self._seconds = Histogram("rawko_request_seconds", "Time of requests", ["operation"], registry=registry)
         Gauge("rawko_followers", "Who follows tasks", registry=registry).set_function(lambda: hub.followers)
         Gauge("rawko_open_tasks", "Tasks that are kept open", registry=registry).set_function(
-            lambda: sum(len(place.warm) for place in places.open_places())
+            lambda: sum(len(workspace.warm) for workspace in workspaces.opened())
         )
         self.app = self._application()
 
@@ -118,7 +118,7 @@ class Server:
             await self.run(self.auditor.close)
             self._streams.close()
             self._pool.shutdown(wait=True)
-            self.places.close()
+            self.workspaces.close()
 
     async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
@@ -149,7 +149,7 @@ class Server:
         except ClientDisconnect:
             response = Response(status_code=400)
         except RawkoError as error:
-            response = problem_answer(error, self.places.root)
+            response = problem_answer(error, self.workspaces.host.root)
         except Exception as error:  # a fault of ours: said without what was asked
             _log.error(
                 json.dumps({"at": now(), "operation": operation.name, "fault": type(error).__name__}),
@@ -220,8 +220,8 @@ class Server:
     ) -> tuple[Token, tuple[Any, bool]]:
         """In a thread: all that may wait for a disk or a database."""
         who = token or self.admitted(request.headers, peer, operation.role)
-        place = self.place(who, request.headers, request.query_params.get("workspace"))
-        call = Call(place, who, peer, {}, body, upload, request.headers)
+        workspace = self.workspace(who, request.headers, request.query_params.get("workspace"))
+        call = Call(workspace, who, peer, {}, body, upload, request.headers)
         status = operation.status
         try:
             call.params = params_of(operation, request)
@@ -230,18 +230,18 @@ class Server:
         except RawkoError as error:
             status = problems.status_of(error)
             if isinstance(error, StorageGone):
-                self.places.forget(place)
+                self.workspaces.forget(workspace)
             raise
         except (UnicodeError, OverflowError, RecursionError) as error:
             status = 422
             raise InvalidValue(f"a value that cannot be kept: {error}") from None
         finally:
             if operation.changes and operation.name not in _UNAUDITED:
-                self.auditor.add(who.id, operation.name, place.name or None, call.task, status, peer)
+                self.auditor.add(who.id, operation.name, workspace.name or None, call.task, status, peer)
 
-    def place(self, who: Token, headers: Headers, query: str | None) -> Place:
+    def workspace(self, who: Token, headers: Headers, query: str | None) -> Workspace:
         wanted = headers.get("rawko-workspace") or query
-        return self.places.place(self.guard.workspace(who, wanted or None))
+        return self.workspaces.get(self.guard.workspace(who, wanted or None))
 
     # Operations
 
@@ -252,7 +252,7 @@ class Server:
         if self.hub.closing.is_set():
             return json_answer({"status": "stopping"}, 503)
         try:
-            await self.run(self.places.check)
+            await self.run(self.workspaces.host.check)
         except RawkoError as error:
             return json_answer({"status": "not ready", "detail": str(error)}, 503)
         return json_answer({"status": "ready"})
@@ -270,7 +270,7 @@ class Server:
             self.guard.check_origin(request.headers, secure=request.url.scheme == "https")
         except RawkoError as error:
             return problem_answer(error)
-        return json_answer(document(OPERATIONS, PREFIX, workspaces=self.places.kind == "postgres"))
+        return json_answer(document(OPERATIONS, PREFIX, workspaces=bool(self.workspaces.host.default)))
 
 
 _UNAUDITED: Final = frozenset({"take_lease", "begin_draft", "add_to_draft", "drop_draft", "list_freed"})

@@ -7,15 +7,15 @@ import queue
 import threading
 from typing import Any, Final
 
-from rawko_state.index.server_state import ServerState
+from rawko_state.store.hosting import ServerState
 
 _MOST: Final = 10_000
 _Row = tuple[str, str, str | None, str | None, int, str]
 
 
 class Auditor:
-    def __init__(self, db: ServerState) -> None:
-        self._db = db
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
         self._waiting: queue.Queue[_Row | None] = queue.Queue(_MOST)
         self._thread = threading.Thread(target=self._run, daemon=True, name="audit")
         self._thread.start()
@@ -40,7 +40,7 @@ class Auditor:
                     rows.append(self._waiting.get_nowait())
             ended = None in rows
             with contextlib.suppress(Exception):  # the database is away: so are the tasks
-                self._db.audit_all([row for row in rows if row is not None])
+                self._state.audit_all([row for row in rows if row is not None])
             for _ in rows:
                 self._waiting.task_done()
-        self._db.close()
+        self._state.close()

@@ -1,9 +1,9 @@
 """Following tasks: what has happened, then what happens, with no gap and no double between the two.
 
-A follower's place is a cursor, and nothing else is known of him: what comes after it is taken from the memory of the task's
+A follower's workspace is a cursor, and nothing else is known of him: what comes after it is taken from the memory of the task's
 *feed* if that goes back so far, else from the store. A feed is one reader for all who follow the same task, woken by appends
 through this server, by PostgreSQL's notifications, or by looking now and then. So a slow follower holds up nobody: he falls out
-of the feed's memory and reads on by himself, until he is cut off at a place to which he can come back.
+of the feed's memory and reads on by himself, until he is cut off at a workspace to which he can come back.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from rawko_state.model.status import FINISHED
 from rawko_state.store.wire import to_wire
 
 if TYPE_CHECKING:
-    from rawko_state.server.workspaces import Place
-    from rawko_state.tasks.events import EventReader
+    from rawko_state.server.workspaces import Workspace
+    from rawko_state.store.contract import EventStream
 
 PROTOCOL: Final = 1
 HEARTBEAT: Final = 15.0
@@ -38,19 +38,19 @@ _BATCH: Final = 500
 _REMEMBERED: Final = 2_000
 _LOOK_EVERY: Final = 0.25
 """Seconds between two looks at a task that others write to, past this server."""
-_LOOK_EVERY_TOLD: Final = 5.0
+_LOOK_EVERY_NOTIFIED: Final = 5.0
 """The same, where the database tells."""
 
 
 class Feed:
     """The newest events of one task, as they are sent, for all who follow it."""
 
-    def __init__(self, place: Place, task_id: str) -> None:
-        self.place, self.task = place, task_id
+    def __init__(self, workspace: Workspace, task_id: str) -> None:
+        self.workspace, self.task = workspace, task_id
         self.followers = 0
         self.version = 0
         self.looked = 0.0
-        self.reader: EventReader | None = None
+        self.reader: EventStream | None = None
         self._events: deque[tuple[str, str]] = deque()
         """The cursor of each event, and the event as JSON."""
         self._numbers: dict[str, int] = {}
@@ -105,9 +105,9 @@ class Feed:
 class Hub:
     """All feeds of a server, and the thread that reads for them."""
 
-    def __init__(self, *, told: bool) -> None:
-        """``told``: the database says when something happens, so that looking is only for what it could not say."""
-        self._every = _LOOK_EVERY_TOLD if told else _LOOK_EVERY
+    def __init__(self, *, notified: bool) -> None:
+        """``notified``: the database says when something happens, so that looking is only for what it could not say."""
+        self._every = _LOOK_EVERY_NOTIFIED if notified else _LOOK_EVERY
         self._feeds: dict[tuple[str, str], Feed] = {}
         self._woken: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -140,11 +140,11 @@ class Hub:
         return sum(feed.followers for feed in self._feeds.values())
 
     @contextlib.contextmanager
-    def following(self, place: Place, task_id: str) -> Any:
-        key = (place.name, task_id)
+    def following(self, workspace: Workspace, task_id: str) -> Any:
+        key = (workspace.name, task_id)
         feed = self._feeds.get(key)
         if feed is None:
-            feed = self._feeds[key] = Feed(place, task_id)
+            feed = self._feeds[key] = Feed(workspace, task_id)
         feed.followers += 1
         try:
             yield feed
@@ -179,7 +179,7 @@ class Hub:
         feed.looked = time.monotonic()
         try:
             if feed.reader is None:
-                feed.reader = feed.place.store.event_reader(feed.task, feed.place.store.now(feed.task))
+                feed.reader = feed.workspace.store.event_reader(feed.task, feed.workspace.store.now(feed.task))
                 self._call(feed.begin, [(event.cursor, as_text(event)) for event in feed.reader.poll()])
                 return
             found = [(event.cursor, as_text(event)) for event in feed.reader.poll()]
@@ -201,14 +201,14 @@ def as_text(event: Event) -> str:
     return json.dumps({"type": "event", **to_wire(event)})
 
 
-def batch(place: Place, task_id: str, cursor: str | None) -> list[tuple[str, str]]:
+def batch(workspace: Workspace, task_id: str, cursor: str | None) -> list[tuple[str, str]]:
     """What follows a cursor, from the store."""
-    return [(event.cursor, as_text(event)) for event in islice(place.store.events(task_id, cursor), _BATCH)]
+    return [(event.cursor, as_text(event)) for event in islice(workspace.store.events(task_id, cursor), _BATCH)]
 
 
-def hello(place: Place, task_id: str) -> dict[str, Any]:
+def hello(workspace: Workspace, task_id: str) -> dict[str, Any]:
     """The first message: how things stand."""
-    store = place.store
+    store = workspace.store
     summary = store.summary(task_id)
     turn = store.open_question(task_id)
     asked = turn.question if turn is not None else None
@@ -218,8 +218,8 @@ def hello(place: Place, task_id: str) -> dict[str, Any]:
         "protocol": PROTOCOL,
         "task": task_id,
         "status": summary.status,
-        "warm": task_id in place.warm or task_id in store.alive(),
-        "busy": task_id in store.alive() or store.journal.draft_stamp(task_id) is not None,
+        "warm": task_id in workspace.warm or task_id in store.alive(),
+        "busy": task_id in store.alive() or task_id in store.drafted(),
         "turns": summary.turns,
         "question": plain(asked) if asked is not None and not approval else None,
         "approval": plain(asked) if approval else None,
@@ -227,14 +227,14 @@ def hello(place: Place, task_id: str) -> dict[str, Any]:
     }
 
 
-def ending(place: Place, task_id: str) -> tuple[bool, bool]:
+def ending(workspace: Workspace, task_id: str) -> tuple[bool, bool]:
     """Whether a task is finished, and whether its process still holds it."""
-    return place.store.status(task_id) in FINISHED, task_id in place.store.alive()
+    return workspace.store.status(task_id) in FINISHED, task_id in workspace.store.alive()
 
 
 async def follow(
     hub: Hub,
-    place: Place,
+    workspace: Workspace,
     task_id: str,
     after: str | None,
     run: Callable[..., Any],
@@ -246,8 +246,8 @@ async def follow(
     if wished, with the task. ``run`` does what may block, in another thread; ``may`` raises when one may not follow any more."""
     cursor, admitted = after, time.monotonic()
     sent = admitted
-    with hub.following(place, task_id) as feed:
-        hub.changed(place.name, task_id)
+    with hub.following(workspace, task_id) as feed:
+        hub.changed(workspace.name, task_id)
         while not hub.closing.is_set():
             if time.monotonic() - admitted >= HEARTBEAT:
                 await run(may)
@@ -255,7 +255,7 @@ async def follow(
             version = feed.version
             found = feed.after(cursor)
             if found is None:
-                found = await run(batch, place, task_id, cursor)
+                found = await run(batch, workspace, task_id, cursor)
             for each in found:
                 cursor, sent = each[0], time.monotonic()
                 yield each
@@ -265,9 +265,9 @@ async def follow(
                 continue
             wait = HEARTBEAT
             if until_over:
-                finished, held = await run(ending, place, task_id)
+                finished, held = await run(ending, workspace, task_id)
                 if finished and not held:
-                    if not await run(batch, place, task_id, cursor):
+                    if not await run(batch, workspace, task_id, cursor):
                         return
                     continue
                 # A process that lets go of its finished task makes no event.

@@ -15,8 +15,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from rawko_state.errors import InvalidValue
-from rawko_state.index.server_state import ServerState, Token
 from rawko_state.server.problems import Refused
+from rawko_state.store.hosting import ServerState, Token
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 NOBODY: Final = Token("local", "admin", None, None, "", None)
@@ -48,10 +48,12 @@ def split_host(value: str) -> tuple[str, int | None]:
 
 
 class Guard:
-    def __init__(self, db: ServerState, hosts: frozenset[str], *, rate: float = 0.0, open_to_all: bool = False) -> None:
+    def __init__(
+        self, state: ServerState, hosts: frozenset[str], *, rate: float = 0.0, open_to_all: bool = False
+    ) -> None:
         """``hosts``: the names that this server is known by. ``rate``: requests a second that one client may make; 0: any.
         ``open_to_all``: without tokens whoever reaches it may use it, which only a server on loopback allows."""
-        self._db, self._hosts = db, LOOPBACK | hosts
+        self._state, self._hosts = state, LOOPBACK | hosts
         self._open = open_to_all
         self._rate = Rate(rate, 2 * rate)
         self._failures = Rate(_FAILURES / 60, _FAILURES)
@@ -86,10 +88,10 @@ class Guard:
                 given = f"Bearer {protocol.strip().removeprefix(_PROTOCOL)}"
         scheme, _, text = given.partition(" ")
         if not given:
-            if self._open and not self._db.has_tokens():
+            if self._open and not self._state.has_tokens():
                 return NOBODY
             raise self._unknown("a token is needed: Authorization: Bearer …")
-        token = self._db.token(text.strip()) if scheme.lower() == "bearer" else None
+        token = self._state.token(text.strip()) if scheme.lower() == "bearer" else None
         if token is not None:
             return token
         # Only who guesses waits: others may come from the same address, through a proxy.

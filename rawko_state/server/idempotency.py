@@ -15,10 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 from rawko_state.errors import RawkoError, StorageError, TaskNotFound
-from rawko_state.index.server_state import Kept
 from rawko_state.server.operations import Call, Operation
 from rawko_state.server.problems import Refused
 from rawko_state.server.writing import told_again
+from rawko_state.store.hosting import StoredRequest
 
 
 class Idempotency:
@@ -33,7 +33,7 @@ class Idempotency:
             return work(), False
         if len(key) > 200 or not key.isascii() or not key.isprintable():
             raise Refused(400, "BadKey", "an Idempotency-Key is at most 200 printable characters")
-        who = f"{call.place.name}/{call.who.id}"
+        who = f"{call.workspace.name}/{call.who.id}"
         with self._lock:
             if (who, key) in self._busy:
                 raise _in_progress()
@@ -46,23 +46,23 @@ class Idempotency:
 
     def _do(self, operation: Operation, call: Call, work: Callable[[], Any], who: str, key: str) -> tuple[Any, bool]:
         digest = _digest(operation, call)
-        kept = call.db.request(who, key)
+        kept = call.state.request(who, key)
         if kept is not None:
             found = self._replayed(call, kept, digest)
             if found is not None:
                 return found
-            call.db.forget_request(who, key)  # it was never done
+            call.state.forget_request(who, key)  # it was never done
         intended: list[str] = []
 
         def intend(task: str, seal: str) -> None:
             intended.append(seal)
-            call.db.intend(who, key, digest, task, seal)
+            call.state.intend(who, key, digest, task, seal)
 
         call.intend = intend
         try:
             answer = work()
         except StorageError:
-            kept = call.db.request(who, key) if intended else None
+            kept = call.state.request(who, key) if intended else None
             found = self._replayed(call, kept, digest) if kept is not None else None
             if found is not None:
                 return found  # it was done after all, or another server was faster
@@ -71,11 +71,11 @@ class Idempotency:
             raise
         if not hasattr(answer, "pieces"):
             with contextlib.suppress(RawkoError):  # it is done; should it be sent again, the seal tells
-                call.db.answered(who, key, digest, operation.status, json.dumps(answer))
+                call.state.answered(who, key, digest, operation.status, json.dumps(answer))
         return answer, False
 
     @staticmethod
-    def _replayed(call: Call, kept: Kept, digest: str) -> tuple[Any, bool] | None:
+    def _replayed(call: Call, kept: StoredRequest, digest: str) -> tuple[Any, bool] | None:
         """What was answered, or would have been; None if it was not done."""
         if kept.body != digest:
             raise Refused(422, "KeyUsed", "this Idempotency-Key was used for another request")

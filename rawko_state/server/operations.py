@@ -16,11 +16,9 @@ from rawko_state.server.schemas import ANY, Schema, check
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rawko_state.backends.files.store import FileStore
-    from rawko_state.backends.postgres.store import PostgresStore
-    from rawko_state.index.server_state import ServerState, Token
-    from rawko_state.index.userdb import Registry
-    from rawko_state.server.workspaces import Place
+    from rawko_state.server.workspaces import Workspace
+    from rawko_state.store.contract import HostedStore
+    from rawko_state.store.hosting import Registry, ServerState, Token
     from rawko_state.tasks.task import Task
 
 BYTES: Final = "application/octet-stream"
@@ -77,7 +75,7 @@ class Streamed:
 class Call:
     """One request, checked."""
 
-    place: Place
+    workspace: Workspace
     who: Token
     peer: str
     params: dict[str, Any]
@@ -92,16 +90,16 @@ class Call:
     data: Any = None
 
     @property
-    def store(self) -> FileStore | PostgresStore:
-        return self.place.store
+    def store(self) -> HostedStore:
+        return self.workspace.store
 
     @property
     def registry(self) -> Registry:
-        return self.place.registry
+        return self.workspace.registry
 
     @property
-    def db(self) -> ServerState:
-        return self.place.db
+    def state(self) -> ServerState:
+        return self.workspace.state
 
     @property
     def by(self) -> str:
@@ -121,14 +119,14 @@ class Call:
         given = self.headers.get("if-match")
         return given.strip().strip('"') if given and given.strip() != "*" else None
 
-    def told(self, task_id: str) -> None:
+    def changed(self, task_id: str) -> None:
         """Something happened to a task: whoever follows it is woken."""
-        self.place.changed(task_id)
+        self.workspace.changed(task_id)
 
     def writing(self, work: Callable[[Task], Any]) -> Any:
         """Does something to the open task, alone."""
-        found = self.place.warm.using(self.id, work, self._before, self.expected)
-        self.told(self.id)
+        found = self.workspace.warm.using(self.id, work, self._before, self.expected)
+        self.changed(self.id)
         return found
 
     def _before(self, seal: str) -> None:

@@ -122,7 +122,7 @@ def get_task(call: Call) -> Any:
     name = call.store.find(call.params["id"])
     call.task = name.id
     summary = call.store.summary(name.id)
-    state, seal, end = call.store.standing(name.id)
+    end, seal, state = call.store.position(name.id)
     with call.store.reader(name.id) as reader:
         size = reader.size
     return {
@@ -134,7 +134,7 @@ def get_task(call: Call) -> Any:
         "size": size,
         "file": name.filename,
         "live": name.id in call.store.alive(),
-        "warm": name.id in call.place.warm,
+        "warm": name.id in call.workspace.warm,
         "source": call.store.source(name.id),
     }
 
@@ -292,7 +292,7 @@ def list_blobs(call: Call) -> Any:
 
 def get_blob(call: Call) -> Streamed:
     """A long output that some task refers to."""
-    data = call.store.journal.blob_bytes(Blob(call.params["sha256"], call.params["size"]))
+    data = call.store.blob_bytes(Blob(call.params["sha256"], call.params["size"]))
     if data is None:
         raise Refused(404, "NoBlob", f"there is no output {call.params['sha256']}")
     return Streamed(iter((data,)), BYTES, 200, {"Content-Length": str(len(data))})
@@ -300,10 +300,10 @@ def get_blob(call: Call) -> Streamed:
 
 def get_draft(call: Call) -> Any:
     """What the running turn has said so far, line by line."""
+    lines = [line for line in call.store.draft_lines(call.id) if line.endswith(b"\n")]
     try:
-        with call.store.journal.draft(call.id).opened() as (head, lines):
-            return {"version": 1, "lines": [json.loads(head), *(json.loads(line) for line in lines(len(head)))]}
-    except (OSError, ValueError):
+        return {"version": 1, "lines": [json.loads(line) for line in lines]}
+    except ValueError:
         return {"version": 1, "lines": []}
 
 

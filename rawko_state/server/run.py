@@ -16,12 +16,15 @@ from typing import Any, Final
 
 import uvicorn
 
-from rawko_state.backends.postgres.names import workspace_of
+from rawko_state.backends.select import open_host
+from rawko_state.config.settings import load
 from rawko_state.errors import InvalidValue
+from rawko_state.lifecycle.cleanup import carry_out, described, planned
+from rawko_state.lifecycle.retention import policy_of
 from rawko_state.server.app import Server, log_to_stderr
 from rawko_state.server.feeds import Hub
 from rawko_state.server.guard import Guard, is_loopback
-from rawko_state.server.workspaces import PostgresWorkspaces, ProjectWorkspace, Workspaces
+from rawko_state.server.workspaces import Workspaces
 
 _TIDY_EVERY: Final = 5.0
 _RECONCILE_EVERY: Final = 15.0
@@ -40,17 +43,14 @@ class Options:
     quiet: bool = False
 
 
-def build(options: Options, tell: Callable[[str], None]) -> Server:
+def build(options: Options, warn: Callable[[str], None]) -> Server:
     """The server, not yet listening. Refuses to be reachable by others without tokens."""
     local = is_loopback(options.host)
-    hub = Hub(told=options.database is not None)
-    places: Workspaces
-    if options.database is None:
-        places = ProjectWorkspace(options.root, hub.changed, tell)
-    else:
-        places = PostgresWorkspaces(options.database, options.root, hub.changed, tell)
-    if not local and not places.db.has_tokens(valid=True):
-        places.close()
+    host = open_host(options.root, options.database, warn)
+    hub = Hub(notified=host.is_notified)
+    workspaces = Workspaces(host, hub.changed)
+    if not local and not workspaces.state.has_tokens(valid=True):
+        workspaces.close()
         raise InvalidValue(
             f"others could reach {options.host}: make a token first ('rawko token create --role write'),"
             " or listen on 127.0.0.1"
@@ -58,13 +58,13 @@ def build(options: Options, tell: Callable[[str], None]) -> Server:
     names = frozenset(host.lower() for host in options.hosts)
     if options.host not in ("0.0.0.0", "::"):
         names |= {options.host.strip("[]").lower()}
-    guard = Guard(places.db, names, rate=options.rate, open_to_all=local)
-    return Server(places, guard, hub, jobs=lambda server: _jobs(server, options, tell))
+    guard = Guard(workspaces.state, names, rate=options.rate, open_to_all=local)
+    return Server(workspaces, guard, hub, jobs=lambda server: _jobs(server, options, warn))
 
 
-def run(options: Options, tell: Callable[[str], None]) -> None:
+def run(options: Options, warn: Callable[[str], None]) -> None:
     """Until SIGTERM or SIGINT. Streams are then ended with a code that lets their readers come back."""
-    server = build(options, tell)
+    server = build(options, warn)
     log_to_stderr(quiet=options.quiet)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     config = uvicorn.Config(
@@ -77,7 +77,7 @@ def run(options: Options, tell: Callable[[str], None]) -> None:
         timeout_graceful_shutdown=_GRACE,
         ws_max_size=1 << 20,
     )
-    uvicorn_server = _Uvicorn(config, server, tell)
+    uvicorn_server = _Uvicorn(config, server, warn)
     try:
         uvicorn_server.run()
     except SystemExit as stop:
@@ -85,9 +85,9 @@ def run(options: Options, tell: Callable[[str], None]) -> None:
 
 
 class _Uvicorn(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, server: Server, tell: Callable[[str], None]) -> None:
+    def __init__(self, config: uvicorn.Config, server: Server, warn: Callable[[str], None]) -> None:
         super().__init__(config)
-        self._rawko, self._tell = server, tell
+        self._rawko, self._warn = server, warn
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -97,7 +97,7 @@ class _Uvicorn(uvicorn.Server):
             for bound in each.sockets:
                 host, port = bound.getsockname()[:2]
                 shown = f"[{host}]" if ":" in host else host
-                self._tell(f"serving {self._rawko.places.kind} tasks on http://{shown}:{port}")
+                self._warn(f"serving {self._rawko.workspaces.host.kind} tasks on http://{shown}:{port}")
                 return
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -105,40 +105,27 @@ class _Uvicorn(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-async def _jobs(server: Server, options: Options, tell: Callable[[str], None]) -> None:
+async def _jobs(server: Server, options: Options, warn: Callable[[str], None]) -> None:
     """What is done now and then, while the server runs."""
     stop = threading.Event()
-    if isinstance(server.places, PostgresWorkspaces):
-        listening = threading.Thread(
-            target=server.places.postgres.listen, args=(stop, _heard(server.hub)), daemon=True, name="listen"
-        )
-        listening.start()
+    host = server.workspaces.host
+    if host.is_notified:
+        threading.Thread(target=host.listen, args=(stop, server.hub.changed), daemon=True, name="listen").start()
     reconciled, cleaned = time.monotonic(), 0.0
     try:
         while True:
             now = time.monotonic()
-            await _quietly(server, server.places.tidy)
+            await _quietly(server, server.workspaces.tidy)
             if now - reconciled >= _RECONCILE_EVERY:
                 reconciled = now
-                await _quietly(server, _reconcile, server.places)
+                await _quietly(server, _reconcile, server.workspaces)
             if now - cleaned >= _DAY or not cleaned:
                 cleaned = now
-                await _quietly(server, server.places.db.tidy)
-                await _quietly(server, _clean, server.places, options.root, tell)
+                await _quietly(server, server.workspaces.state.tidy)
+                await _quietly(server, _clean, server.workspaces, options.root, warn)
             await asyncio.sleep(_TIDY_EVERY)
     finally:
         stop.set()
-
-
-def _heard(hub: Hub) -> Callable[[str], None]:
-    def told(payload: str) -> None:
-        schema, *ids = payload.split(" ")
-        if payload == "*":
-            hub.changed("*", "*")
-        for task_id in ids:
-            hub.changed(workspace_of(schema), task_id)
-
-    return told
 
 
 async def _quietly(server: Server, work: Callable[..., Any], *arguments: Any) -> None:
@@ -146,26 +133,22 @@ async def _quietly(server: Server, work: Callable[..., Any], *arguments: Any) ->
         await server.run(work, *arguments)
 
 
-def _reconcile(places: Workspaces) -> None:
-    for place in places.all_places():
-        for task_id in place.store.reconcile():
-            place.changed(task_id)
+def _reconcile(workspaces: Workspaces) -> None:
+    for workspace in workspaces.all():
+        for task_id in workspace.store.reconcile():
+            workspace.changed(task_id)
 
 
-def _clean(places: Workspaces, root: Path, tell: Callable[[str], None]) -> None:
+def _clean(workspaces: Workspaces, root: Path, warn: Callable[[str], None]) -> None:
     """Retention, as the settings around the server say."""
-    from rawko_state.config.settings import load
-    from rawko_state.lifecycle.cleanup import carry_out, described, planned
-    from rawko_state.lifecycle.retention import policy_of
-
     try:
         policy = policy_of(load(root))
     except InvalidValue as error:
-        tell(f"no cleanup today: {error}")
+        warn(f"no cleanup today: {error}")
         return
     if not policy.is_set:
         return
-    for place in places.all_places():
-        done = carry_out(place.store, policy, planned(place.store, policy), by="retention")
+    for workspace in workspaces.all():
+        done = carry_out(workspace.store, policy, planned(workspace.store, policy), by="retention")
         if done:
-            tell(f"cleanup{f' of {place.name}' if place.name else ''}: {described(done)}")
+            warn(f"cleanup{f' of {workspace.name}' if workspace.name else ''}: {described(done)}")

@@ -22,7 +22,7 @@ from rawko_state.server.operations import READ
 from rawko_state.server.problems import Refused
 from rawko_state.server.reading import CURSOR, ID
 from rawko_state.server.responses import now, peer_of, problem_answer, query_of
-from rawko_state.server.workspaces import Place
+from rawko_state.server.workspaces import Workspace
 
 if TYPE_CHECKING:
     from rawko_state.server.app import Server
@@ -46,12 +46,12 @@ class Streams:
 
     def _opened(
         self, scope: Scope, headers: Headers, task_id: str
-    ) -> tuple[Place, str, dict[str, Any], Callable[[], object]]:
+    ) -> tuple[Workspace, str, dict[str, Any], Callable[[], object]]:
         peer = peer_of(scope)
         who = self._server.admitted(headers, peer, READ)
         query = dict(query_of(scope))
-        place = self._server.place(who, headers, query.get("workspace"))
-        whole = place.store.find(ID.read([task_id])).id
+        workspace = self._server.workspace(who, headers, query.get("workspace"))
+        whole = workspace.store.find(ID.read([task_id])).id
         after = query.get("after") or headers.get("last-event-id")
         if after:
             from rawko_state.tasks.events import Cursor
@@ -59,7 +59,7 @@ class Streams:
             CURSOR.read([after])
             Cursor.parse(after)
         may = functools.partial(self._server.admitted, headers, peer, READ)
-        return place, whole, {**hello(place, whole), "after": after}, may
+        return workspace, whole, {**hello(workspace, whole), "after": after}, may
 
     async def stream(self, request: Request) -> Any:
         """Server-sent events, from ``Last-Event-ID`` or ``after`` on."""
@@ -74,7 +74,7 @@ class Streams:
     async def socket(self, socket: WebSocket) -> None:
         try:
             self._server.guard.check_origin(socket.headers, secure=socket.url.scheme == "wss")
-            place, task_id, greeting, may = await self._server.run(
+            workspace, task_id, greeting, may = await self._server.run(
                 self._opened, socket.scope, socket.headers, socket.path_params["id"]
             )
         except RawkoError as error:
@@ -83,7 +83,7 @@ class Streams:
         asked = socket.headers.get("sec-websocket-protocol", "")
         await socket.accept(subprotocol="rawko" if "rawko" in [each.strip() for each in asked.split(",")] else None)
         receiving = asyncio.create_task(_drained(socket))
-        sending = asyncio.create_task(self._sent(socket, place, task_id, greeting, may))
+        sending = asyncio.create_task(self._sent(socket, workspace, task_id, greeting, may))
         done, rest = await asyncio.wait({receiving, sending}, return_when=asyncio.FIRST_COMPLETED)
         for task in rest:
             task.cancel()
@@ -92,13 +92,15 @@ class Streams:
                 await task
 
     async def _sent(
-        self, socket: WebSocket, place: Place, task_id: str, greeting: dict[str, Any], may: Callable[[], object]
+        self, socket: WebSocket, workspace: Workspace, task_id: str, greeting: dict[str, Any], may: Callable[[], object]
     ) -> None:
         cursor = greeting["after"] or ""
         until_over = dict(query_of(socket.scope)).get("until_over") == "true"
         try:
             await asyncio.wait_for(socket.send_text(json.dumps(greeting)), SLOW)
-            events = follow(self._server.hub, place, task_id, cursor or None, self.run, until_over=until_over, may=may)
+            events = follow(
+                self._server.hub, workspace, task_id, cursor or None, self.run, until_over=until_over, may=may
+            )
             async with contextlib.aclosing(events):
                 async for each in events:
                     text = each[1] if each is not None else json.dumps({"type": "heartbeat", "at": now()})
@@ -124,7 +126,7 @@ class _Events:
         self,
         hub: Hub,
         run: Callable[..., Any],
-        place: Place,
+        workspace: Workspace,
         task_id: str,
         greeting: dict[str, Any],
         may: Callable[[], object],
@@ -132,7 +134,7 @@ class _Events:
         until_over: bool,
     ) -> None:
         self._may = may
-        self._hub, self._run, self._place, self._task = hub, run, place, task_id
+        self._hub, self._run, self._workspace, self._task = hub, run, workspace, task_id
         self._greeting, self._until_over = greeting, until_over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -159,7 +161,7 @@ class _Events:
         try:
             await put(f"event: hello\ndata: {json.dumps(self._greeting)}\n\n")
             events = follow(
-                self._hub, self._place, self._task, cursor, self._run, until_over=self._until_over, may=self._may
+                self._hub, self._workspace, self._task, cursor, self._run, until_over=self._until_over, may=self._may
             )
             async with contextlib.aclosing(events):
                 async for each in events:

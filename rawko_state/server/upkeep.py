@@ -7,12 +7,11 @@ from typing import Any, Final
 
 from rawko_state.errors import InvalidValue, TaskNotFound
 from rawko_state.format.values import read_time
-from rawko_state.index.server_state import PostgresServerState
 from rawko_state.server.operations import ADMIN, READ, WRITE, Call, Operation, Param
 from rawko_state.server.problems import Refused
 from rawko_state.server.reading import ID
 from rawko_state.server.schemas import ANY, COUNT, FLAG, STRING, STRINGS, TEXT, TIME, lists, obj
-from rawko_state.store import Kept
+from rawko_state.store import RetentionRow
 from rawko_state.store.wire import to_wire
 
 _MOST: Final = 10_000
@@ -20,9 +19,9 @@ _MOST: Final = 10_000
 
 def delete_task(call: Call) -> Any:
     """Into the trash, from which it can be brought back."""
-    call.place.warm.close(call.id)
+    call.workspace.warm.close(call.id)
     gone = call.store.delete(call.id, by=call.by)
-    call.told(gone)
+    call.changed(gone)
     return {"version": 1, "task": gone}
 
 
@@ -36,7 +35,7 @@ def restore(call: Call) -> Any:
         raise TaskNotFound(prefix)
     back = call.store.restore(prefix)
     for task_id in back:
-        call.told(task_id)
+        call.changed(task_id)
     return {"version": 1, "restored": back}
 
 
@@ -49,40 +48,40 @@ def empty_trash(call: Call) -> Any:
     return {"version": 1, "deleted": to_wire(call.store.empty_trash(limit))}
 
 
-def list_kept(call: Call) -> Any:
+def list_retention(call: Call) -> Any:
     """Every task as retention sees it."""
     only = call.params["id"]
-    return {"version": 1, "tasks": to_wire(call.store.kept(call.store.find(only).id if only else None))}
+    return {"version": 1, "tasks": to_wire(call.store.retention_rows(call.store.find(only).id if only else None))}
 
 
 def list_freed(call: Call) -> Any:
-    return {"version": 1, "freed": call.store.freed(call.data["ids"])}
+    return {"version": 1, "freed": call.store.freed_bytes(call.data["ids"])}
 
 
 def discard(call: Call) -> Any:
     """Tasks as they were when they were listed; what has changed since stays."""
     chosen = []
     for each in call.data["tasks"]:
-        kept = Kept(each["id"], None, "", False, False, None, each["file"], each["size"], each["mtime_ns"])
-        call.place.warm.close(each["id"])
+        kept = RetentionRow(each["id"], None, "", False, False, None, each["file"], each["size"], each["mtime_ns"])
+        call.workspace.warm.close(each["id"])
         chosen.append((kept, each["rule"]))
-    gone = list(call.store.discard(chosen, by=call.by))
+    gone = list(call.store.move_to_trash(chosen, by=call.by))
     for task_id in gone:
-        call.told(task_id)
+        call.changed(task_id)
     return {"version": 1, "discarded": gone}
 
 
 def pack(call: Call) -> Any:
-    found = call.store.kept(call.id)
-    call.place.warm.close(call.id)
+    found = call.store.retention_rows(call.id)
+    call.workspace.warm.close(call.id)
     return {"version": 1, "packed": bool(found) and call.store.pack(found[0])}
 
 
 def redact(call: Call) -> Any:
-    call.place.warm.close(call.id)
+    call.workspace.warm.close(call.id)
     found = call.store.redact(call.id, dry_run=bool(call.data.get("dry_run")), by=call.by)
     if found.changed:
-        call.told(call.id)
+        call.changed(call.id)
     return {"version": 1, "task": call.id, "rules": dict(found.rules), "changed": found.changed}
 
 
@@ -159,33 +158,31 @@ def get_hello(call: Call) -> Any:
         "server": "rawko",
         "release": __version__,
         "protocol": PROTOCOL,
-        "workspaces": isinstance(call.db, PostgresServerState),
-        "workspace": call.place.name or None,
+        "workspaces": bool(call.workspace.host.default),
+        "workspace": call.workspace.name or None,
         "role": call.who.role,
         "who": call.who.id,
     }
 
 
 def list_workspaces(call: Call) -> Any:
-    if not isinstance(call.db, PostgresServerState):
-        return {"version": 1, "workspaces": []}
     mine = call.who.workspace
-    found = [row for row in call.db.workspaces() if mine is None or row["name"] == mine]
+    found = [row for row in call.workspace.host.workspaces() if mine is None or row["name"] == mine]
     return {"version": 1, "workspaces": found}
 
 
 def create_workspace(call: Call) -> Any:
-    if not isinstance(call.db, PostgresServerState):
+    if not call.workspace.host.default:
         raise Refused(400, "NoWorkspaces", "this server serves one project, and has no workspaces")
     if call.who.workspace is not None:
         raise Refused(403, "Forbidden", "a token of one workspace makes no others")
-    made = call.db.create_workspace(call.data["name"], call.data.get("external_id"))
+    made = call.workspace.host.create_workspace(call.data["name"], call.data.get("external_id"))
     return {"version": 1, "name": call.data["name"], "made": made}
 
 
 def list_audit(call: Call) -> Any:
-    workspace = call.who.workspace or (call.place.name or None)
-    rows = call.db.audited(call.params["limit"] or 100, workspace, call.params["before"])
+    workspace = call.who.workspace or (call.workspace.name or None)
+    rows = call.state.audited(call.params["limit"] or 100, workspace, call.params["before"])
     return {"version": 1, "audit": rows}
 
 
@@ -198,8 +195,8 @@ OPERATIONS: Final = (
     Operation("GET", "/trash", "What is in the trash.", READ, list_trash, answer={"type": "object"}),
     Operation("POST", "/trash/restore", "Bring one back, or all.", WRITE, restore, body=obj(None, id=TEXT), answer={"type": "object"}),
     Operation("POST", "/trash/empty", "Delete for good what is in the trash.", ADMIN, empty_trash, body=obj(None, before=TIME), answer={"type": "object"}),
-    Operation("GET", "/kept", "Tasks as retention sees them.", READ, list_kept, (Param("id", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}),), answer={"type": "object"}),
-    Operation("POST", "/kept/freed", "The bytes of long outputs that would go with some tasks.", READ, list_freed, body=obj({"ids": STRINGS}), answer={"type": "object"}),
+    Operation("GET", "/retention", "Tasks as retention sees them.", READ, list_retention, (Param("id", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}),), answer={"type": "object"}),
+    Operation("POST", "/retention/freed", "The bytes of long outputs that would go with some tasks.", READ, list_freed, body=obj({"ids": STRINGS}), answer={"type": "object"}),
     Operation("POST", "/trash", "Move tasks to the trash, each with the rule that takes it.", WRITE, discard, body=obj({"tasks": lists(_CHOSEN)}), answer={"type": "object"}),
     Operation("POST", "/tasks/{id}/pack", "Make it smaller, where that is done.", WRITE, pack, (ID,), answer={"type": "object"}),
     Operation("POST", "/tasks/{id}/redact", "Take secrets out of it.", WRITE, redact, (ID,), obj(None, dry_run=FLAG), {"type": "object"}),

@@ -1,30 +1,23 @@
-"""Where the server's tasks are: the project around it, or the workspaces of a database. And the tasks that it has open."""
+"""The workspaces that a server serves, and the tasks that it keeps open between requests."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.errors import ChainMoved, InvalidValue, RawkoError, StorageError
-from rawko_state.index.server_state import FileServerState, PostgresRegistry, PostgresServerState, ServerState
-from rawko_state.index.userdb import ProjectRegistry, Registry, UserState
 from rawko_state.server.problems import Refused
+from rawko_state.store.contract import HostedStore
+from rawko_state.store.hosting import Host, Registry, ServerState
 
 if TYPE_CHECKING:
-    from rawko_state.backends.files.store import FileStore
-    from rawko_state.backends.postgres.store import PostgresStore
     from rawko_state.tasks.task import Task
 
 _IDLE: Final = 20.0
 _MOST: Final = 2_000
-Told = Callable[[str, str], None]
-"""Is told of a workspace and a task that something happened to."""
 
 
 class _Open:
@@ -132,219 +125,80 @@ def _most_open() -> int:
         return 200
 
 
-class Drafts(ABC):
-    """What running turns say, for those who are far away."""
-
-    @abstractmethod
-    def begin(self, task_id: str, head: bytes) -> None: ...
-
-    @abstractmethod
-    def add(self, task_id: str, lines: bytes) -> bool:
-        """False when there is none."""
-
-    @abstractmethod
-    def drop(self, task_id: str) -> None: ...
-
-
-class FileDrafts(Drafts):
-    def __init__(self, store: FileStore) -> None:
-        self._layout = store.journal.layout
-
-    def begin(self, task_id: str, head: bytes) -> None:
-        from rawko_state.journal.drafts import FileSink
-
-        self._layout.make()
-        sink = FileSink(self._layout.draft(task_id))
-        sink.write(head, durable=False)
-        sink.leave()
-
-    def add(self, task_id: str, lines: bytes) -> bool:
-        try:
-            descriptor = os.open(self._layout.draft(task_id), os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0))
-        except FileNotFoundError:
-            return False
-        with os.fdopen(descriptor, "ab") as stream:
-            stream.write(lines)
-        return True
-
-    def drop(self, task_id: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._layout.draft(task_id))
-
-
-class PostgresDrafts(Drafts):
-    def __init__(self, store: PostgresStore) -> None:
-        self._tasks, self._postgres = store.tasks, store.postgres
-
-    def begin(self, task_id: str, head: bytes) -> None:
-        with self._postgres.transaction(durable=False):
-            self._tasks.begin_draft(task_id)
-            self._tasks.add_to_draft(task_id, head)
-        self._tasks.notify(task_id)
-
-    def add(self, task_id: str, lines: bytes) -> bool:
-        with self._postgres.transaction(durable=False):
-            found = self._tasks.add_to_draft(task_id, lines)
-        self._tasks.notify(task_id)
-        return found
-
-    def drop(self, task_id: str) -> None:
-        self._tasks.drop_draft(task_id)
-
-
-class Place:
-    """One project, or one workspace."""
+class Workspace:
+    """One workspace, or the one project: its tasks, and those that are kept open."""
 
     def __init__(
-        self,
-        name: str,
-        store: FileStore | PostgresStore,
-        db: ServerState,
-        registry: Registry,
-        drafts: Drafts,
-        told: Told,
+        self, name: str, store: HostedStore, registry: Registry, host: Host, changed: Callable[[str, str], None]
     ) -> None:
-        self.name, self.store, self.db, self.registry, self._told = name, store, db, registry, told
-        self.drafts = drafts
+        self.name, self.store, self.registry, self.host, self._changed = name, store, registry, host, changed
         self.warm = Warm(store.attach)
 
+    @property
+    def state(self) -> ServerState:
+        return self.host.state
+
     def changed(self, task_id: str) -> None:
-        self._told(self.name, task_id)
+        """Something happened to a task: whoever follows it is woken."""
+        self._changed(self.name, task_id)
 
 
-class Workspaces(ABC):
+class Workspaces:
     """All that one server serves."""
 
-    kind: str
-    root: Path
-    """The project whose settings count; with files, where they are."""
-    db: ServerState
-
-    @abstractmethod
-    def place(self, workspace: str | None) -> Place:
-        """A workspace by its name; the only one, or the first one, without."""
-
-    @abstractmethod
-    def open_places(self) -> list[Place]: ...
-
-    @abstractmethod
-    def forget(self, place: Place) -> None:
-        """What it stands on is not there any more: it is looked for anew."""
-
-    def all_places(self) -> list[Place]:
-        """Also those that nobody has asked for yet."""
-        return self.open_places()
-
-    @abstractmethod
-    def check(self) -> None:
-        """RawkoError if the tasks cannot be reached now."""
-
-    def tidy(self) -> None:
-        for place in self.open_places():
-            place.warm.tidy()
-
-    def close(self) -> None:
-        for place in self.open_places():
-            place.warm.tidy(idle=-1.0)
-            place.store.close()
-        self.db.close()
-
-
-class ProjectWorkspace(Workspaces):
-    """The project around the server."""
-
-    kind = "local"
-
-    def __init__(self, root: Path, told: Told, warn: Callable[[str], None]) -> None:
-        from rawko_state.backends.files.store import FileStore
-
-        self.root = root
-        self.db = FileServerState(root)
-        self._user = ProjectRegistry(UserState(), root)
-        store = self._store = FileStore(root, warn=warn)
-        self._place = Place("", store, self.db, self._user, FileDrafts(store), told)
-
-    def place(self, workspace: str | None) -> Place:
-        if workspace:
-            raise Refused(
-                400, "NoWorkspaces", "this server serves one project, and has no workspaces: leave --workspace out"
-            )
-        return self._place
-
-    def open_places(self) -> list[Place]:
-        return [self._place]
-
-    def forget(self, place: Place) -> None:
-        return  # the project stays where it is
-
-    def check(self) -> None:
-        store = self._place.store
-        store.alive()
-        store.sync.fresh()
-
-    def tidy(self) -> None:
-        super().tidy()
-        self._store.lent.expire()
-
-
-class PostgresWorkspaces(Workspaces):
-    """The workspaces of a database."""
-
-    kind = "postgres"
-    db: PostgresServerState
-
-    def __init__(self, url: str, root: Path, told: Told, warn: Callable[[str], None]) -> None:
-        from rawko_state.backends.postgres.connection import Postgres
-        from rawko_state.backends.postgres.names import DEFAULT
-
-        self._postgres = Postgres(url)
-        self.root, self._told, self._warn = root, told, warn
-        self.db = PostgresServerState(self._postgres)
-        self.db.create_workspace(DEFAULT)
+    def __init__(self, host: Host, changed: Callable[[str, str], None]) -> None:
+        self.host, self._changed = host, changed
         self._lock = threading.Lock()
-        self._places: dict[str, Place] = {}
+        self._open: dict[str, Workspace] = {}
 
     @property
-    def postgres(self) -> Any:
-        return self._postgres
+    def state(self) -> ServerState:
+        return self.host.state
 
-    def place(self, workspace: str | None) -> Place:
-        from rawko_state.backends.postgres.names import DEFAULT, check_workspace, schema_of
-        from rawko_state.backends.postgres.store import PostgresStore
-
-        name = workspace or DEFAULT
-        found = self._places.get(name)
+    def get(self, name: str | None) -> Workspace:
+        """A workspace by its name; the only one, or the first one, without."""
+        wanted = name or self.host.default
+        found = self._open.get(wanted)
         if found is not None:
             return found
-        try:
-            check_workspace(name)
-        except InvalidValue as error:
-            raise Refused(400, "NoWorkspace", str(error)) from None
-        if not self.db.has_workspace(name):
-            raise Refused(404, "NoWorkspace", f"there is no workspace {name!r}")
+        if not self.host.default:
+            if name:
+                raise Refused(
+                    400, "NoWorkspaces", "this server serves one project, and has no workspaces: leave --workspace out"
+                )
+        else:
+            try:
+                known = self.host.has(wanted)
+            except InvalidValue as error:
+                raise Refused(400, "NoWorkspace", str(error)) from None
+            if not known:
+                raise Refused(404, "NoWorkspace", f"there is no workspace {wanted!r}")
         with self._lock:
-            if name not in self._places:
-                store = PostgresStore(self._postgres, name, root=self.root, warn=self._warn)
-                registry = PostgresRegistry(self._postgres, schema_of(name))
-                self._places[name] = Place(name, store, self.db, registry, PostgresDrafts(store), self._told)
-            return self._places[name]
+            if wanted not in self._open:
+                store, registry = self.host.open(wanted)
+                self._open[wanted] = Workspace(wanted, store, registry, self.host, self._changed)
+            return self._open[wanted]
 
-    def forget(self, place: Place) -> None:
-        with self._lock:
-            self._places.pop(place.name, None)
+    def opened(self) -> list[Workspace]:
+        return list(self._open.values())
 
-    def open_places(self) -> list[Place]:
-        return list(self._places.values())
+    def all(self) -> list[Workspace]:
+        """Also those that nobody has asked for yet."""
+        return [self.get(name) for name in self.host.names()]
 
-    def all_places(self) -> list[Place]:
-        return [self.place(row["name"]) for row in self.db.workspaces()]
+    def forget(self, workspace: Workspace) -> None:
+        """What it stands on is not there any more: it is looked for anew."""
+        if self.host.default:
+            with self._lock:
+                self._open.pop(workspace.name, None)
 
-    def check(self) -> None:
-        from rawko_state.backends.postgres.connection import mapped
-
-        with mapped(self._postgres.name):
-            self._postgres.connection.execute("SELECT 1")
+    def tidy(self) -> None:
+        for each in self.opened():
+            each.warm.tidy()
+            each.store.expire_leases()
 
     def close(self) -> None:
-        super().close()
-        self._postgres.close_all()
+        for each in self.opened():
+            each.warm.tidy(idle=-1.0)
+            each.store.close()
+        self.host.close()

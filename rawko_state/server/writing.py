@@ -41,7 +41,7 @@ def told_again(call: Call, task_id: str, seal: str) -> dict[str, Any] | None:
     """What was answered to a request whose record is there; None if it is not."""
     if not call.store.holds(task_id, seal):
         return None
-    state, _, _ = call.store.standing(task_id)
+    state = call.store.position(task_id).state
     return _done(task_id, seal, state.turns, state.status)
 
 
@@ -56,7 +56,7 @@ def _recorded(call: Call, kind: str, more: dict[str, Any] | None = None) -> dict
 
     found: dict[str, Any] = call.writing(work)
     if kind == "result":
-        call.place.warm.close(call.id)
+        call.workspace.warm.close(call.id)
     return found
 
 
@@ -68,7 +68,7 @@ def start_task(call: Call) -> Any:
     found = _done(task.id, task.seal, task.state.turns, task.state.status)
     task.close()
     call.task = task.id
-    call.told(task.id)
+    call.changed(task.id)
     return found
 
 
@@ -116,7 +116,7 @@ def cancel(call: Call) -> Any:
 
 def resume(call: Call) -> Any:
     """The task goes on, written to by whoever comes. What a dead writer left becomes an interrupted turn."""
-    call.place.warm.close(call.id)
+    call.workspace.warm.close(call.id)
     by = call.data.get("by") or call.by
     token = call.store.take_lease(call.id)
     try:
@@ -129,14 +129,14 @@ def resume(call: Call) -> Any:
             task.close()
     finally:
         call.store.release_lease(call.id, token)
-    call.told(call.id)
+    call.changed(call.id)
     return told(call.id, done)
 
 
 def fork(call: Call) -> Any:
     """A new task that goes on after a turn."""
     parent = call.id
-    last = call.store.standing(parent)[1]
+    last = call.store.position(parent).seal
     if call.expected is not None and last != call.expected:
         raise ChainMoved(f"task {parent} has grown: its last seal is not {call.expected}", last=last)
     task = call.store.fork(
@@ -150,7 +150,7 @@ def fork(call: Call) -> Any:
     )
     found = _done(task.id, task.seal, task.state.turns, task.state.status)
     task.close()
-    call.told(task.id)
+    call.changed(task.id)
     return {**found, "parent": f"{parent}@{call.data['turn']}"}
 
 
@@ -193,16 +193,12 @@ def create_record(call: Call) -> Any:
         raise InvalidValue("the first block of a task is its header")
     if not all(isinstance(entry, _ALLOWED) for entry in entries[1:]):
         raise InvalidValue("a record is made of turns, notes, requests, executions, results and resumptions")
-    redactor = call.store.redactor
-    header = replace(entries[0], id="")
-    rest = [redactor.entry(entry) for entry in entries[1:]]
-    desk = call.store._create(redactor.entry(header), rest, attached=False, before=call.before_start)
-    task = Task(desk, redactor)
+    task = call.store.create(replace(entries[0], id=""), entries[1:], detached=True, before=call.before_start)
     found = _done(task.id, task.seal, task.state.turns, task.state.status)
     found |= {"state": to_wire(task.state), "end": task.end, "file": call.store.find(task.id).filename}
     task.close()
     call.task = task.id
-    call.told(task.id)
+    call.changed(task.id)
     return found
 
 
@@ -214,7 +210,7 @@ def place_task(call: Call) -> Any:
     """A whole task file, byte for byte; secrets in it are taken out, and it says so."""
     assert call.upload is not None
     with open(call.upload, "rb") as stream:
-        placed = call.store.place(call.params["file"], iter(lambda: stream.read(_PIECE), b""))
+        placed = call.store.add_file(call.params["file"], iter(lambda: stream.read(_PIECE), b""))
     name = parse_name(call.params["file"])
     assert name is not None
     # Also when it was there: a server that died may not have come to it.
@@ -223,7 +219,7 @@ def place_task(call: Call) -> Any:
         found = call.store.redact(name.id, by=call.by)
     if placed is not None:
         call.task = placed.id
-        call.told(placed.id)
+        call.changed(placed.id)
     return {"version": 1, "task": placed.id if placed is not None else None, "redacted": found.changed}
 
 
@@ -235,7 +231,7 @@ def put_blob(call: Call) -> Any:
     text = call.body.decode("utf-8", "surrogateescape")
     if call.store.redactor.text(text) != text:
         raise Refused(422, "HoldsSecrets", "this output holds secrets: redact the task first, then send it again")
-    call.store.journal.put_blob(call.body)
+    call.store.put_blob(call.body)
     return {"version": 1, "sha256": wanted, "size": len(call.body)}
 
 
@@ -250,7 +246,7 @@ def take_lease(call: Call) -> Any:
 
 def give_lease_back(call: Call) -> Any:
     call.store.release_lease(call.id, call.params["token"])
-    call.told(call.id)
+    call.changed(call.id)
 
 
 def _holding(call: Call) -> None:
@@ -263,8 +259,8 @@ def begin_draft(call: Call) -> Any:
     _holding(call)
     lines = _clean(call, call.body)
     _check_head(json.loads(lines.partition(b"\n")[0]))
-    call.place.drafts.begin(call.id, lines)
-    call.told(call.id)
+    call.store.begin_draft(call.id, lines)
+    call.changed(call.id)
 
 
 def _check_head(head: dict[str, Any]) -> None:
@@ -278,15 +274,15 @@ def _check_head(head: dict[str, Any]) -> None:
 
 def add_to_draft(call: Call) -> Any:
     _holding(call)
-    if not call.place.drafts.add(call.id, _clean(call, call.body)):
+    if not call.store.add_to_draft(call.id, _clean(call, call.body)):
         raise Refused(409, "NoDraft", f"task {call.id} has no draft; somebody has taken the task over")
-    call.told(call.id)
+    call.changed(call.id)
 
 
 def drop_draft(call: Call) -> Any:
     _holding(call)
-    call.place.drafts.drop(call.id)
-    call.told(call.id)
+    call.store.drop_draft(call.id)
+    call.changed(call.id)
 
 
 def _clean(call: Call, body: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """The one interface of every backend: Local, PostgreSQL and Remote, and any that others write.
 
 A store keeps tasks. A task is a chain of records, and its bytes are the same on every backend: what one gives out, another takes
-in without a change. ``rawko_state.testing`` is the suite that a backend must pass; import it and give it a store.
+in without a change. ``rawko_state.testing`` is the suite that a backend must pass.
 
 Where a method takes a ``prefix``, the whole id or any beginning of it that names one task will do; TaskNotFound and AmbiguousTask
 say otherwise. Whatever a method writes is durable when it returns.
@@ -12,19 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from rawko_state.model.appended import Appended
-from rawko_state.model.entries import Entry, Json, Note, Parent, Question, ToolCall, Turn
+from rawko_state.model.appended import Position
+from rawko_state.model.entries import Blob, Entry, Note, Parent, TaskHeader, ToolCall, Turn
 from rawko_state.model.events import Event
 from rawko_state.model.names import TaskName
-from rawko_state.model.state import TaskState
 from rawko_state.store.values import (
     Answer,
     InTrash,
-    Kept,
+    RetentionRow,
     RunRow,
     Stats,
     TaskFilter,
@@ -32,196 +30,12 @@ from rawko_state.store.values import (
     TurnRow,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class LiveTurn(Protocol):
-    """A turn while it happens. As a context manager, an exception ends it as failed and goes on.
-
-    Every method raises Stopped, after what it was given is kept, when somebody has paused or cancelled the task.
-    """
-
-    agent: str
-
-    def say(self, text: str) -> None:
-        """A piece of its text."""
-
-    def tool(
-        self,
-        tool: str,
-        args: str = "",
-        result: str | None = None,
-        *,
-        output: str | None = None,
-        time: str | None = None,
-        more: Mapping[str, Json] | None = None,
-    ) -> None:
-        """A tool call that has been made."""
-
-    def begin_tool(
-        self, tool: str, args: str = "", *, time: str | None = None, more: Mapping[str, Json] | None = None
-    ) -> str:
-        """A tool call that is being made; returns the key for end_tool()."""
-
-    def end_tool(
-        self,
-        key: str,
-        result: str | None = None,
-        *,
-        output: str | None = None,
-        more: Mapping[str, Json] | None = None,
-    ) -> None:
-        """What the call came to."""
-
-    def progress(self, text: str, kind: str = "progress") -> None:
-        """A step."""
-
-    def touch(self, operation: str, path: str) -> None:
-        """A file that was read, written or deleted."""
-
-    def end(
-        self,
-        outcome: str = "complete",
-        *,
-        content: str | None = None,
-        tokens: Mapping[str, int] | None = None,
-        cost: Decimal | str | None = None,
-        state: Json = None,
-        payload: str | None = None,
-        question: Question | None = None,
-        reason: str | None = None,
-        sections: Mapping[str, str] | None = None,
-        snapshot: Json = None,
-    ) -> Appended:
-        """The turn as one record."""
-
-    def ask(
-        self,
-        question: str,
-        choices: Iterable[str] = (),
-        *,
-        default: str | None = None,
-        deadline: datetime | None = None,
-        kind: str = "question",
-        timeout: float | None = None,
-    ) -> str:
-        """Ends the turn with a question and waits for the answer."""
-
-    def approve(
-        self, tool: str, args: str = "", *, deadline: datetime | None = None, timeout: float | None = None
-    ) -> bool:
-        """Asks for a yes or no."""
-
-    def leave(self) -> None:
-        """Leaves what was said to whoever resumes the task."""
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(self, *_: Any) -> None: ...
-
-
-class Task(Protocol):
-    """One task, open for writing. As a context manager it records how the block ended."""
-
-    id: str
-
-    @property
-    def state(self) -> TaskState:
-        """What the task was when it was last looked at."""
-
-    @property
-    def root(self) -> Path: ...
-
-    @property
-    def seal(self) -> str:
-        """The last seal: what a conditional append compares with."""
-
-    def refresh(self) -> TaskState:
-        """What the task is now, with what others have added."""
-
-    def holds(self, seal: str) -> bool:
-        """Whether that record is there; ask this after OutcomeUnknown, before trying again."""
-
-    def check(self) -> None:
-        """Raises Stopped if somebody has paused or cancelled the task."""
-
-    def turn(self, agent: str, *, model: str | None = None, durable: bool = False) -> LiveTurn:
-        """A live turn. Needs the lease: a task that was started, or resumed, attached."""
-
-    def add_turn(self, turn: Turn, *, expect: str | None = None, snapshot: Json = None) -> Appended:
-        """A turn that has happened; with ``expect``, ChainMoved unless that is the last seal."""
-
-    def add(self, entries: Sequence[Entry], *, expect: str | None = None) -> Appended:
-        """Several entries as one record."""
-
-    def decide(
-        self,
-        *,
-        selected: str | None = None,
-        decision: str | None = None,
-        reason: str | None = None,
-        guidance: str | None = None,
-        agent: str = "arbiter",
-    ) -> Appended: ...
-
-    def ask(self, agent: str, question: Question, *, content: str | None = None) -> Appended:
-        """A turn that ends in a question; the task waits."""
-
-    def question(self) -> Question | None: ...
-
-    def wait_for_answer(self, timeout: float | None = None, *, number: int | None = None) -> str: ...
-
-    def answer(self, text: str, *, by: str | None = None) -> Appended: ...
-
-    def say(self, text: str, *, by: str | None = None) -> Appended: ...
-
-    def note(
-        self,
-        text: str | None = None,
-        *,
-        title: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        unlabel: Sequence[str] = (),
-        pinned: bool | None = None,
-        by: str | None = None,
-        kind: str | None = None,
-        data: Json = None,
-        in_context: bool | None = None,
-    ) -> Appended: ...
-
-    def set_status(self, wanted: str, *, by: str | None = None, reason: str | None = None) -> Appended: ...
-
-    def finish(
-        self,
-        outcome: str = "success",
-        summary: str | None = None,
-        *,
-        files: Iterable[str] = (),
-        error: str | None = None,
-        by: str | None = None,
-        output: Json = None,
-        duration_ms: int | None = None,
-        completed: datetime | None = None,
-    ) -> Appended: ...
-
-    def close(self) -> None:
-        """Lets go of the task without finishing it."""
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(self, *_: Any) -> None: ...
-
-
-class Reader(Protocol):
-    """A task's bytes."""
-
-    size: int
-
-    def fetch(self, offset: int, length: int) -> bytes: ...
-
-    def records(self) -> Iterator[Any]: ...
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(self, *_: object) -> None: ...
+    from rawko_state.format.reader import TaskReader
+    from rawko_state.tasks.events import Pace
+    from rawko_state.tasks.task import Task
 
 
 class EventStream(Protocol):
@@ -239,6 +53,8 @@ class Cleaner(Protocol):
     def text(self, text: str) -> str: ...
 
     def entry(self, entry: Any) -> Any: ...
+
+    def value(self, value: Any) -> Any: ...
 
 
 class Found(Protocol):
@@ -277,7 +93,16 @@ class Store(Protocol):
     @property
     def redactor(self) -> Cleaner: ...
 
-    def close(self) -> None: ...
+    @property
+    def is_local(self) -> bool:
+        """Whether the tasks are files of the project at ``root``."""
+
+    def close(self) -> None:
+        """Releases what the store holds open. It may be used again."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
     # Lists and searches
 
@@ -292,9 +117,6 @@ class Store(Protocol):
 
     def by_source(self, prefix: str) -> dict[str, str]:
         """The tasks whose header says that they came from there: what it says, and their ids."""
-
-    def to_resume(self) -> str | None:
-        """The newest task that was interrupted, waits or is paused."""
 
     # One task, by what is known of it
 
@@ -320,15 +142,12 @@ class Store(Protocol):
     def snapshots(self, prefix: str) -> list[dict[str, Any]]:
         """Every snapshot of the work tree that a task names."""
 
-    def snapshot(self, prefix: str, turn: int) -> dict[str, Any] | None:
-        """The last one at or before a turn, its parents' included."""
-
     def source(self, prefix: str) -> str | None:
         """Where a task came from, as its header says."""
 
     # One task, by its bytes
 
-    def reader(self, prefix: str) -> Reader:
+    def reader(self, prefix: str) -> TaskReader:
         """Any span of a task's bytes, and its records."""
 
     def entries(self, prefix: str, *, whole: bool = True) -> Iterator[tuple[str, Entry]]:
@@ -375,6 +194,9 @@ class Store(Protocol):
 
     def event_reader(self, prefix: str, after: str | None = None) -> EventStream:
         """For those who follow many tasks at once."""
+
+    def pace(self) -> Pace:
+        """How long to wait between two looks."""
 
     # Writing
 
@@ -435,31 +257,44 @@ class Store(Protocol):
     def reconcile(self) -> list[str]:
         """Sees to the tasks whose writer has died. Returns their ids."""
 
+    def create(
+        self,
+        header: TaskHeader,
+        entries: Sequence[Entry],
+        *,
+        detached: bool = False,
+        before: Callable[[str, str], None] | None = None,
+    ) -> Task:
+        """A new task from its first record: a header, whose id is chosen here, and what follows it."""
+
     def take_lease(self, prefix: str, token: str | None = None, seconds: float = 30.0) -> str:
         """Takes the lease of a task for a while, or keeps the one with this token for longer; TaskBusy when others have it."""
 
     def release_lease(self, prefix: str, token: str) -> None: ...
 
-    def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
+    def add_file(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
         """A whole task as it is, byte for byte. None when it is there already; an error when another one is."""
 
-    def bring(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
+    def add_task(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
         """A whole new task from its records; False when there is one of its id."""
 
-    def importing(self) -> AbstractContextManager[None]:
+    def import_lock(self) -> AbstractContextManager[None]:
         """While this is held, nobody else brings the sessions of other agents in."""
 
-    # Keeping
+    def bulk_writer(self) -> BulkWriter | None:
+        """Writes many tasks from several processes, where the backend can; else use add_task()."""
 
-    def kept(self, task_id: str | None = None) -> list[Kept]:
+    # Retention
+
+    def retention_rows(self, task_id: str | None = None) -> list[RetentionRow]:
         """Every task, or one, as retention sees it."""
 
-    def freed(self, task_ids: Sequence[str]) -> dict[str, int]:
+    def freed_bytes(self, task_ids: Sequence[str]) -> dict[str, int]:
         """The bytes of long outputs that go with some tasks, if all of these go."""
 
-    def discard(
+    def move_to_trash(
         self,
-        tasks: Iterable[tuple[Kept, str]],
+        tasks: Iterable[tuple[RetentionRow, str]],
         *,
         by: str | None = None,
         proceed: Callable[[], bool] = lambda: True,
@@ -485,18 +320,116 @@ class Store(Protocol):
     ) -> list[InTrash]:
         """Deletes for good what came into the trash before a time; may stop early, if not to ``proceed``."""
 
-    def pack(self, task: Kept) -> bool:
+    def pack(self, task: RetentionRow) -> bool:
         """Makes a finished task smaller, where the backend can; False if it did nothing."""
 
     def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> Found:
         """Takes secrets out of a task that was recorded with them."""
 
+    def begin_redacting(self) -> bool:
+        """Before a redaction of many tasks. Whether one before was stopped before its end."""
+
+    def end_redacting(self, *, changed: bool, was_due: bool) -> None:
+        """After it: what was derived from the old bytes goes."""
+
+    def task_ids(self) -> list[str]:
+        """Every task, also one that lists do not show."""
+
     def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Verdict]:
         """Walks one chain, or all of them."""
+
+    def strangers(self) -> list[str]:
+        """What lies among the task files and is none."""
+
+    def check(self) -> None:
+        """RawkoError if the tasks cannot be reached now."""
+
+    def daily(self) -> AbstractContextManager[bool]:
+        """Upkeep that is due once a day: True in the one process whose turn it is, while it holds this."""
+
+    # The search index
 
     def unflushed(self) -> int:
         """How many bytes a search has to look through besides its index."""
 
-    def can_flush(self) -> bool: ...
+    def flush_due(self) -> str | None:
+        """Whether what is new should be taken in now that it has grown long: ``now`` when that is cheap, else ``background``."""
 
-    def flush(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int: ...
+    def flush(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int:
+        """Takes what is new into the search index. Searches find it without that, only slower. Returns how many bytes."""
+
+
+class BulkWriter(Protocol):
+    """Writes whole tasks, in any process: pass it to workers. What it wrote is indexed by the process that asked for it."""
+
+    def write(self, name: TaskName, records: Iterable[Sequence[Entry]], *, pack: bool = False) -> object | None:
+        """One new task, durable when this returns. None when there is one of its id."""
+
+    def index(self, written: Iterable[object]) -> None:
+        """Takes what workers wrote into the index. If that fails, the next look at the folder does it."""
+
+
+class HostedStore(Store, Protocol):
+    """What a server needs of a store besides: it writes on behalf of clients who are far away."""
+
+    def position(self, prefix: str) -> Position:
+        """How far a task has come: what a distant writer continues from. Opens nothing."""
+
+    def holds(self, prefix: str, seal: str) -> bool:
+        """Whether a record with this seal is there."""
+
+    def replace_task(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
+        """A longer writing of a task in place of the one that is there, if that is still so long and ends with that seal."""
+
+    def check_lease(self, task_id: str, token: str) -> None:
+        """TaskBusy unless this token has the task now."""
+
+    def expire_leases(self) -> None:
+        """Releases leases that were not renewed in time, where nobody else does."""
+
+    def begin_draft(self, task_id: str, lines: bytes) -> None:
+        """The draft of a live turn: its head, and maybe more lines."""
+
+    def add_to_draft(self, task_id: str, lines: bytes) -> bool:
+        """More lines of it. False when there is none."""
+
+    def drop_draft(self, task_id: str) -> None: ...
+
+    def draft_lines(self, task_id: str) -> list[bytes]: ...
+
+    def drafted(self) -> set[str]:
+        """The tasks with a live turn that has not ended."""
+
+    def put_blob(self, data: bytes) -> Blob:
+        """A long output, before the task that refers to it is added."""
+
+    def blob_bytes(self, blob: Blob) -> bytes | None:
+        """None if it is missing or changed."""
+
+
+class ProjectStore(HostedStore, Protocol):
+    """The task files of a project: what can be done only where they are."""
+
+    @property
+    def state_folder(self) -> Path:
+        """Where the task files and all that belongs to them are."""
+
+    def make_folders(self) -> None:
+        """Makes the project's folders, closed to others, if they are not there."""
+
+    def disk(self) -> Mapping[str, int]:
+        """Bytes, by what they are used for."""
+
+    def health(self) -> tuple[int, str, list[str]]:
+        """How many tasks the index knows, where it is, and what is wrong with it. Catches up first."""
+
+    def search_trouble(self) -> str | None:
+        """Why the search index cannot be used, if so."""
+
+    def reindex(
+        self, step: Callable[[int, int], None] | None = None, flushing: Callable[[int, int], None] | None = None
+    ) -> list[tuple[str, str]]:
+        """Rebuilds the index and the search index from the files. Returns the tasks that could not be fully read, and why."""
+
+    def lock(self, name: str, *, timeout: float = 60.0) -> AbstractContextManager[None]:
+        """A lock of this project by a name of its own, between processes. StorageError when the time is up."""

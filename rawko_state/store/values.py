@@ -85,7 +85,7 @@ class Stats:
     """Bytes in tasks, blobs and the index."""
 
 
-class Kept(NamedTuple):
+class RetentionRow(NamedTuple):
     """One task as retention sees it."""
 
     id: str

@@ -309,14 +309,15 @@ def _json(line: bytes) -> dict[str, Any]:
 class Pace:
     """How long to wait before looking again: shortly while things happen, longer while they don't."""
 
-    def __init__(self) -> None:
+    def __init__(self, soon: float = _SOON, late: float = _LATE) -> None:
+        self._soon, self._late = soon, late
         self._busy_until = time.monotonic() + _BUSY_FOR
 
     def wait(self, happened: bool) -> None:
         now = time.monotonic()
         if happened:
             self._busy_until = now + _BUSY_FOR
-        time.sleep(_SOON if now < self._busy_until else _LATE)
+        time.sleep(self._soon if now < self._busy_until else self._late)
 
 
 def state_from(status: str | None, turn: int | None, task_id: str) -> TaskState:

@@ -12,7 +12,9 @@ from rawko_state.format.parts import read_money
 from rawko_state.format.values import read_time, read_tokens, write_tokens
 from rawko_state.model.appended import Appended
 from rawko_state.model.entries import FileTouch, Parent, Progress, Question, Section, ToolCall, Turn
-from rawko_state.store.contract import LiveTurn, Store, Task
+from rawko_state.store.contract import Store
+from rawko_state.tasks.live_turn import LiveTurn
+from rawko_state.tasks.task import Task
 
 _TEXT = (str,)
 _OPTIONAL_TEXT = (str, type(None))

@@ -16,13 +16,13 @@ from typing import Any, Final
 from rawko_state.errors import IllegalMove, InvalidValue, NoAnswer, RawkoError, Stopped
 from rawko_state.format.seal import GENESIS
 from rawko_state.model import status
-from rawko_state.model.appended import Appended
+from rawko_state.model.appended import Appended, Position
 from rawko_state.model.entries import Entry, Execution, Json, Note, Question, Request, Result, Resumed, Section, Turn
 from rawko_state.model.state import TaskState
 from rawko_state.redact.redactor import Redactor
 from rawko_state.tasks.draft import Draft, DraftContent
 from rawko_state.tasks.live_turn import LiveTurn, check_question, describe
-from rawko_state.tasks.writer import BeforeWrite, Position, Writer
+from rawko_state.tasks.writer import BeforeWrite, Writer
 
 _LOOK_EVERY: Final = 0.05
 _UNKNOWN_USER: Final = "unknown_user"

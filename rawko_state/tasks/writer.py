@@ -6,10 +6,10 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rawko_state.format.reader import TaskReader
-from rawko_state.model.appended import Appended
+from rawko_state.model.appended import Appended, Position
 from rawko_state.model.entries import Entry, Turn
 from rawko_state.model.state import TaskState
 from rawko_state.tasks.draft import Draft, DraftContent
@@ -19,14 +19,6 @@ Make = Callable[[TaskState], list[Entry]]
 before, and only get their numbers here. May be called again when somebody else was faster."""
 BeforeWrite = Callable[[str], None]
 """Gets the seal of a record just before it is written."""
-
-
-class Position(NamedTuple):
-    """How far a task had come."""
-
-    end: int
-    seal: str
-    state: TaskState
 
 
 class Writer(ABC):

@@ -50,7 +50,7 @@ def fill(root: Path) -> None:
         with store.start(f"packed {number}") as packed:
             packed.add_turn(Turn(number=1, agent="dev", status="complete", content=f"getUserById deep {number}"))
             packed.finish("success")
-    for kept in store.kept():
+    for kept in store.retention_rows():
         if store.summary(kept.id).request.startswith("packed"):
             store.pack(kept)
     with store.start("for the trash") as gone:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -10,12 +12,12 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from rawko_state.backends.base import IndexedStore
 from rawko_state.backends.files.sync import Sync
-from rawko_state.errors import InvalidValue, RawkoError, TaskBusy, TaskNotFound
-from rawko_state.journal import locks
+from rawko_state.errors import InvalidValue, RawkoError, StorageError, TaskBusy, TaskNotFound
+from rawko_state.journal import drafts, locks
 from rawko_state.journal.journal import Journal
 from rawko_state.lazy import lazy
 from rawko_state.model.names import TaskName, parse_name
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from rawko_state.journal.chain import Chain
     from rawko_state.journal.verify import Verdict
     from rawko_state.model.entries import Entry, TaskHeader
-    from rawko_state.store import InTrash, Kept
+    from rawko_state.store import InTrash, RetentionRow
     from rawko_state.tasks.writer import Writer
 else:
     # Lists and single tasks need none of these.
@@ -48,6 +50,8 @@ else:
     rewrite = lazy("rawko_state.journal.rewrite")
     verify = lazy("rawko_state.journal.verify")
     journal_trash = lazy("rawko_state.journal.trash")
+
+_DAY: Final = 86_400
 
 
 class FileStore(IndexedStore):
@@ -67,6 +71,8 @@ class FileStore(IndexedStore):
     def lent(self) -> LentLeases:
         """The leases that this process holds for clients of its server."""
         return leases.LentLeases(self.journal)
+
+    is_local = True
 
     # Finding
 
@@ -109,9 +115,14 @@ class FileStore(IndexedStore):
         """How many bytes of the history the search index has not taken in."""
         return self._finder().tail_bytes()
 
-    def can_flush(self) -> bool:
-        """Whether there is a place for a search index, and nobody is writing to it just now."""
-        return not flush.is_busy(self.sync.index(), self.journal)
+    def flush_due(self) -> str | None:
+        """``now``, ``background``, or None: too short to be worth it, switched off, or somebody is at it."""
+        waiting = self.unflushed()
+        if waiting < flush.WORTH_IT or flush.is_off(self.root):
+            return None
+        if waiting <= flush.CHEAP:
+            return "now"
+        return None if flush.is_busy(self.sync.index(), self.journal) else "background"
 
     def search_trouble(self) -> str | None:
         """Why the search index cannot be used, if so."""
@@ -122,7 +133,7 @@ class FileStore(IndexedStore):
 
     # Opening
 
-    def _create(
+    def _new_writer(
         self,
         header: TaskHeader,
         entries: Sequence[Entry],
@@ -134,7 +145,7 @@ class FileStore(IndexedStore):
         projector = self.sync.created(new.name, new.stamps)
         return writer.FileWriter(self.sync, new.name, new.chain, new.lease, projector)
 
-    def _writer(self, name: TaskName, lease: float | None = None) -> Writer:
+    def _open_writer(self, name: TaskName, lease: float | None = None) -> Writer:
         held = None if lease is None else self.journal.lease(name.id, lease)
         try:
             if name.packed:
@@ -162,6 +173,74 @@ class FileStore(IndexedStore):
         """Takes the lease of a task for somebody else, who has to ask again before the time is up."""
         return self.lent.take(self.find(prefix).id, token, seconds)
 
+    def expire_leases(self) -> None:
+        self.lent.expire()
+
+    def begin_draft(self, task_id: str, lines: bytes) -> None:
+        self.journal.layout.make()
+        sink = drafts.FileSink(self.journal.layout.draft(task_id))
+        sink.write(lines, durable=False)
+        sink.leave()
+
+    def add_to_draft(self, task_id: str, lines: bytes) -> bool:
+        return drafts.append_lines(self.journal.layout.draft(task_id), lines)
+
+    def drop_draft(self, task_id: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.journal.layout.draft(task_id))
+
+    def draft_lines(self, task_id: str) -> list[bytes]:
+        return drafts.draft_lines(self.journal.layout.draft(task_id))
+
+    def check(self) -> None:
+        self.alive()
+        self.sync.fresh()
+
+    def make_folders(self) -> None:
+        """Makes the project's folders, closed to others, if they are not there."""
+        self.journal.layout.make()
+
+    @property
+    def state_folder(self) -> Path:
+        """Where the task files and all that belongs to them are."""
+        return self.journal.layout.state
+
+    def health(self) -> tuple[int, str, list[str]]:
+        """How many tasks the index knows, where it is, and what is wrong with it. Catches up first."""
+        index = self.sync.fresh()
+        return index.count(), index.name, index.check()
+
+    def strangers(self) -> list[str]:
+        return list(self.journal.layout.strangers())
+
+    @contextlib.contextmanager
+    def daily(self) -> Iterator[bool]:
+        """What was left of killed processes is cleared away on the occasion."""
+        stamp = self.journal.layout.live / "cleanup.lock"
+        if not stamp.parent.exists() or not _is_due(stamp):
+            yield False
+            return
+        try:
+            held = locks.gate(stamp, timeout=0)
+            held.__enter__()
+        except StorageError:
+            yield False  # another process is at it
+            return
+        try:
+            os.utime(stamp)
+            self.journal.clear_leftovers()
+            yield True
+        finally:
+            held.__exit__(None, None, None)
+
+    def lock(self, name: str, *, timeout: float = 60.0) -> AbstractContextManager[None]:
+        """A lock of this project by a name of its own, between processes. StorageError when the time is up."""
+        self.journal.layout.make()
+        return locks.gate(self.journal.layout.live / name, timeout=timeout)
+
+    def bulk_writer(self) -> bulk.FileBulkWriter:
+        return bulk.FileBulkWriter(self.root)
+
     def check_lease(self, task_id: str, token: str) -> None:
         """TaskBusy unless this token has the task now."""
         self.lent.check(task_id, token)
@@ -173,10 +252,10 @@ class FileStore(IndexedStore):
     def where(self) -> str:
         return str(self.root)
 
-    def bring(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
+    def add_task(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
         """A whole new task from its records; False when there is one of its id."""
         self.journal.layout.make()
-        rows = bulk.bring(self.journal, self.redactor, name, records, bulk.taken(self.journal, name))
+        rows = bulk.write_task(self.journal, self.redactor, name, records, bulk.taken(self.journal, name))
         if rows is None:
             return False
         with contextlib.suppress(RawkoError):  # then the next look at the folder sees it
@@ -185,27 +264,29 @@ class FileStore(IndexedStore):
                 index.put_new(rows)
         return True
 
-    def importing(self) -> AbstractContextManager[None]:
+    def import_lock(self) -> AbstractContextManager[None]:
         """While this is held, nobody else brings the sessions of other agents in."""
         self.journal.layout.make()
         return locks.gate(self.journal.layout.live / "import.lock")
 
     # Keeping
 
-    def kept(self, task_id: str | None = None) -> list[Kept]:
+    def retention_rows(self, task_id: str | None = None) -> list[RetentionRow]:
         """Every task, or one, as retention sees it."""
         alive, exempt = self.alive() | self.journal.drafted(), journal_trash.exempt(self.journal.layout)
-        return cast("list[Kept]", self.sync.guarded(lambda index: retention.kept(index, alive, exempt, task_id)))
+        return cast(
+            "list[RetentionRow]", self.sync.guarded(lambda index: retention.rows(index, alive, exempt, task_id))
+        )
 
     def trash(self) -> list[InTrash]:
         """What is in the trash, the last one first."""
         return [trash.in_trash(each) for each in journal_trash.listed(self.journal.layout)]
 
-    def freed(self, task_ids: Sequence[str]) -> dict[str, int]:
+    def freed_bytes(self, task_ids: Sequence[str]) -> dict[str, int]:
         """The bytes of long outputs that go with some tasks, if all of these go."""
         return retention.freed(self.sync.index(), task_ids)
 
-    def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
+    def add_file(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
         """Puts a whole task file into the project, as it is, and its blobs before it. None when it is there already."""
         name = parse_name(filename)
         if name is None:
@@ -213,9 +294,9 @@ class FileStore(IndexedStore):
         with self.journal.keeping_blobs():
             for content in blobs:
                 self.journal.put_blob(content)
-            return name if self.journal.place(name, data) else None
+            return name if self.journal.add_file(name, data) else None
 
-    def replace(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
+    def replace_task(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
         """A longer writing of a task, if the one that is there is still so long and ends with that seal."""
         there = self.find(name.id)
         lease = self.journal.lease(name.id)
@@ -229,9 +310,9 @@ class FileStore(IndexedStore):
         finally:
             lease.release()
 
-    def discard(
+    def move_to_trash(
         self,
-        tasks: Iterable[tuple[Kept, str]],
+        tasks: Iterable[tuple[RetentionRow, str]],
         *,
         by: str | None = None,
         proceed: Callable[[], bool] = lambda: True,
@@ -239,13 +320,13 @@ class FileStore(IndexedStore):
     ) -> Iterator[str]:
         """Puts tasks into the trash, as they were when kept() told of them, each with the rule that takes it. Yields the ids of
         those that went: one that has changed since, or is being run, stays."""
-        return trash.discard(self.sync, tasks, by, proceed, patience)
+        return trash.move_to_trash(self.sync, tasks, by, proceed, patience)
 
     def delete(self, prefix: str, *, by: str | None = None) -> str:
         """Puts one task into the trash, whatever its age."""
         name = self.find(prefix)
-        task = next(iter(self.kept(name.id)), None)
-        if task is None or not list(self.discard([(task, journal_trash.BY_HAND)], by=by)):
+        task = next(iter(self.retention_rows(name.id)), None)
+        if task is None or not list(self.move_to_trash([(task, journal_trash.BY_HAND)], by=by)):
             raise TaskBusy(name.id, "a process that runs it, or has changed it just now")
         return name.id
 
@@ -263,7 +344,7 @@ class FileStore(IndexedStore):
         """Deletes for good what came into the trash before a time; all of it without one. The oldest first, while ``proceed``."""
         return trash.empty(self.sync, before, patience, proceed)
 
-    def pack(self, task: Kept) -> bool:
+    def pack(self, task: RetentionRow) -> bool:
         """Makes a finished task a ``.task.gz``, which all else can read. False if it has changed since, or is being run."""
         return trash.pack(self.sync, task) is not None
 
@@ -284,6 +365,26 @@ class FileStore(IndexedStore):
             with self._task(name) as task:
                 task.note(kind="redacted", data={"blocks": found.changed, "secrets": dict(found.rules)}, by=by)
         return found
+
+    def begin_redacting(self) -> bool:
+        """Before a redaction of many tasks. Whether one before was stopped before its end."""
+        due = self.journal.layout.live / "reindex.due"
+        was_due = due.exists()
+        self.journal.layout.make()
+        due.touch(mode=0o600)
+        return was_due
+
+    def end_redacting(self, *, changed: bool, was_due: bool) -> None:
+        """Their words are in the old index, also those of a redaction that was stopped: a new one is made."""
+        if changed or was_due:
+            self.reindex()
+        if was_due:
+            redaction.finish(self.sync, self.redactor)
+        (self.journal.layout.live / "reindex.due").unlink(missing_ok=True)
+
+    def task_ids(self) -> list[str]:
+        """Every task file, also one that the index does not know."""
+        return sorted(self.sync.names())
 
     def _is_sealed(self, name: TaskName) -> bool:
         with self.journal.reader(name) as reader:
@@ -343,3 +444,12 @@ class FileStore(IndexedStore):
 
 def _warn(message: str) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _is_due(stamp: Path) -> bool:
+    """Whether a day has passed since the last time."""
+    try:
+        age = time.time() - os.stat(stamp).st_mtime
+    except OSError:
+        return True
+    return abs(age) >= _DAY

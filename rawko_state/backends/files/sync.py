@@ -73,31 +73,30 @@ class Sync:
         self._where = self.path
         """The file that was opened last, or tried."""
         self._warned: set[str] = set()
-        self._opening = threading.RLock()
+        self._lock = threading.RLock()
         self._mine: set[str] = set()
         """The marks of this process's writers that the index keeps up with."""
 
     # Opening
 
     def index(self) -> Index:
-        """The open index. A broken one is moved aside, and a new one begun, which fresh() fills. Each thread has a connection of
-        its own to it."""
-        with self._opening:
-            return self._current()
-
-    def _current(self) -> Index:
-        if self._index is not None:
-            # Something has been recorded since; unless memory is the last resort.
-            begun = self._index.path is None and self.path.parent.exists() and not self._pinned
-            if self._index.is_current and not begun:
-                return self._index
-            self.close()
-        try:
-            self._index = self._opened()
-        except IndexCorrupt as error:
-            self._move_aside(error)
-            self._index = self._opened()
-        return self._index
+        """The open index, for any thread: each has a connection of its own to it. A broken one is moved aside, and a new one
+        begun, which fresh() fills."""
+        with self._lock:
+            index = self._index
+            if index is not None:
+                # Something has been recorded since; unless memory is the last resort.
+                begun = index.path is None and self.path.parent.exists() and not self._pinned
+                if index.is_current and not begun:
+                    return index
+                self.close()
+            try:
+                index = self._opened()
+            except IndexCorrupt as error:
+                self._move_aside(error, None)
+                index = self._opened()
+            self._index = index
+            return index
 
     def _opened(self) -> Index:
         self._where = self.path
@@ -106,9 +105,17 @@ class Sync:
         return Index(place)
 
     def close(self) -> None:
-        if self._index is not None:
-            self._index.close()
-            self._index = None
+        """Other threads may go on: they open it again."""
+        with self._lock:
+            if self._index is not None:
+                self._index.close()
+                self._index = None
+
+    def _drop(self, index: Index | None) -> None:
+        """This one cannot be used. Unless another thread has put a new one in its place already."""
+        with self._lock:
+            if index is None or index is self._index:
+                self.close()
 
     def _place(self) -> Path | None:
         """Where the index is kept: beside the tasks, else in the user's cache folder, else in memory."""
@@ -133,19 +140,25 @@ class Sync:
             return None
         return folder / "index.db"
 
-    def _move_aside(self, error: IndexCorrupt) -> None:
-        path = self._where
-        self.close()
-        stamp = time.strftime("%Y%m%dT%H%M%S")
-        target = path.with_name(f"{path.name}.broken-{stamp}-{os.getpid()}")
-        try:
-            with contextlib.suppress(FileNotFoundError):  # another process has been faster
-                os.rename(path, target)
-            for companion in list(companions(path))[1:]:
-                with contextlib.suppress(FileNotFoundError):
-                    os.rename(companion, target.with_name(target.name + companion.name[len(path.name) :]))
-        except OSError as trouble:
-            raise StorageError(f"cannot move {path} aside: {trouble.strerror}", str(path), trouble.errno) from trouble
+    def _move_aside(self, error: IndexCorrupt, broken: Index | None) -> None:
+        """The next one is made anew. Nothing is moved if another thread has done so already; ``broken`` None: it did not open."""
+        with self._lock:
+            if broken is not None and broken is not self._index:
+                return
+            path = self._where
+            self.close()
+            stamp = time.strftime("%Y%m%dT%H%M%S")
+            target = path.with_name(f"{path.name}.broken-{stamp}-{os.getpid()}")
+            try:
+                with contextlib.suppress(FileNotFoundError):  # another process has been faster
+                    os.rename(path, target)
+                for companion in list(companions(path))[1:]:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.rename(companion, target.with_name(target.name + companion.name[len(path.name) :]))
+            except OSError as trouble:
+                raise StorageError(
+                    f"cannot move {path} aside: {trouble.strerror}", str(path), trouble.errno
+                ) from trouble
         self._warn(f"{error}; moved to {target.name}, rebuilding it from the task files")
 
     def _warn(self, message: str) -> None:
@@ -229,6 +242,7 @@ class Sync:
     def fresh(self) -> Index:
         """The index, caught up with everything that has happened to the files."""
         for attempt in range(_ATTEMPTS):
+            index = None
             try:
                 index = self.index()
                 self._look(index)
@@ -238,9 +252,9 @@ class Sync:
             except IndexCorrupt as error:
                 if attempt == _ATTEMPTS - 1:
                     return self._in_memory(error)
-                self._move_aside(error)
+                self._move_aside(error, index)
             except (IndexTrouble, StorageError) as error:
-                self.close()
+                self._drop(index)
                 if attempt == _ATTEMPTS - 1:
                     return self._in_memory(error)
                 time.sleep(0.05 * (attempt + 1))  # somebody may be moving it aside just now
@@ -249,19 +263,20 @@ class Sync:
     def _in_memory(self, error: RawkoError) -> Index:
         """The last resort: the files are there, so the question is answered."""
         self._warn(f"{error}; answering from the task files")
-        self.close()
-        self._aside = True
-        self._index = Index(None)
-        self._pinned = True
-        self._look(self._index)
-        return self._index
+        with self._lock:
+            self.close()
+            self._aside = self._pinned = True
+            index = self._index = Index(None)
+        self._look(index)
+        return index
 
     def guarded(self, ask: Callable[[Index], object]) -> object:
         """Asks the fresh index; when it turns out to be broken meanwhile, rebuilds it and asks again."""
+        index = self.fresh()
         try:
-            return ask(self.fresh())
+            return ask(index)
         except IndexCorrupt as error:
-            self._move_aside(error)
+            self._move_aside(error, index)
             return ask(self.fresh())
 
     def _look(self, index: Index) -> None:
@@ -406,15 +421,19 @@ class Sync:
             self._look(beside)
             if then is not None:
                 then(beside)
+            # Writers may append, and take their marks away, before it is in place: so the next look goes through all files.
+            with beside.transaction():
+                beside.set_meta("tasks_stamp", "")
+            index = self.index()
             try:
-                self.index().replace_with(beside)
+                index.replace_with(beside)
             except IndexCorrupt as error:
-                self._move_aside(error)
-                self.index().replace_with(beside)
+                self._move_aside(error, index)
+                index = self.index()
+                index.replace_with(beside)
         finally:
             beside.close()
             remove(target)
-        # Writers that came between are in their marks.
         self.fresh()
         return problems
 

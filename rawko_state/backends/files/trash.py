@@ -17,7 +17,7 @@ from rawko_state.index import retention
 from rawko_state.journal import archive, trash
 from rawko_state.journal.layout import TaskName, parse_name
 from rawko_state.journal.locks import gate
-from rawko_state.store import InTrash, Kept
+from rawko_state.store import InTrash, RetentionRow
 
 PATIENCE: Final = 60.0
 """Seconds that are waited for others who are at the trash."""
@@ -27,9 +27,9 @@ _AT_LEAST: Final = 2_000
 """So many are deleted, which takes a moment, also if listing the trash took longer: else a large one would never empty."""
 
 
-def discard(
+def move_to_trash(
     sync: Sync,
-    tasks: Iterable[tuple[Kept, str]],
+    tasks: Iterable[tuple[RetentionRow, str]],
     by: str | None,
     proceed: Callable[[], bool],
     patience: float = PATIENCE,
@@ -121,7 +121,7 @@ def in_trash(each: trash.Discarded) -> InTrash:
     return InTrash(each.name.id, each.at, each.rule, each.size)
 
 
-def pack(sync: Sync, task: Kept) -> TaskName | None:
+def pack(sync: Sync, task: RetentionRow) -> TaskName | None:
     """Packs a task that nobody runs. None if it has changed since, or somebody is at it."""
     journal = sync.journal
     name = parse_name(Path(task.file).name)

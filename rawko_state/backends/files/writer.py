@@ -18,12 +18,12 @@ from rawko_state.journal import blobs, disk
 from rawko_state.journal.chain import Chain
 from rawko_state.journal.drafts import FileSink, draft_lines
 from rawko_state.journal.locks import Lease, Mark
-from rawko_state.model.appended import Appended
+from rawko_state.model.appended import Appended, Position
 from rawko_state.model.entries import Turn
 from rawko_state.model.names import TaskName
 from rawko_state.model.state import TaskState
 from rawko_state.tasks.draft import Draft, DraftContent, draft_content
-from rawko_state.tasks.writer import BeforeWrite, Make, Position, Writer
+from rawko_state.tasks.writer import BeforeWrite, Make, Writer
 
 # Loaded before anything is written: an import that fails (no descriptor left) must not come between an append and its return.
 _LOADED = (blobs, ingest, platformdirs, redaction)

@@ -158,6 +158,9 @@ class PostgresFiles:
     def marked(self) -> set[str]:
         return self._tasks.drafted()
 
+    def drafted(self) -> set[str]:
+        return self._tasks.drafted()
+
     def holder(self, task_id: str) -> str | None:
         return self._tasks.holder(task_id)
 
@@ -184,7 +187,7 @@ class PostgresFiles:
 
 
 class PostgresSync:
-    """Where the rows are: ``SyncedIndex`` of backends.ports. They are written with the bytes, so there is nothing to catch up on."""
+    """Where the rows are: ``SyncedIndex``. They are written with the bytes, so there is nothing to catch up on."""
 
     def __init__(self, rows: PostgresDatabase, files: PostgresFiles) -> None:
         self._rows, self.journal = rows, files

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rawko_state.backends.base import IndexedStore
-from rawko_state.backends.bulk import carried
+from rawko_state.backends.bulk import upload_task
 from rawko_state.backends.leases import LEASE, ExpiringLease
 from rawko_state.backends.postgres.bytes import MemoryBytes, PostgresFiles, PostgresSync, pieces_of, spooled
 from rawko_state.backends.postgres.connection import Postgres, PostgresDatabase, is_duplicate
@@ -35,7 +35,7 @@ from rawko_state.journal.verify import Verdict
 from rawko_state.model.entries import Entry, TaskHeader
 from rawko_state.model.names import TaskName, name_for, parse_name
 from rawko_state.model.state import TaskState
-from rawko_state.store import InTrash, Kept
+from rawko_state.store import InTrash, RetentionRow
 from rawko_state.tasks.writer import Writer
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class PostgresStore(IndexedStore):
 
     # Opening
 
-    def _create(
+    def _new_writer(
         self,
         header: TaskHeader,
         entries: Sequence[Entry],
@@ -136,7 +136,7 @@ class PostgresStore(IndexedStore):
                     lease.release()
                 raise
 
-    def _writer(self, name: TaskName, lease: float | None = None) -> Writer:
+    def _open_writer(self, name: TaskName, lease: float | None = None) -> Writer:
         held = None if lease is None else self._lease(name.id, lease)
         try:
             return PostgresWriter(self, name, held)
@@ -161,6 +161,31 @@ class PostgresStore(IndexedStore):
     def take_lease(self, prefix: str, token: str | None = None, seconds: float = LEASE) -> str:
         return self.tasks.take_lease(self.find(prefix).id, token, holder_name(), seconds)
 
+    def expire_leases(self) -> None:
+        """PostgreSQL's clock does that."""
+
+    def begin_draft(self, task_id: str, lines: bytes) -> None:
+        with self.postgres.transaction(durable=False):
+            self.tasks.begin_draft(task_id)
+            self.tasks.add_to_draft(task_id, lines)
+        self.tasks.notify(task_id)
+
+    def add_to_draft(self, task_id: str, lines: bytes) -> bool:
+        with self.postgres.transaction(durable=False):
+            found = self.tasks.add_to_draft(task_id, lines)
+        self.tasks.notify(task_id)
+        return found
+
+    def drop_draft(self, task_id: str) -> None:
+        self.tasks.drop_draft(task_id)
+
+    def draft_lines(self, task_id: str) -> list[bytes]:
+        return self.tasks.draft_from(task_id, 0).splitlines(keepends=True)
+
+    def check(self) -> None:
+        with self.tasks.rows.mapped():
+            self.postgres.connection.execute("SELECT 1")
+
     def check_lease(self, task_id: str, token: str) -> None:
         """TaskBusy unless this token has the task now."""
         self.tasks.check_lease(task_id, token)
@@ -169,14 +194,14 @@ class PostgresStore(IndexedStore):
         self.tasks.release_lease(prefix, token)
 
     @contextlib.contextmanager
-    def importing(self) -> Iterator[None]:
+    def import_lock(self) -> Iterator[None]:
         """While this is held, nobody else brings the sessions of other agents in."""
         key = int.from_bytes(hashlib.sha256(f"import {self.workspace}".encode()).digest()[:8], "big", signed=True)
         with self.postgres.transaction() as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
             yield
 
-    def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
+    def add_file(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
         name = parse_name(filename)
         if name is None:
             raise InvalidValue(f"not the name of a task file: {filename!r}")
@@ -197,7 +222,7 @@ class PostgresStore(IndexedStore):
                 raise
         return name
 
-    def replace(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
+    def replace_task(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
         """A longer writing of a task, if the one that is there is still so long and ends with that seal."""
         with spooled(data) as source, self.tasks.keeping_blobs(), self.postgres.transaction():
             row = self.tasks.rows.row(name.id, lock=True)
@@ -224,8 +249,8 @@ class PostgresStore(IndexedStore):
     def where(self) -> str:
         return f"the workspace {self.workspace} of {self.postgres.name}"
 
-    def bring(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
-        return self.tasks.size(name.id) is None and carried(self, self.redactor, name, records)
+    def add_task(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
+        return self.tasks.size(name.id) is None and upload_task(self, self.redactor, name, records)
 
     def _put(self, name: TaskName, source: TaskBytes, *, base: int = 0) -> None:
         """A whole task, new or anew. Inside a transaction; whoever listens may hear of it a moment before it is there, and looks
@@ -242,16 +267,16 @@ class PostgresStore(IndexedStore):
 
     # Retention
 
-    def kept(self, task_id: str | None = None) -> list[Kept]:
+    def retention_rows(self, task_id: str | None = None) -> list[RetentionRow]:
         alive = self.alive() | self.tasks.drafted()
-        return retention.kept(self.tasks.rows, alive, self.tasks.exempt(), task_id)
+        return retention.rows(self.tasks.rows, alive, self.tasks.exempt(), task_id)
 
-    def freed(self, task_ids: Sequence[str]) -> dict[str, int]:
+    def freed_bytes(self, task_ids: Sequence[str]) -> dict[str, int]:
         return retention.freed(self.tasks.rows, task_ids)
 
-    def discard(
+    def move_to_trash(
         self,
-        tasks: Iterable[tuple[Kept, str]],
+        tasks: Iterable[tuple[RetentionRow, str]],
         *,
         by: str | None = None,
         proceed: Callable[[], bool] = lambda: True,
@@ -263,7 +288,7 @@ class PostgresStore(IndexedStore):
             if self._throw(task, rule, by):
                 yield task.id
 
-    def _throw(self, task: Kept, rule: str, by: str | None) -> bool:
+    def _throw(self, task: RetentionRow, rule: str, by: str | None) -> bool:
         with self.postgres.transaction():
             row = self.tasks.rows.row(task.id, lock=True)
             if row is None or (row["file_size"], row["file_mtime_ns"]) != (task.size, task.mtime_ns):
@@ -279,7 +304,7 @@ class PostgresStore(IndexedStore):
 
     def delete(self, prefix: str, *, by: str | None = None) -> str:
         name = self.find(prefix)
-        task = next(iter(self.kept(name.id)), None)
+        task = next(iter(self.retention_rows(name.id)), None)
         if task is None or not self._throw(task, BY_HAND, by):
             raise TaskBusy(name.id, "a process that runs it, or has changed it just now")
         return name.id
@@ -337,7 +362,7 @@ class PostgresStore(IndexedStore):
                 self.tasks.drop_unused_blobs(each.blobs)
         return [InTrash(each.id, each.at.astimezone(timezone.utc), each.rule, each.size) for each in going]
 
-    def pack(self, task: Kept) -> bool:
+    def pack(self, task: RetentionRow) -> bool:
         """PostgreSQL packs large values by itself."""
         return False
 
@@ -390,8 +415,8 @@ class PostgresStore(IndexedStore):
         """Searches need nothing besides their index, which every append brings up to date."""
         return 0
 
-    def can_flush(self) -> bool:
-        return False
+    def flush_due(self) -> str | None:
+        return None
 
     def flush(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int:
         return 0

@@ -25,14 +25,14 @@ from rawko_state.index import queries
 from rawko_state.index.projection import LocatedRecord, NewRows, Projector, Row, located
 from rawko_state.journal.blobs import OUTPUT_LIMIT
 from rawko_state.journal.chain import Chain
-from rawko_state.model.appended import Appended
+from rawko_state.model.appended import Appended, Position
 from rawko_state.model.entries import Entry, ToolCall, Turn
 from rawko_state.model.names import TaskName
 from rawko_state.model.state import TaskState
 from rawko_state.search.documents import Document, documents
 from rawko_state.search.words import Counts
 from rawko_state.tasks.draft import Draft, DraftContent, draft_content
-from rawko_state.tasks.writer import BeforeWrite, Make, Position, Writer
+from rawko_state.tasks.writer import BeforeWrite, Make, Writer
 
 if TYPE_CHECKING:
     from rawko_state.backends.postgres.store import PostgresStore

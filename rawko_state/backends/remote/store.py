@@ -26,8 +26,9 @@ from rawko_state.lazy import lazy
 from rawko_state.model.entries import Entry, Note, TaskHeader, ToolCall, Turn
 from rawko_state.model.events import Event
 from rawko_state.model.names import TaskName, parse_name
-from rawko_state.store import Answer, Hit, InTrash, Kept, RunRow, Stats, TaskFilter, TaskSummary, TurnRow
+from rawko_state.store import Answer, Hit, InTrash, RetentionRow, RunRow, Stats, TaskFilter, TaskSummary, TurnRow
 from rawko_state.store.wire import from_wire, summary_of, to_wire
+from rawko_state.tasks.events import Pace
 
 if TYPE_CHECKING:
     from rawko_state.backends import bulk, redaction
@@ -41,6 +42,8 @@ else:
 
 _PIECE: Final = 1 << 18
 _AGAIN: Final = 0.5
+_ASK_EVERY: Final = 0.5
+"""Seconds between two looks at all tasks."""
 _PATIENCE: Final = 30.0
 """Seconds for which a follower tries to come back to a server that is away."""
 
@@ -106,6 +109,12 @@ class RemoteStore(BaseStore):
     def _post(self, *parts: object, data: Any) -> Any:
         return self.http.ask("POST", self.http.path(*parts), data=data)
 
+    def check(self) -> None:
+        self.hello()
+
+    def pace(self) -> Pace:
+        return Pace(_ASK_EVERY, _ASK_EVERY)
+
     def hello(self) -> dict[str, Any]:
         """Who is there; soon, or not at all."""
         found: dict[str, Any] = self.http.ask("GET", self.http.path("hello"), timeout=5.0)
@@ -129,10 +138,6 @@ class RemoteStore(BaseStore):
 
     def by_source(self, prefix: str) -> dict[str, str]:
         return dict(self.get("sources", prefix=prefix)["sources"])
-
-    def to_resume(self) -> str | None:
-        found = self.history(TaskFilter(status=("interrupted", "waiting", "paused"), limit=1))
-        return found[0].id if found else None
 
     # One task
 
@@ -175,21 +180,6 @@ class RemoteStore(BaseStore):
 
     def snapshots(self, prefix: str) -> list[dict[str, Any]]:
         return list(self.get("tasks", prefix, "snapshots")["snapshots"])
-
-    def snapshot(self, prefix: str, turn: int) -> dict[str, Any] | None:
-        seen: set[str] = set()
-        while True:
-            summary = self.summary(prefix)
-            made = [
-                each for each in self.snapshots(summary.id) if each["turn"] <= turn and (each["ref"] or each["path"])
-            ]
-            if made:
-                return made[-1]
-            if not summary.parent or "@" not in summary.parent or summary.id in seen:
-                return None
-            seen.add(summary.id)
-            prefix, _, at = summary.parent.partition("@")
-            turn = min(turn, int(at))
 
     # Bytes
 
@@ -310,7 +300,7 @@ class RemoteStore(BaseStore):
 
     # Writing
 
-    def _create(
+    def _new_writer(
         self,
         header: TaskHeader,
         entries: Sequence[Entry],
@@ -322,7 +312,7 @@ class RemoteStore(BaseStore):
         made = self.http.ask("POST", self.http.path("records"), body=body, headers=_BLOCKS)
         return writer.RemoteWriter(self, made["task"], lease=0.0 if attached else None)
 
-    def _writer(self, name: TaskName, lease: float | None = None) -> Writer:
+    def _open_writer(self, name: TaskName, lease: float | None = None) -> Writer:
         return writer.RemoteWriter(self, name.id, lease=lease)
 
     def _abandoned(self) -> list[tuple[str, bool]]:
@@ -340,14 +330,14 @@ class RemoteStore(BaseStore):
     def where(self) -> str:
         return self.http.where
 
-    def bring(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
-        return bulk.carried(self, self.redactor, name, records)
+    def add_task(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
+        return bulk.upload_task(self, self.redactor, name, records)
 
-    def importing(self) -> AbstractContextManager[None]:
+    def import_lock(self) -> AbstractContextManager[None]:
         """Of two who bring the same session in, one finds that the task has grown meanwhile."""
         return contextlib.nullcontext()
 
-    def place(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
+    def add_file(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
         name = parse_name(filename)
         if name is None:
             raise InvalidValue(f"not the name of a task file: {filename!r}")
@@ -361,18 +351,18 @@ class RemoteStore(BaseStore):
 
     # Retention
 
-    def kept(self, task_id: str | None = None) -> list[Kept]:
-        return [from_wire(Kept, each) for each in self.get("kept", id=task_id)["tasks"]]
+    def retention_rows(self, task_id: str | None = None) -> list[RetentionRow]:
+        return [from_wire(RetentionRow, each) for each in self.get("retention", id=task_id)["tasks"]]
 
-    def freed(self, task_ids: Sequence[str]) -> dict[str, int]:
+    def freed_bytes(self, task_ids: Sequence[str]) -> dict[str, int]:
         found: dict[str, int] = {}
         for start in range(0, len(task_ids), 5_000):
-            found |= self._post("kept", "freed", data={"ids": list(task_ids[start : start + 5_000])})["freed"]
+            found |= self._post("retention", "freed", data={"ids": list(task_ids[start : start + 5_000])})["freed"]
         return found
 
-    def discard(
+    def move_to_trash(
         self,
-        tasks: Iterable[tuple[Kept, str]],
+        tasks: Iterable[tuple[RetentionRow, str]],
         *,
         by: str | None = None,
         proceed: Callable[[], bool] = lambda: True,
@@ -403,7 +393,7 @@ class RemoteStore(BaseStore):
         data = {} if before is None else {"before": write_time(before)}
         return [from_wire(InTrash, each) for each in self._post("trash", "empty", data=data)["deleted"]]
 
-    def pack(self, task: Kept) -> bool:
+    def pack(self, task: RetentionRow) -> bool:
         return bool(self._post("tasks", task.id, "pack", data={})["packed"])
 
     def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> _Redacted:
@@ -428,8 +418,8 @@ class RemoteStore(BaseStore):
     def unflushed(self) -> int:
         return 0
 
-    def can_flush(self) -> bool:
-        return False
+    def flush_due(self) -> str | None:
+        return None
 
     def flush(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int:
         return 0

@@ -12,12 +12,12 @@ from rawko_state.backends.leases import LEASE, ExpiringLease
 from rawko_state.errors import ChainMoved, RawkoError, ServerRefused, TaskBusy
 from rawko_state.format.reader import TaskReader
 from rawko_state.format.records import emit_blocks
-from rawko_state.model.appended import Appended
+from rawko_state.model.appended import Appended, Position
 from rawko_state.model.entries import Turn
 from rawko_state.model.state import TaskState
 from rawko_state.store.wire import from_wire
 from rawko_state.tasks.draft import Draft, DraftContent, draft_content
-from rawko_state.tasks.writer import BeforeWrite, Make, Position, Writer
+from rawko_state.tasks.writer import BeforeWrite, Make, Writer
 
 if TYPE_CHECKING:
     from rawko_state.backends.remote.store import RemoteStore

@@ -1,0 +1,160 @@
+"""What a server of PostgreSQL stands on: its workspaces, and what it keeps for itself, in the schema ``rawko``."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from rawko_state.backends.postgres.connection import Postgres, mapped
+from rawko_state.backends.postgres.names import DEFAULT, check_workspace, schema_of, workspace_of
+from rawko_state.backends.postgres.store import PostgresStore
+from rawko_state.index.server_state import StateTables, server_tables
+from rawko_state.index.userdb import RegistryTables, now, registry_tables
+
+SCHEMA: Final = "rawko"
+
+
+class PostgresServerState(StateTables):
+    """In PostgreSQL, beside the workspaces."""
+
+    scope = "server"
+    _mark = "%s"
+
+    def _at(self, table: str) -> str:
+        return f"{SCHEMA}.{table}"
+
+    def _connection(self) -> Any:
+        return self.postgres.connection
+
+    @contextlib.contextmanager
+    def lightly(self) -> Iterator[None]:
+        with self.postgres.transaction(durable=False):
+            yield
+
+    def __init__(self, postgres: Postgres) -> None:
+        self.postgres = postgres
+        postgres.prepare(SCHEMA, PG_MIGRATIONS)
+        self._tokens, self._requests, self._audit, self._workspaces = server_tables(postgres.db, SCHEMA)
+
+    @contextlib.contextmanager
+    def mapped(self) -> Iterator[None]:
+        _ = self.postgres.connection
+        with mapped(self.postgres.name):
+            yield
+
+    def close(self) -> None:
+        self.postgres.close()
+
+    def workspaces(self) -> list[dict[str, Any]]:
+        with self.mapped():
+            return list(self._workspaces.select().order_by(self._workspaces.name).dicts())
+
+    def has_workspace(self, name: str) -> bool:
+        with self.mapped():
+            return bool(self._workspaces.select().where(self._workspaces.name == name).exists())
+
+    def create_workspace(self, name: str, external_id: str | None = None) -> bool:
+        """False if there is one."""
+        check_workspace(name)
+        with self.mapped():
+            if self.has_workspace(name):
+                return False
+            self._workspaces.insert(name=name, external_id=external_id, created_at=now()).on_conflict_ignore().execute()
+            return True
+
+    def drop_workspace(self, name: str) -> None:
+        """With everything in it, for good."""
+        check_workspace(name)
+        with self.postgres.transaction() as connection:
+            connection.execute(f'DROP SCHEMA IF EXISTS "{schema_of(name)}" CASCADE')
+            self._workspaces.delete().where(self._workspaces.name == name).execute()
+            self._tokens.delete().where(self._tokens.workspace == name).execute()
+
+
+class PostgresRegistry(RegistryTables):
+    """Small values, repositories, agents and runtimes of one workspace."""
+
+    def __init__(self, postgres: Postgres, schema: str) -> None:
+        self._postgres = postgres
+        self._kv, self._repos, self._agents, self._runtimes = registry_tables(postgres.db, schema)
+
+    @contextlib.contextmanager
+    def mapped(self) -> Iterator[None]:
+        _ = self._postgres.connection
+        with mapped(self._postgres.name):
+            yield
+
+
+class PostgresHost:
+    kind = "postgres"
+    default = DEFAULT
+    is_notified = True
+
+    def __init__(self, url: str, root: Path, warn: Callable[[str], None]) -> None:
+        self.root, self._warn = root, warn
+        self.postgres = Postgres(url)
+        try:
+            self.state = PostgresServerState(self.postgres)
+        except BaseException:
+            self.postgres.close_all()
+            raise
+
+    def names(self) -> list[str]:
+        return [row["name"] for row in self.state.workspaces()]
+
+    def workspaces(self) -> list[dict[str, Any]]:
+        return self.state.workspaces()
+
+    def create_workspace(self, name: str, external_id: str | None = None) -> bool:
+        return self.state.create_workspace(name, external_id)
+
+    def drop_workspace(self, name: str) -> None:
+        self.state.drop_workspace(name)
+
+    def has(self, name: str) -> bool:
+        check_workspace(name)
+        return self.state.has_workspace(name)
+
+    def open(self, name: str) -> tuple[PostgresStore, PostgresRegistry]:
+        store = PostgresStore(self.postgres, name, root=self.root, warn=self._warn)
+        return store, PostgresRegistry(self.postgres, schema_of(name))
+
+    def check(self) -> None:
+        with mapped(self.postgres.name):
+            self.postgres.connection.execute("SELECT 1")
+
+    def listen(self, stop: threading.Event, changed: Callable[[str, str], None]) -> None:
+        def heard(payload: str) -> None:
+            schema, *ids = payload.split(" ")
+            if payload == "*":
+                changed("*", "*")
+            for task_id in ids:
+                changed(workspace_of(schema), task_id)
+
+        self.postgres.listen(stop, heard)
+
+    def close(self) -> None:
+        self.state.close()
+        self.postgres.close_all()
+
+
+_1_SERVER: Final = """
+CREATE TABLE {s}.tokens (
+    id text PRIMARY KEY, hash text NOT NULL, role text NOT NULL, workspace text, note text, scope text NOT NULL,
+    created_at text NOT NULL, revoked_at text
+);
+CREATE TABLE {s}.requests (
+    scope text NOT NULL, who text NOT NULL, key text NOT NULL, body text NOT NULL, task text, seal text, status integer,
+    answer text, at text NOT NULL, PRIMARY KEY (scope, who, key)
+);
+CREATE INDEX idx_requests_at ON {s}.requests (at);
+CREATE TABLE {s}.audit (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at text NOT NULL, scope text NOT NULL, who text NOT NULL,
+    action text NOT NULL, workspace text, task text, status integer NOT NULL, peer text NOT NULL
+);
+CREATE TABLE {s}.workspaces (name text PRIMARY KEY, external_id text, created_at text NOT NULL);
+"""
+PG_MIGRATIONS: Final = (("server", _1_SERVER),)
