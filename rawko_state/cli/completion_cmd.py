@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import get_completion_class
+
+from rawko_state.cli import cli
 
 
 @click.command(name="completion")
@@ -15,10 +18,6 @@ def command(shell: str) -> None:
     zsh:   rawko completion zsh >> ~/.zshrc
     fish:  rawko completion fish > ~/.config/fish/completions/rawko.fish
     """
-    from click.shell_completion import get_completion_class
-
-    from rawko_state.cli import cli
-
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(cli, {}, "rawko", "_RAWKO_COMPLETE").source())

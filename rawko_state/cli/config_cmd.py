@@ -13,6 +13,7 @@ import click
 
 from rawko_state.cli.printing import visible
 from rawko_state.config import settings as layers
+from rawko_state.config.change import put
 from rawko_state.config.project import find_project
 from rawko_state.config.schema import BY_KEY, DURATION, SETTINGS, write_duration
 from rawko_state.errors import InvalidValue, NoProject
@@ -112,8 +113,6 @@ def get(ctx: click.Context, key: str) -> None:
 @click.pass_context
 def set_command(ctx: click.Context, key: str, value: str, layer: str | None) -> None:
     """Set one, leaving the rest of its file as it stands."""
-    from rawko_state.config.change import put
-
     if layer in ("project", "project-user") and key in BY_KEY and BY_KEY[key].own_only:
         raise InvalidValue(f"{key} {layers.OWN_ONLY}; use --user")
     path = _file(ctx, layer)
@@ -127,8 +126,6 @@ def set_command(ctx: click.Context, key: str, value: str, layer: str | None) -> 
 @click.pass_context
 def unset(ctx: click.Context, key: str, layer: str | None) -> None:
     """Take one out of its file."""
-    from rawko_state.config.change import put
-
     path = _file(ctx, layer)
     put(path, key, None)
     click.echo(f"{key} is {_shown(key, _loaded(ctx)[key])} here", err=True)

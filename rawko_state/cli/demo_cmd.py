@@ -12,7 +12,9 @@ from pathlib import Path
 
 import click
 
+from rawko_state.backends.select import open_files
 from rawko_state.cli.printing import visible
+from rawko_state.store import TaskFilter
 
 # Runs as a process of its own, so that it can really be killed in the middle of a turn.
 _WRITER = """
@@ -53,9 +55,6 @@ def command(keep: Path | None) -> None:
 
 
 def _show(folder: Path) -> None:
-    from rawko_state.backends.select import open_files
-    from rawko_state.store import TaskFilter
-
     _head("An agent records a task, live")
     writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(folder)], stdout=subprocess.PIPE, text=True)
     assert writer.stdout is not None

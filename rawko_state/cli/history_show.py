@@ -16,7 +16,10 @@ from rawko_state.cli.history_cmd import STATUS_COLOURS, page, use_colour
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.project import complete_ids, store_of
 from rawko_state.cli.times import local, took
+from rawko_state.cli.watch_cmd import show
 from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.exchange.json_form import task_object
+from rawko_state.format.json_form import VERSION, plain
 from rawko_state.model.entries import (
     Entry,
     FileTouch,
@@ -73,14 +76,10 @@ def command(
         return
     summary = store.summary(task_id)
     if as_json:
-        from rawko_state.exchange.json_form import task_object
-
         entries = (entry for _, entry in store.entries(summary.id))
         click.echo(json.dumps(task_object(summary.id, summary.status, entries), indent=1))
         return
     if follow:
-        from rawko_state.cli.watch_cmd import show
-
         cursor = store.now(summary.id)
         for line in _task(store, summary):
             click.echo(line, color=use_colour())
@@ -113,8 +112,6 @@ def _span(store: Store, task_id: str, text: str) -> list[int]:
 
 
 def _turns_as_json(turns: list[Turn], *, alone: bool) -> None:
-    from rawko_state.format.json_form import VERSION, plain
-
     if alone:
         click.echo(json.dumps({"version": VERSION, **plain(turns[0])}, indent=1))
     else:

@@ -17,7 +17,10 @@ from rawko_state.cli.history_search import in_background
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import stood_at, store_of
 from rawko_state.cli.times import When
+from rawko_state.config.project import remotes, worktrees
 from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
+from rawko_state.exchange.importing import Belonging, import_sessions, plain_remote
+from rawko_state.exchange.json_form import blobs_bytes, records_bytes
 from rawko_state.model.names import parse_name
 
 if TYPE_CHECKING:
@@ -67,8 +70,6 @@ def command(
         if all_projects or since or pack or watch or as_json:
             raise click.UsageError("'rawko import rawko' takes files, and no option but --dry-run", ctx)
         ctx.exit(_exported(store, paths, dry_run))
-    from rawko_state.exchange.importing import import_sessions
-
     belonging = _belonging(store, all_projects)
     told: set[tuple[str, str]] = set()
     while True:
@@ -98,9 +99,6 @@ def command(
 
 def _belonging(store: Store, everywhere: bool) -> Belonging:
     """The folders that count as this project: its own, its other worktrees, and where it was before it was moved."""
-    from rawko_state.config.project import remotes, worktrees
-    from rawko_state.exchange.importing import Belonging, plain_remote
-
     mine = frozenset(plain_remote(url) for url in remotes(store.root))
     roots = [str(store.root), *worktrees(store.root)]
     # A copy of a project has the list of the original, which is still there.
@@ -190,8 +188,6 @@ def _exported(store: Store, paths: tuple[Path, ...], dry_run: bool) -> int:
 
 
 def _placed(store: Store, task: dict[str, Any], dry_run: bool) -> bool:
-    from rawko_state.exchange.json_form import blobs_bytes, records_bytes
-
     filename, data, blobs = str(task.get("file")), records_bytes(task), blobs_bytes(task)
     if dry_run:
         name = parse_name(filename)

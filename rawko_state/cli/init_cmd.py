@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from rawko_state.backends.select import open_files
+from rawko_state.cli.projects_cmd import learn
 from rawko_state.errors import StorageError
 
 SETTINGS = """\
@@ -30,9 +32,6 @@ GITIGNORE = """\
 @click.pass_context
 def command(ctx: click.Context, gitignore: bool | None) -> None:
     """Make this folder (or -C DIR) a project: .rawko/, a settings file, and lines for .gitignore."""
-    from rawko_state.backends.select import open_files
-    from rawko_state.cli.projects_cmd import learn
-
     root = Path(ctx.find_root().obj or os.environ.get("RAWKO_DIR") or ".").resolve()
     if not root.is_dir():
         raise StorageError(f"{root} is not a folder", str(root))

@@ -12,6 +12,7 @@ import click
 from rawko_state.backends.select import redactor_for, user_state
 from rawko_state.cli.printing import visible
 from rawko_state.cli.times import local
+from rawko_state.config.project import branch, remotes, vcs_of
 from rawko_state.errors import NoProject
 
 
@@ -48,8 +49,6 @@ def is_there(root: str) -> bool:
 
 
 def learn(root: Path) -> None:
-    from rawko_state.config.project import branch, remotes, vcs_of
-
     remote, now_on = next(iter(remotes(root)), None), branch(root)
     if remote or now_on:
         # A remote may be https://user:password@...

@@ -9,6 +9,8 @@ import click
 
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import fallback_of, stdin
+from rawko_state.errors import RawkoError, Stopped
+from rawko_state.tasks.lines import Recorder
 
 
 @click.command(name="record")
@@ -28,9 +30,6 @@ def command(ctx: click.Context, quiet: bool) -> None:
 
     The protocol is described in docs/record.md.
     """
-    from rawko_state.errors import RawkoError, Stopped
-    from rawko_state.tasks.lines import Recorder
-
     recorder = Recorder(fallback_of(ctx))
     failed = 0
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,14 +13,27 @@ import click
 
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.project import complete_ids, me, store_of, text_of
+from rawko_state.config.settings import load
 from rawko_state.errors import RawkoError, Stopped
+from rawko_state.lazy import lazy
+from rawko_state.lifecycle import context as contexts
+from rawko_state.lifecycle.context import build
 from rawko_state.lifecycle.resuming import newest_to_resume, snapshot_at
 
 if TYPE_CHECKING:
     from rawko_state.config.settings import Settings
+    from rawko_state.integrations import handover
+    from rawko_state.lifecycle import runner
     from rawko_state.lifecycle.context import Context
     from rawko_state.store.contract import Store
+    from rawko_state.tasks import lines, snapshots
     from rawko_state.tasks.task import Task
+else:
+    # Printing the context needs none of these.
+    handover = lazy("rawko_state.integrations.handover")
+    runner = lazy("rawko_state.lifecycle.runner")
+    lines = lazy("rawko_state.tasks.lines")
+    snapshots = lazy("rawko_state.tasks.snapshots")
 
 
 @click.command(name="resume")
@@ -99,9 +114,7 @@ def command(
     if command_line in ("claude", "codex", "aider") and command_line not in settings["runners"]:
         ctx.exit(_hand_over(store, task_id, at_turn, command_line, message, by, budget))
     if command_line is not None:
-        from rawko_state.lifecycle.runner import checked
-
-        checked(command_line)  # before anything is written
+        runner.checked(command_line)  # before anything is written
     if at_turn is None and _let_go_on(store, task_id, by, message, command_line):
         return
     if command_line is None and settings["runners"] and not only_print:
@@ -121,8 +134,6 @@ _FEW = 1_000
 
 
 def _settings(store: Store) -> Settings:
-    from rawko_state.config.settings import load
-
     found = load(store.root)
     for problem in found.problems:
         click.echo(f"rawko: {visible(str(problem))}", err=True)
@@ -152,8 +163,6 @@ def _let_go_on(store: Store, task_id: str, by: str, message: str | None, command
 
 
 def _context(store: Store, task_id: str, at_turn: int | None, budget: int | None) -> Context:
-    from rawko_state.lifecycle.context import build
-
     return build(store, task_id, at_turn, budget)
 
 
@@ -170,8 +179,6 @@ def _say(context: Context, *, forked: bool) -> None:
 
 
 def _rendered(store: Store, context: Context, form: str, budget: int | None) -> str:
-    from rawko_state.lifecycle import context as contexts
-
     if form == "messages":
         return json.dumps(contexts.messages(store, context, budget), indent=None if budget else 1) + "\n"
     if form == "json":
@@ -185,19 +192,16 @@ def _print(store: Store, context: Context, form: str, budget: int | None) -> Non
 
 
 def _run(store: Store, task: Task, context: Context, command_line: str, form: str, budget: int | None) -> int:
-    from rawko_state.lifecycle.runner import run
-    from rawko_state.tasks.lines import Recorder
-
     def show(line: bytes) -> None:
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
 
     try:
         with task:
-            return run(
+            return runner.run(
                 command_line,
                 task,
-                Recorder(store, task),
+                lines.Recorder(store, task),
                 _rendered(store, context, form, budget),
                 root=store.root,
                 agent=context.next_agent,
@@ -213,11 +217,6 @@ def _hand_over(
     store: Store, task_id: str, at_turn: int | None, agent: str, message: str | None, by: str, budget: int | None
 ) -> int:
     """Go on in another agent, with this terminal; what it has done is brought in when it is done."""
-    import os
-    import time
-
-    from rawko_state.integrations import handover
-
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     source = store.source(task_id) if at_turn is None else None
     context = _context(store, task_id, at_turn, budget or handover.BUDGET)
@@ -246,11 +245,9 @@ def _hand_over(
 
 
 def _restore(store: Store, task_id: str, at_turn: int | None, target: Path) -> None:
-    from rawko_state.tasks.snapshots import restore
-
     turn = at_turn if at_turn is not None else store.summary(task_id).turns
     found = snapshot_at(store, task_id, turn)
     if found is None:
         raise RawkoError(f"task {task_id} has no snapshot at turn {turn} or before")
-    restore(store.root, found, target)
+    snapshots.restore(store.root, found, target)
     click.echo(f"turn {found['turn']}'s snapshot is in {target}", err=True)

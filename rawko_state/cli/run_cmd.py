@@ -11,7 +11,9 @@ import click
 
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import labels_of, me, store_of
+from rawko_state.config.project import branch
 from rawko_state.errors import RawkoError, Stopped
+from rawko_state.integrations.recording import run
 
 
 @click.command(name="run", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
@@ -33,9 +35,6 @@ def command(
     Its output is passed through, and so are signals and its exit code. The streams of Claude Code and Codex are recorded turn by
     turn, tool by tool, live; any other output as the text of one turn. `rawko cancel` ends the command.
     """
-    from rawko_state.config.project import branch
-    from rawko_state.integrations.recording import run
-
     given = list(words[1:] if words[0] == "--" else words)
     if not given:
         raise click.UsageError("no command to run", ctx)

@@ -10,6 +10,11 @@ import click
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import complete_ids, labels_of, store_of, text_of
 from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.format.lines import parse_tools
+from rawko_state.format.parts import read_money
+from rawko_state.format.values import read_tokens
+from rawko_state.model.entries import FileTouch, ToolCall, Turn
+from rawko_state.tasks.live_turn import clock
 
 if TYPE_CHECKING:
     from rawko_state.model.entries import FileTouch
@@ -86,17 +91,10 @@ def turn(
     expect: str | None,
 ) -> None:
     """Add a turn. CONTENT may be '-' for standard input. Prints the turn's number."""
-    from rawko_state.format.lines import parse_tools
-    from rawko_state.format.parts import read_money
-    from rawko_state.format.values import read_tokens
-    from rawko_state.model.entries import ToolCall, Turn
-
     calls: list[ToolCall | str] = []
     for line in tools:
         call = parse_tools(line)[0]
         if not isinstance(call, ToolCall):
-            from rawko_state.tasks.live_turn import clock
-
             call = parse_tools(f"{clock()} {line}")[0]
         if not isinstance(call, ToolCall):
             raise InvalidValue(f"a tool call is 'TOOL ARGUMENTS -> RESULT', not {line!r}")
@@ -128,8 +126,6 @@ def turn(
 
 
 def _touch(text: str) -> FileTouch:
-    from rawko_state.model.entries import FileTouch
-
     operation, _, path = text.partition(":")
     if operation not in ("read", "write", "delete") or not path:
         raise InvalidValue(f"a file is read:PATH, write:PATH or delete:PATH, not {text!r}")

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from rawko_state.format.blocks import Block, emit_block
-from rawko_state.format.codec import copy_value, encode
+from rawko_state.format.codec import FORMAT_VERSION, copy_value, encode
 from rawko_state.format.scan import Problem, Record, Scan
 from rawko_state.format.seal import GENESIS, HeaderShape, header_shape, seal_line, seal_of
 from rawko_state.format.values import write_duration
 from rawko_state.model.appended import LocatedBlock
-from rawko_state.model.entries import Entry, Torn
+from rawko_state.model.entries import Entry, TaskHeader, Torn
 from rawko_state.model.state import TaskState
 
 Fetch = Callable[[int, int], bytes]
@@ -49,6 +50,12 @@ def build_record(entries: Sequence[Entry], state: TaskState, parent: str, offset
         at += len(piece)
     data, seal = seal_record(b"".join(pieces), parent)
     return BuiltRecord(data, seal, parent, offset, state, tuple(blocks))
+
+
+def first_record(header: TaskHeader, entries: Sequence[Entry]) -> BuiltRecord:
+    """The record that a new task begins with."""
+    header = replace(header, format=FORMAT_VERSION)
+    return build_record([header, *entries], TaskState(id=header.id), GENESIS, 0)
 
 
 def seal_record(body: bytes, parent: str) -> tuple[bytes, str]:

@@ -18,12 +18,22 @@ from rawko_state.journal.drafts import DraftView
 from rawko_state.journal.layout import Layout, TaskName, name_for, new_id
 from rawko_state.journal.locks import Holder, Lease, append_lock, gate, holder_of, is_abandoned
 from rawko_state.journal.source import other
+from rawko_state.lazy import lazy
 
-# The rest is imported by the calls that need it: a query that finds nothing new reads no task file.
 if TYPE_CHECKING:
+    from rawko_state.format import records
     from rawko_state.format.reader import TaskReader
+    from rawko_state.journal import blobs
+    from rawko_state.journal import chain as chains
+    from rawko_state.journal import reader as readers
     from rawko_state.journal.chain import Chain, Checkpoint
     from rawko_state.model.entries import Blob, Entry, TaskHeader, ToolCall, Turn
+else:
+    # A query that finds nothing new reads no task file.
+    records = lazy("rawko_state.format.records")
+    blobs = lazy("rawko_state.journal.blobs")
+    chains = lazy("rawko_state.journal.chain")
+    readers = lazy("rawko_state.journal.reader")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,22 +69,16 @@ class Journal:
         ``taken`` says whether an id is in use; without it the names of all files are looked at. ``before`` is told the id and
         the first seal just before the file comes into being.
         """
-        from rawko_state.format.codec import FORMAT_VERSION
-        from rawko_state.format.records import build_record
-        from rawko_state.format.seal import GENESIS
-        from rawko_state.journal.chain import Chain
-        from rawko_state.model.state import TaskState
-
         self.layout.make()
         created = header.created or datetime.now(timezone.utc).replace(microsecond=0)
         wanted = header.id
         while True:
             task_id = wanted or new_id()
-            header = dataclasses.replace(header, id=task_id, created=created, format=FORMAT_VERSION)
+            header = dataclasses.replace(header, id=task_id, created=created)
             # The lease comes first: nobody must see the file and think that its writer is dead.
             held = Lease(self.layout.lease(task_id), task_id) if lease else None
             try:
-                record = build_record([header, *entries], TaskState(id=task_id), GENESIS, 0)
+                record = records.first_record(header, entries)
                 if before is not None:
                     before(task_id, record.seal)
                 stamps = self._into_place(name_for(created, task_id), record.data, record.seal, taken or self._is_taken)
@@ -89,7 +93,7 @@ class Journal:
             if wanted:
                 raise TaskExists(wanted)
         name = name_for(created, task_id)
-        return Created(name, Chain(self.layout.path(name), task_id), held, stamps)
+        return Created(name, chains.Chain(self.layout.path(name), task_id), held, stamps)
 
     def add_file(self, name: TaskName, data: bytes | Iterable[bytes]) -> bool:
         """A whole file that was made elsewhere. False when these bytes are there already; an error when others are."""
@@ -152,25 +156,19 @@ class Journal:
 
     def open(self, name: TaskName, checkpoint: Checkpoint | None = None, *, read_only: bool = False) -> Chain:
         """For appending, unless it is only to be looked at."""
-        from rawko_state.journal.chain import Chain
-
         self.layout.check()
-        chain = Chain(self.layout.path(name), name.id, checkpoint, read_only=read_only)
+        chain = chains.Chain(self.layout.path(name), name.id, checkpoint, read_only=read_only)
         if not read_only and self.layout.path(dataclasses.replace(name, packed=True)).exists():
             chain.alone(lambda: drop_leftover(self.layout, name))
         return chain
 
     def reader(self, name: TaskName) -> TaskReader:
-        from rawko_state.journal.reader import open_reader
-
         self.layout.check()
-        return open_reader(self.layout.path(name))
+        return readers.open_reader(self.layout.path(name))
 
     def reader_at(self, file_path: str) -> TaskReader:
         """Of the file that the index names."""
-        from rawko_state.journal.reader import open_reader
-
-        return open_reader(self.layout.root / file_path)
+        return readers.open_reader(self.layout.root / file_path)
 
     def look(self, name: TaskName) -> tuple[int, int, int, int]:
         """Device, inode, size and time of change of a task's file, in whichever form it is."""
@@ -232,12 +230,9 @@ class Journal:
 
     def keeping_blobs(self, turn: Turn | None = None) -> contextlib.AbstractContextManager[None]:
         """While this is held, no cleanup takes blobs (if a turn has any) whose record does not name them yet."""
-        from rawko_state.journal import blobs
-        from rawko_state.model.entries import ToolCall
-
         tools = turn.tools if turn is not None else ()
         if turn is not None and not any(
-            isinstance(call, ToolCall) and _is_long(call, blobs.OUTPUT_LIMIT) for call in tools
+            not isinstance(call, str) and _is_long(call, blobs.OUTPUT_LIMIT) for call in tools
         ):
             return contextlib.nullcontext()
         self.layout.make()
@@ -263,14 +258,11 @@ class Journal:
 
     def with_blobs(self, turn: Turn, redact: Callable[[str], str]) -> Turn:
         """The same turn with long tool output redacted and moved into blobs, which are durable when this returns."""
-        from rawko_state.journal import blobs
-        from rawko_state.model.entries import ToolCall
-
-        if not any(isinstance(call, ToolCall) and _is_long(call, blobs.OUTPUT_LIMIT) for call in turn.tools):
+        if not any(not isinstance(call, str) and _is_long(call, blobs.OUTPUT_LIMIT) for call in turn.tools):
             return turn
         tools = tuple(
             dataclasses.replace(call, output=None, blob=blobs.put(self.layout, redact(call.output or "")))
-            if isinstance(call, ToolCall) and _is_long(call, blobs.OUTPUT_LIMIT)
+            if not isinstance(call, str) and _is_long(call, blobs.OUTPUT_LIMIT)
             else call
             for call in turn.tools
         )
@@ -278,22 +270,16 @@ class Journal:
 
     def output_of(self, call: ToolCall) -> str | None:
         """The output of a tool call, wherever it is kept."""
-        from rawko_state.journal import blobs
-
         return blobs.get(self.layout, call.blob) if call.blob is not None else call.output
 
     def blob_bytes(self, blob: Blob) -> bytes | None:
         """The content of a blob, None if it is missing or changed."""
-        from rawko_state.journal import blobs
-
         try:
             return blobs.get_bytes(self.layout, blob)
         except RawkoError:
             return None
 
     def put_blob(self, data: bytes) -> Blob:
-        from rawko_state.journal import blobs
-
         self.layout.make()
         return blobs.put_bytes(self.layout, data)
 

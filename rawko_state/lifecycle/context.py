@@ -6,10 +6,13 @@ one line. So the time depends on what is kept, not on the size of the task.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from rawko_state.format.json_form import VERSION, plain
+from rawko_state.lifecycle.messages import of_turn
 from rawko_state.model.entries import ToolCall, Turn
 from rawko_state.store import TaskSummary, TurnRow
 
@@ -272,8 +275,6 @@ def one_line(row: TurnRow) -> str:
 
 def as_json(store: Source, context: Context, budget: int | None = None) -> dict[str, Any]:
     """The context as one object; with a budget, the newest turns that fit into it, by the size of their text."""
-    from rawko_state.format.json_form import VERSION, plain
-
     share = None if budget is None else budget // 8
     found: dict[str, Any] = {
         "version": VERSION,
@@ -300,8 +301,6 @@ def as_json(store: Source, context: Context, budget: int | None = None) -> dict[
 def messages(store: Source, context: Context, budget: int | None = None) -> list[dict[str, Any]]:
     """The conversation in the shape that chat APIs take, tool calls and their results paired; exact where turns kept their
     payload."""
-    from rawko_state.lifecycle.messages import of_turn
-
     provider = (context.task.model or "").lower()
     shape = "anthropic" if "claude" in provider else "openai"
     share = None if budget is None else budget // 4
@@ -335,8 +334,6 @@ def _fitting(texts: list[str], share: int | None) -> list[str]:
 def _with_turns(
     store: Source, context: Context, found: dict[str, Any], budget: int | None, shown: Any
 ) -> dict[str, Any]:
-    import json
-
     places = context.turns + context.after
     room = None if budget is None else budget - _size(found) - _size({"omitted": 10**9, "turns": []})
     if room is not None and room < 0 and "decisions" in found:
@@ -360,6 +357,4 @@ def _with_turns(
 
 
 def _size(value: Any) -> int:
-    import json
-
     return tokens(json.dumps(value))

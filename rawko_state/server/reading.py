@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
 from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.exchange.exporting import exported
 from rawko_state.format.json_form import plain
 from rawko_state.format.values import read_time
+from rawko_state.lifecycle import context as contexts
 from rawko_state.model import status as words
 from rawko_state.model.entries import Blob, ToolCall
 from rawko_state.model.events import Event
@@ -58,8 +61,6 @@ def _time(text: str | None) -> Any:
     found = read_time(text)
     if found is None:
         try:
-            from datetime import datetime
-
             found = datetime.fromisoformat(text)
         except ValueError:
             found = None
@@ -186,8 +187,6 @@ def get_question(call: Call) -> Any:
 
 def get_context(call: Call) -> Any:
     """What whoever goes on with the task has to know: in words, as messages of a chat, or as data."""
-    from rawko_state.lifecycle import context as contexts
-
     budget = call.params["budget"]
     found = contexts.build(call.store, call.id, call.params["at_turn"], budget)
     form = call.params["format"] or "json"
@@ -200,8 +199,6 @@ def get_context(call: Call) -> Any:
 
 def list_messages(call: Call) -> Any:
     """The conversation as chat APIs take it."""
-    from rawko_state.lifecycle import context as contexts
-
     found = contexts.build(call.store, call.id, None, call.params["budget"])
     return {"version": 1, "messages": contexts.messages(call.store, found, call.params["budget"])}
 
@@ -272,8 +269,6 @@ def _range(header: str | None, size: int) -> tuple[int, int] | None:
 
 def export_task(call: Call) -> Streamed:
     """A task in another form; secrets that an older version recorded are left out, and are a reason to refuse the exact forms."""
-    from rawko_state.exchange.exporting import exported
-
     form = call.params["format"] or "json"
     media = _FORMS[form]
     pieces = exported(call.store, call.id, form)

@@ -23,6 +23,7 @@ from rawko_state.server.problems import Refused
 from rawko_state.server.reading import CURSOR, ID
 from rawko_state.server.responses import now, peer_of, problem_answer, query_of
 from rawko_state.server.workspaces import Workspace
+from rawko_state.tasks.events import Cursor
 
 if TYPE_CHECKING:
     from rawko_state.server.app import Server
@@ -54,8 +55,6 @@ class Streams:
         whole = workspace.store.find(ID.read([task_id])).id
         after = query.get("after") or headers.get("last-event-id")
         if after:
-            from rawko_state.tasks.events import Cursor
-
             CURSOR.read([after])
             Cursor.parse(after)
         may = functools.partial(self._server.admitted, headers, peer, READ)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from rawko_state import __version__
 from rawko_state.errors import InvalidValue, TaskNotFound
 from rawko_state.format.values import read_time
+from rawko_state.server.feeds import PROTOCOL
 from rawko_state.server.operations import ADMIN, READ, WRITE, Call, Operation, Param
 from rawko_state.server.problems import Refused
 from rawko_state.server.reading import ID
@@ -150,9 +152,6 @@ def _read(row: dict[str, Any]) -> dict[str, Any]:
 
 def get_hello(call: Call) -> Any:
     """Who one is talking to, and as whom."""
-    from rawko_state import __version__
-    from rawko_state.server.feeds import PROTOCOL
-
     return {
         "version": 1,
         "server": "rawko",

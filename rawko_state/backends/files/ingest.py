@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -158,6 +157,8 @@ def projected_files(jobs: Sequence[Job]) -> Iterator[Batch]:
         for batch in batches:
             yield _project_some(batch)
         return
+    import multiprocessing  # a catch-up of a few files needs no pool
+
     # Forking is quick and safe here (no threads); elsewhere a fresh interpreter is started.
     method = "fork" if sys.platform == "linux" else "spawn"
     with multiprocessing.get_context(method).Pool(cores) as pool:

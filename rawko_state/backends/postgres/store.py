@@ -24,9 +24,8 @@ from rawko_state.backends.postgres.verify import repaired, verdict_of
 from rawko_state.backends.postgres.writer import PostgresWriter, projected
 from rawko_state.backends.redaction import Counting, Found, noted
 from rawko_state.errors import AmbiguousTask, InvalidValue, StorageError, TaskBusy, TaskExists, TaskNotFound
-from rawko_state.format.codec import FORMAT_VERSION
 from rawko_state.format.reader import TaskBytes
-from rawko_state.format.records import build_record
+from rawko_state.format.records import first_record
 from rawko_state.format.seal import GENESIS
 from rawko_state.index import retention
 from rawko_state.journal.layout import new_id
@@ -34,7 +33,6 @@ from rawko_state.journal.rewrite import Rewriting, with_note
 from rawko_state.journal.verify import Verdict
 from rawko_state.model.entries import Entry, TaskHeader
 from rawko_state.model.names import TaskName, name_for, parse_name
-from rawko_state.model.state import TaskState
 from rawko_state.store import InTrash, RetentionRow
 from rawko_state.tasks.writer import Writer
 
@@ -115,8 +113,7 @@ class PostgresStore(IndexedStore):
         wanted = header.id
         while True:
             name = name_for(created, wanted or new_id())
-            header = replace(header, id=name.id, created=created, format=FORMAT_VERSION)
-            record = build_record([header, *entries], TaskState(id=name.id), GENESIS, 0)
+            record = first_record(replace(header, id=name.id, created=created), entries)
             lease = self._lease(name.id) if attached else None
             try:
                 with self.postgres.transaction():
