@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest.register_assert_rewrite("tests.support", "tests.faults")
+_AREAS = (
+    "backends", "cli", "exchange", "index", "integrations", "lifecycle", "search", "server", "support", "tasks"
+)  # fmt: skip
+pytest.register_assert_rewrite(*(f"tests.{area}" for area in _AREAS), "rawko_state.testing")
 
 from tests.support import hermetic, machine, processes  # noqa: E402 - after the line above
 from tests.support.postgres import OwnPostgres, is_installed  # noqa: E402

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from tests.support.machine import patience
 
+ROOT: Final = Path(__file__).parent.parent.parent
+DRIVERS: Final = ROOT / "tests" / "drivers"
 RAWKO: Final = (sys.executable, "-m", "rawko_state")
 MARK: Final = "RAWKO_TEST_MARK"
 """Every process that a test starts has this in its environment: which run, and which test."""

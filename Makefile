@@ -1,0 +1,24 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup test lint docs ci
+
+setup:
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q -e '.[test,lint]'
+
+test:
+	$(BIN)/python -m pytest -n 2
+
+lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	for page in cli config rules house; do $(BIN)/python docs/make_$$page.py --check || exit 1; done
+
+docs:
+	for page in cli config rules house; do $(BIN)/python docs/make_$$page.py || exit 1; done
+
+ci:
+	bash .ci/run

@@ -1,0 +1,1 @@
+"""Programs that tests start, kill, and look at what is left."""

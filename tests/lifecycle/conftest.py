@@ -1,0 +1,18 @@
+"""Fixtures of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rawko_state.backends.files.store import FileStore
+from tests.support.faults import quiet
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[FileStore]:
+    opened = quiet(tmp_path)
+    yield opened
+    opened.close()

@@ -1,0 +1,159 @@
+"""Search: what counts as a match, that folding changes nothing but the time, and that nothing can break it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rawko_state.backends.files.store import FileStore
+from rawko_state.search.pages import pack, unpack
+from rawko_state.search.query import And, Field, Not, Or, Query, Text, parse, shown
+from rawko_state.search.words import Sought, identifiers_of, normal, occurs, spans, terms_of
+from tests.search.searching import (
+    ids,
+    said,
+    text,
+)
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("text", "atoms"),
+        [
+            ("auth/sso.rs", ["auth", "sso", "rs"]),
+            ("token_validation", ["token", "validation"]),
+            ("tokenValidation", ["token", "validation"]),
+            ("getUserById", ["get", "user", "by", "id"]),
+            ("HTTPServer", ["http", "server"]),
+            ("E0308", ["e0308"]),
+            ("--no-verify", ["no", "verify"]),
+            ("ValueError:", ["value", "error"]),
+            ("__init__", ["init"]),
+            ("数据库", ["数", "据", "库"]),
+            ("使用SQLite数据库", ["使", "用", "sq", "lite", "数", "据", "库"]),
+            ("ÜberÄnderung", ["über", "änderung"]),
+            ("Straße", ["strasse"]),
+            ("cafe\u0301", ["café"]),
+            ("ﬁx", ["fix"]),
+            ("...", []),
+        ],
+    )
+    def test_atoms(self, text: str, atoms: list[str]) -> None:
+        assert [atom for identifier in identifiers_of(normal(text)) for atom in identifier] == atoms
+
+    @pytest.mark.parametrize(
+        ("query", "text", "found"),
+        [
+            ("auth/sso.rs", "edit src/auth/sso.rs now", True),
+            ("sso.rs", "src/auth/sso.rs", True),
+            ("sso", "src/auth/sso.rs", True),
+            ("src/auth/sso.rs", "src/auth and auth/sso.rs", False),
+            ("sso.rs", "the sso rs thing", False),
+            ("token_validation", "tokenValidation()", True),
+            ("tokenvalidation", "token_validation", True),
+            ("tokenValidation", "tokenvalidation", True),
+            ("UserBy", "getUserById", True),
+            ("getUserById", "getuserbyid", True),
+            ("GETUSERBYID", "getUserById", True),
+            ("ById", "getUserName", False),
+            ("getById", "getUserById", False),
+            ("E0308", "error[E0308]: mismatched", True),
+            ("--no-verify", "git commit --no-verify", True),
+            ("no-verify", "git commit --no-verify", True),
+            ("verify", "git commit --no-verify", True),
+            ("ValueError:", "raise ValueError('x')", True),
+            ("ValueError", "ValueError: x", True),
+            ("数据库", "打开数据库连接", True),
+            ("数库", "数据库", False),
+            ("valid*", "token_validation", True),
+            ("valid*", "invalid", False),
+            ("tokenval*", "token_validation", True),
+            ("src/au*", "src/auth/sso.rs", True),
+            ('"clock skew"', "the clock\nskew is", True),
+            ('"clock skew"', "clock-skew", True),
+            ('"clock skew"', "clock of skew", False),
+            ('"getUserById fails"', "getuserbyid fails", True),
+            ("STRASSE", "straße", True),
+            ("café", "cafe\u0301", True),
+        ],
+    )
+    def test_what_matches(self, store: FileStore, query: str, text: str, found: bool) -> None:
+        leaf = parse(query).root
+        assert isinstance(leaf, Text)
+        assert occurs(leaf.sought, [text]) is found
+        said(store, text)
+        assert bool(ids(store, query)) is found
+        store.flush()
+        assert store.unflushed() == 0
+        assert bool(ids(store, query)) is found
+
+    def test_a_long_text_without_spaces_is_no_trouble(self) -> None:
+        text = "aB" * 200_000
+        began = time.process_time()
+        assert len(terms_of(text)) > 100_000
+        assert list(spans(Sought((("zz",),)), text)) == []
+        assert time.process_time() - began < 20
+
+    @given(st.lists(st.integers(1, 3000), max_size=50), st.data())
+    def test_postings_come_back(self, steps: list[int], data: st.DataObject) -> None:
+        documents = list(itertools.accumulate(steps))
+        times = bytes(data.draw(st.lists(st.integers(1, 255), min_size=len(steps), max_size=len(steps))))
+        documents = [document for document in documents if document < 65_536]
+        times = times[: len(documents)]
+        back, numbers = unpack(pack(documents, times))
+        assert (list(back), numbers) == (documents, times)
+
+
+class TestQueries:
+    @pytest.mark.parametrize(
+        ("query", "root"),
+        [
+            ("sso", text("sso")),
+            ("sso login", And((text("sso"), text("login")))),
+            ("sso AND login", And((text("sso"), text("login")))),
+            ("sso OR login", Or((text("sso"), text("login")))),
+            ("a b OR c", Or((And((text("a"), text("b"))), text("c")))),
+            ("a (b OR c)", And((text("a"), Or((text("b"), text("c")))))),
+            ("NOT sso", Not(text("sso"))),
+            ("agent:dev x", And((Field("agent", "dev"), text("x")))),
+            ('file:"a b.py"', Field("file", "a b.py")),
+            ("http://x.y", text("http://x.y")),
+            ("std::vector", text("std::vector")),
+            ("f(x)", text("f(x)")),
+            ("foo() bar", And((text("foo()"), text("bar")))),
+            ("profile:x", text("profile:x")),
+            ("--no-verify", text("--no-verify")),
+            ("or and not", And((text("or"), text("and"), text("not")))),
+            ("... sso", text("sso")),
+            ("", None),
+            ("...", None),
+        ],
+    )
+    def test_what_is_read(self, query: str, root: object) -> None:
+        assert parse(query) == Query(root)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        "query",
+        ['"sso', "(sso", "sso)", "OR", "sso OR", "OR sso", "AND", "sso AND", "NOT", "a NOT", "()", "a ()", "(" * 5000],
+    )
+    def test_what_cannot_be_read_is_searched_for_literally(self, query: str) -> None:
+        found = parse(query)
+        assert found.hint or query in ("()", "a ()")
+        assert found.root is None or isinstance(found.root, (Text, And))
+
+    @given(st.text(alphabet='ab "()*:ANDORNOT\\-éß数', max_size=40))
+    def test_any_text_is_a_query(self, query: str) -> None:
+        found = parse(query)
+        if found.root is not None and found.hint is None:
+            assert parse(shown(found.root)).root == found.root or "*" in query or "(" in query or ")" in query
+
+    def test_a_wrong_value_is_a_hint(self, store: FileStore) -> None:
+        said(store, "status:bogus")
+        answer = store.search("status:bogus")
+        assert answer.hint is not None
+        assert "no status 'bogus'" in answer.hint
+        assert len(answer.hits) == 1

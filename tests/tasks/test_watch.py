@@ -1,0 +1,103 @@
+"""The life of a task: its statuses, live turns, events, questions, pause and cancel, resume, follow-up, fork, snapshots."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from rawko_state.backends.files.store import FileStore
+from tests.support.machine import patience
+from tests.support.processes import rawko
+from tests.tasks.lives import a_turn
+
+
+class TestWatch:
+    def test_one_task_as_json(self, tmp_path: Path) -> None:
+        store = FileStore(tmp_path)
+        with store.start("do it") as task:
+            task.add_turn(a_turn("evil \x1b[31m"))
+        lines = [json.loads(line) for line in rawko(tmp_path, "watch", task.id, "--json").stdout.splitlines()]
+        assert [line["kind"] for line in lines] == ["status", "request", "status", "turn", "final"]
+        rest = rawko(tmp_path, "watch", task.id, "--json", "--after", lines[2]["cursor"]).stdout.splitlines()
+        assert [json.loads(line) for line in rest] == lines[3:]
+        shown = rawko(tmp_path, "watch", task.id).stdout
+        assert "\x1b" not in shown
+        assert "turn 1 dev  complete" in shown
+        assert rawko(tmp_path, "history", "show", task.id, "--follow").stdout.count("evil") == 1
+        assert "not a cursor" in rawko(tmp_path, "watch", task.id, "--after", "rubbish", code=1).stderr
+        store.close()
+
+    def test_live_in_another_process(self, tmp_path: Path) -> None:
+        store = FileStore(tmp_path)
+        task = store.start("do it")
+        watching = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "from rawko_state.cli import main; main()",
+                "-C",
+                str(tmp_path),
+                "watch",
+                task.id,
+                "--json",
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert watching.stdout is not None
+        for _ in range(3):
+            watching.stdout.readline()
+        with task.turn("dev") as turn:
+            for number in range(20):
+                turn.progress(f"step {number}")
+                event = json.loads(watching.stdout.readline())
+                assert (event["kind"], event["text"], event["live"]) == ("progress", f"step {number}", True)
+        task.finish("success")
+        rest = [json.loads(line)["kind"] for line in watching.stdout]
+        assert rest == ["turn", "final"]
+        assert watching.wait(patience(20)) == 0
+        watching.stdout.close()
+        store.close()
+
+    def test_all_that_run(self, tmp_path: Path) -> None:
+        store = FileStore(tmp_path)
+        before = store.start("old")
+        before.add_turn(a_turn("long ago"))
+        watching = subprocess.Popen(
+            [sys.executable, "-c", "from rawko_state.cli import main; main()", "-C", str(tmp_path), "watch", "--json"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert watching.stdout is not None
+        lines: queue.Queue[str] = queue.Queue()
+        reading = threading.Thread(target=lambda: [lines.put(line) for line in watching.stdout or ()], daemon=True)
+        reading.start()
+
+        def event() -> dict[str, object]:
+            return dict(json.loads(lines.get(timeout=patience(30))))
+
+        number = 0
+        while lines.empty():  # until it is there, and looks
+            number += 1
+            before.add_turn(a_turn(f"now {number}"))
+            time.sleep(0.1)
+        first = event()
+        assert first["task"] == before.id
+        assert str(first["text"]).startswith("now")
+        new = store.start("new")
+        found = event()
+        while found["task"] == before.id:
+            found = event()
+        assert (found["task"], found["kind"]) == (new.id, "status")
+        watching.terminate()
+        watching.wait()
+        reading.join()
+        watching.stdout.close()
+        before.close()
+        new.close()
+        store.close()

@@ -1,0 +1,85 @@
+"""The rules of docs/architecture.md that a linter does not know."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import ROOT
+
+PACKAGE = ROOT / "rawko_state"
+ABOVE = ("cli", "server", "lifecycle", "exchange", "integrations")
+STORES = {"FileStore", "PostgresStore", "RemoteStore", "IndexedStore", "BaseStore"}
+SEALING = {"emit_block", "seal_of", "seal_line", "seal_record"}
+SEALS = {
+    "journal/chain.py": {"seal_line"},  # compares what stands in a file with what it knew
+    "journal/rewrite.py": {"seal_record"},  # bytes that were read are sealed anew
+    "backends/files/ingest.py": {"seal_line"},  # compares, too
+    "lifecycle/moving.py": {"seal_record"},  # a task that has grown apart is sealed anew under another id
+}
+
+
+def modules(*folders: str) -> Iterator[tuple[str, ast.Module]]:
+    for folder in folders or (".",):
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
+            yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_records_are_made_in_one_place() -> None:
+    """Nobody but format/ makes blocks and seals; who seals bytes that were read before is named above."""
+    found = {}
+    for name, tree in modules():
+        if not name.startswith("format/"):
+            used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & SEALING
+            if used:
+                found[name] = used
+    assert found == SEALS
+
+
+def test_no_code_looks_at_the_words_of_a_message() -> None:
+    """Errors and problems carry what is asked of them."""
+    wrong = []
+    for name, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Compare) and any(isinstance(op, (ast.In, ast.NotIn)) for op in node.ops):
+                text = ast.unparse(node)
+                constant = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
+                if constant and ("str(error)" in text or ".message" in text):
+                    wrong.append(f"{name}:{node.lineno}: {text}")
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+                (".message.startswith", "str(error).startswith")
+            ):
+                wrong.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+    assert wrong == []
+
+
+def test_nobody_above_the_contract_asks_which_backend_it_is() -> None:
+    wrong = []
+    for name, tree in modules(*ABOVE):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+                named = {each.id for each in ast.walk(node.args[1]) if isinstance(each, ast.Name)}
+                wrong += [f"{name}:{node.lineno}"] if named & STORES else []
+    assert wrong == []
+
+
+@pytest.mark.parametrize("backend", ["files", "postgres", "remote"])
+def test_the_backends_have_the_same_rooms(backend: str) -> None:
+    assert {"store.py", "writer.py"} <= {path.name for path in (PACKAGE / "backends" / backend).iterdir()}
+
+
+def test_every_file_says_what_it_is_about() -> None:
+    silent = [name for name, tree in modules() if not ast.get_docstring(tree)]
+    assert silent == []
+
+
+def test_tests_are_not_too_long() -> None:
+    long = {
+        path.name: count
+        for path in Path(__file__).parent.rglob("*.py")
+        if (count := len(path.read_text().splitlines())) > 620
+    }
+    assert long == {}
