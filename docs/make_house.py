@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ast
 import sys
-import tomllib
 from collections import Counter
 from pathlib import Path
+
+import tomllib
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "rawko_state"

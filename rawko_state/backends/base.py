@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property
@@ -66,7 +67,7 @@ class BaseStore(ABC):
     def history(self, wanted: TaskFilter) -> list[TaskSummary]: ...
 
     @abstractmethod
-    def turn(self, prefix: str, number: int) -> Turn: ...
+    def turn(self, prefix: str, number: int, *, row: TurnRow | None = None) -> Turn: ...
 
     @abstractmethod
     def requests(self, prefix: str, up_to: int | None = None) -> list[str]: ...
@@ -271,6 +272,13 @@ class BaseStore(ABC):
         return seen
 
 
+class _Session(threading.local):
+    """What one thread has looked up since it began reading()."""
+
+    names: dict[str, TaskName] | None = None
+    readers: dict[str, TaskReader]
+
+
 class IndexedStore(BaseStore):
     """A store whose rows and bytes are at hand: files with SQLite, or PostgreSQL. Answers all questions about tasks."""
 
@@ -279,6 +287,7 @@ class IndexedStore(BaseStore):
 
     def __init__(self, root: Path, journal: TaskFiles, sync: SyncedIndex, warn: Callable[[str], None]) -> None:
         self.root, self.journal, self.sync, self._warn = root, journal, sync, warn
+        self._session = _Session()
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -292,7 +301,7 @@ class IndexedStore(BaseStore):
         """What was asked, run by run, by one seek each; with ``up_to``, in the runs that had begun by that turn."""
         name = self._caught_up(prefix)
         found = []
-        with self.journal.reader(name) as reader:
+        with self._opened(name) as reader:
             for offset, length in queries.request_places(self.sync.index(), name.id, up_to):
                 entry = reader.entry_at(offset, length)
                 if isinstance(entry, entry_types.Request):
@@ -321,11 +330,44 @@ class IndexedStore(BaseStore):
         return queries.snapshots(self.sync.index(), name.id)
 
     def _caught_up(self, prefix: str, *, grown: bool = False) -> TaskName:
-        """The task, with the index as fresh as its file."""
+        """The task, with the index as fresh as its file; in a session, as it was when it was first asked for."""
+        names = self._session.names
+        if names is not None and prefix in names:
+            return names[prefix]
         name = self.find(prefix)
-        self.sync.fresh()
+        if not names:
+            self.sync.fresh()
         self.sync.catch_up(name, grown=grown)
+        if names is not None:
+            names[prefix] = names[name.id] = name
         return name
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """While a thread holds this, what it asks is answered as of now: each task is found, opened and looked at once."""
+        session = self._session
+        if session.names is not None:
+            yield
+            return
+        session.names, session.readers = {}, {}
+        try:
+            yield
+        finally:
+            for reader in session.readers.values():
+                reader.close()
+            session.names, session.readers = None, {}
+
+    @contextmanager
+    def _opened(self, name: TaskName) -> Iterator[TaskReader]:
+        """A reader of the task; in a session the same one every time."""
+        session = self._session
+        if session.names is None:
+            with self.journal.reader(name) as reader:
+                yield reader
+            return
+        if name.id not in session.readers:
+            session.readers[name.id] = self.journal.reader(name)
+        yield session.readers[name.id]
 
     def position(self, prefix: str) -> Position:
         """How far a task has come: what a writer who is far away continues from. Opens nothing."""
@@ -403,13 +445,13 @@ class IndexedStore(BaseStore):
             self.sync.guarded(lambda index: queries.children(index, task_id)),
         )
 
-    def turn(self, prefix: str, number: int) -> Turn:
-        """One turn, by one seek, whatever the size of the file."""
+    def turn(self, prefix: str, number: int, *, row: TurnRow | None = None) -> Turn:
+        """One turn, by one seek, whatever the size of the file; with its row, without asking the index."""
         name = self._caught_up(prefix)
-        place = queries.turn_place(self.sync.index(), name.id, number)
+        place = (row.offset, row.length) if row else queries.turn_place(self.sync.index(), name.id, number)
         if place is None:
             raise RawkoError(f"task {name.id} has no turn {number}")
-        with self.journal.reader(name) as reader:
+        with self._opened(name) as reader:
             found = reader.turn_at(*place)
         if found is None:
             raise RawkoError(f"task {name.id} has no turn {number} any more")

@@ -66,9 +66,9 @@ def command(
         _raw(store, task_id)
         return
     if number is not None or span is not None:
-        turns = [
-            store.turn(task_id, n) for n in ([number] if number is not None else _span(store, task_id, span or ""))
-        ]
+        with store.reading():
+            numbers = [number] if number is not None else _span(store, task_id, span or "")
+            turns = [store.turn(task_id, each) for each in numbers]
         if as_json:
             _turns_as_json(turns, alone=number is not None)
         else:

@@ -109,7 +109,8 @@ def command(
     if restore is not None:
         _restore(store, task_id, at_turn, restore)
     if dry_run:
-        _print(store, _context(store, task_id, at_turn, budget), form, budget)
+        with store.reading():
+            _print(store, _context(store, task_id, at_turn, budget), form, budget)
         return
     if command_line in ("claude", "codex", "aider") and command_line not in settings["runners"]:
         ctx.exit(_hand_over(store, task_id, at_turn, command_line, message, by, budget))
@@ -120,12 +121,13 @@ def command(
     if command_line is None and settings["runners"] and not only_print:
         command_line = settings["runners"].get(_context(store, task_id, at_turn, _FEW).next_agent)
     task = _opened(store, task_id, at_turn, message, by, attached=command_line is not None)
-    with_context = _context(store, task.id, None, budget)
-    _say(with_context, forked=at_turn is not None)
-    if command_line is None:
-        task.close()
-        _print(store, with_context, form, budget)
-        return
+    with store.reading():
+        with_context = _context(store, task.id, None, budget)
+        _say(with_context, forked=at_turn is not None)
+        if command_line is None:
+            task.close()
+            _print(store, with_context, form, budget)
+            return
     ctx.exit(_run(store, task, with_context, command_line, form, budget))
 
 

@@ -33,13 +33,13 @@ class Source(Protocol):
     def summary(self, prefix: str, /) -> TaskSummary: ...
     def requests(self, prefix: str, /, up_to: int | None = None) -> list[str]: ...
     def turn_rows(self, prefix: str, up_to: int | None, most: int | None, /) -> tuple[list[TurnRow], int]: ...
-    def turn(self, prefix: str, number: int, /) -> Turn: ...
+    def turn(self, prefix: str, number: int, /, *, row: TurnRow | None = None) -> Turn: ...
     def turn_output(self, call: ToolCall, /) -> str | None: ...
     def open_question(self, prefix: str, /) -> Turn | None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TurnRef:
     """One turn of a conversation: whose task it stands in (a fork refers to its parent's), and what the index says of it."""
 
     task: str
@@ -55,12 +55,12 @@ class Context:
     next_agent: str
     """The agent that was selected last and has not completed since; else the arbiter."""
     guidance: str | None
-    interrupted: list[Place]
+    interrupted: list[TurnRef]
     """What was begun after the last decision and not completed."""
     question: Turn | None
-    turns: list[Place]
+    turns: list[TurnRef]
     """All turns up to the last decision point, in order."""
-    after: list[Place] = field(default_factory=list)
+    after: list[TurnRef] = field(default_factory=list)
     """What stands after it: completed turns, answers, the user's words."""
     unread: int = 0
     """How many turns of a huge task were not even looked up, as they cannot fit."""
@@ -81,7 +81,7 @@ def build(store: Source, prefix: str, at_turn: int | None = None, budget: int | 
     question = store.open_question(task.id) if at_turn is None else None
     guidance = None
     if decision is not None and selected is not None:
-        guidance = store.turn(places[decision].task, places[decision].row.turn).guidance
+        guidance = store.turn(places[decision].task, places[decision].row.turn, row=places[decision].row).guidance
     if decision is None:
         # Nobody decides here: the one who spoke last goes on, and what it did not finish was interrupted.
         while cut and places[cut - 1].row.status == "interrupted":
@@ -96,11 +96,11 @@ def build(store: Source, prefix: str, at_turn: int | None = None, budget: int | 
 
 def _conversation(
     store: Source, task: TaskSummary, at_turn: int | None, most: int | None
-) -> tuple[list[Place], list[str], int]:
+) -> tuple[list[TurnRef], list[str], int]:
     """A fork's conversation is its parent's up to where it was forked, and then its own. The turns, the requests, and how many
     turns there are."""
     rows, total = store.turn_rows(task.id, at_turn, most)
-    own = [Place(task.id, row) for row in rows]
+    own = [TurnRef(task.id, row) for row in rows]
     requests = store.requests(task.id, at_turn)
     seen = {task.id}
     parent = task.parent
@@ -116,7 +116,7 @@ def _conversation(
         except KeyError:  # the parent is gone; what it said is missing, and said to be
             requests = [f"[the task {name} that this one was forked from is gone]", *requests]
             break
-        own = [Place(name, row) for row in rows] + own
+        own = [TurnRef(name, row) for row in rows] + own
         total += more
         requests = asked + requests if asked[-1:] != requests[:1] else asked[:-1] + requests
         parent = above.parent
@@ -145,7 +145,7 @@ def prompt(store: Source, context: Context, budget: int | None = None) -> str:
     return _fitted(store, head, places, tail, budget, context.unread)
 
 
-def _fitted(store: Source, head: str, places: Sequence[Place], tail: str, budget: int, unread: int) -> str:
+def _fitted(store: Source, head: str, places: Sequence[TurnRef], tail: str, budget: int, unread: int) -> str:
     room = budget - 1
     note = "[Shortened to fit: {} of {} turns are left out, {} are told in one line each.]\n"
     fixed = tokens(note.format("00000000", "00000000", "00000000"))
@@ -231,9 +231,9 @@ def _tail(store: Source, context: Context, budget: int | None) -> str:
     return "\n".join(lines)
 
 
-def told(store: Source, place: Place) -> str:
+def told(store: Source, place: TurnRef) -> str:
     """One turn in words."""
-    turn = store.turn(place.task, place.row.turn)
+    turn = store.turn(place.task, place.row.turn, row=place.row)
     state = f" ({turn.status})" if turn.status not in (None, "complete") else ""
     lines = [f"### Turn {turn.number}: {turn.agent}{state}", ""]
     if turn.selected or turn.decision:
@@ -345,7 +345,7 @@ def _with_turns(
     for place in reversed(places):
         if room is not None and place.row.length // (4 * BYTES_PER_TOKEN) > max(room, 0):
             break
-        items = shown(store.turn(place.task, place.row.turn))["turns"]
+        items = shown(store.turn(place.task, place.row.turn, row=place.row))["turns"]
         size = tokens(json.dumps(items))
         if room is not None:
             if size > room:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.exchange.exporting import exported
 from rawko_state.format.json_form import plain
+from rawko_state.format.records import emit_blocks
 from rawko_state.format.values import read_time
 from rawko_state.lifecycle import context as contexts
 from rawko_state.model import status as words
@@ -226,8 +227,11 @@ def list_sources(call: Call) -> Any:
 
 
 def get_note(call: Call) -> Any:
+    """Also as the block that stands in the file, from which a client makes the very same value."""
     note = call.store.last_note(call.id, call.params["kind"])
-    return {"version": 1, "note": None if note is None else plain(note)}
+    if note is None:
+        return {"version": 1, "note": None}
+    return {"version": 1, "note": plain(note), "block": emit_blocks([note]).decode("utf-8", "surrogateescape")}
 
 
 # Bytes

@@ -153,8 +153,11 @@ class Store(Protocol):
     def entries(self, prefix: str, *, whole: bool = True) -> Iterator[tuple[str, Entry]]:
         """Everything that a task says, block by block: the kind of its record, and the block."""
 
-    def turn(self, prefix: str, number: int) -> Turn:
-        """One turn, by one seek, whatever the size of the task."""
+    def reading(self) -> AbstractContextManager[None]:
+        """While a thread holds this, what it asks is answered as of now: each task is found, opened and looked at once."""
+
+    def turn(self, prefix: str, number: int, *, row: TurnRow | None = None) -> Turn:
+        """One turn, by one seek, whatever the size of the task; with its row, without looking for it."""
 
     def requests(self, prefix: str, up_to: int | None = None) -> list[str]:
         """What was asked, run by run; with ``up_to``, in the runs that had begun by that turn."""

@@ -69,7 +69,7 @@ class TestCommand:
         )
         assert process.stdout is not None
         assert "imported" in process.stdout.readline()
-        for number in range(3):  # each is found in another round
+        for number in range(2):  # each is found in another round
             shutil.copy(sessions / "claude-code/session-2.0.jsonl", sessions / f"claude-code/later-{number}.jsonl")
             assert "1 imported" in process.stdout.readline()
         process.send_signal(signal.SIGINT)

@@ -243,12 +243,12 @@ class TestDamage:
     def test_a_file_with_only_bad_seals_is_read_in_bounded_memory(self) -> None:
         piece = b"--- Turn 1: a ---\n\n[End 0123456789abcdef]\n" * 1000
         head = chain([[m.TaskHeader(id="bits01", status="running", format=1)]])
-        chunks = iter([head, *[piece] * 40])
+        chunks = iter([head, *[piece] * 20])
         tracemalloc.start()
         count = sum(1 for _ in Scan(lambda _: next(chunks, b"")))
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert count > 39_000
+        assert count > 19_000
         assert peak < 30 * 1024 * 1024
 
     def test_a_torn_span_may_hold_any_number_of_bad_seals(self) -> None:
@@ -262,7 +262,7 @@ class TestDamage:
         _read_all(head + span + turn)
 
     @pytest.mark.parametrize(
-        ("piece", "pieces"), [(b"[A]\n", 2), (b"--- Turn 1: a ---\n[Content]\n" + b"x" * 4000 + b"\n\n", 400)]
+        ("piece", "pieces"), [(b"[A]\n", 1), (b"--- Turn 1: a ---\n[Content]\n" + b"x" * 4000 + b"\n\n", 200)]
     )
     def test_any_one_file_is_read_in_bounded_memory(self, piece: bytes, pieces: int) -> None:
         for head in (b"=== TASK abc123 ===\n\n", chain([[m.TaskHeader(id="bits01", status="running", format=1)]])):
@@ -276,13 +276,13 @@ class TestDamage:
 
 
 class TestStreaming:
-    def test_a_gigabyte_is_read_in_constant_memory(self) -> None:
-        """One turn of 1 GB of text, and one line of 1 GB, each left in the file as a span."""
+    def test_a_very_large_turn_is_read_in_constant_memory(self) -> None:
+        """One turn of 512 MB of text, and one line of as much, each left in the file as a span."""
         start = chain([[m.TaskHeader(id="huge01", status="running", format=1)]])
         for filler in (b"x" * 79 + b"\n", b"y" * 80):
             piece = filler * (CHUNKS_OF // 80)
             head = b"--- Turn 1: a ---\nStatus: complete\n\n[Content]\n"
-            chunks = iter([start, head, *[piece] * (2**30 // len(piece)), b"\n\n"])
+            chunks = iter([start, head, *[piece] * (2**29 // len(piece)), b"\n\n"])
             tracemalloc.start()
             records = list(Scan(lambda _, chunks=chunks: next(chunks, b"")))
             _, peak = tracemalloc.get_traced_memory()

@@ -148,8 +148,7 @@ class TestRemote:
         line = json.dumps({"kind": "text", "text": f"half, with {SECRET}"}).encode() + b"\n"
         assert ask("POST", f"tasks/{task.id}/draft?token={token}", raw=line)[0] == 204
         assert ask("POST", f"tasks/{task.id}/draft?token={'0' * 32}", raw=line)[0] == 423
-        wait_for(lambda: task.id not in store.alive())
-        with store.resume(task.id) as again:
+        with store.resume(task.id, wait=patience(60)) as again:  # until the lease has expired
             assert again.state.turns == 1
         left = store.turn(task.id, 1)
         assert left.status == "interrupted"

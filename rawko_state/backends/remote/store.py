@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,7 +21,7 @@ from rawko_state.backends.base import BaseStore, entries_of
 from rawko_state.backends.remote.client import Http, token_for
 from rawko_state.errors import InvalidValue, RawkoError, ServerAway, TaskNotFound
 from rawko_state.format.reader import TaskReader
-from rawko_state.format.records import emit_blocks
+from rawko_state.format.records import emit_blocks, scan_bytes
 from rawko_state.format.values import write_time
 from rawko_state.lazy import lazy
 from rawko_state.model.entries import Entry, Note, TaskHeader, ToolCall, Turn
@@ -77,6 +78,12 @@ class RemoteBytes:
         return
 
 
+class _Session(threading.local):
+    """What one thread has opened since it began reading()."""
+
+    readers: dict[str, TaskReader] | None = None
+
+
 class RemoteStore(BaseStore):
     """The tasks of a server, or of one of its workspaces."""
 
@@ -93,6 +100,7 @@ class RemoteStore(BaseStore):
         self.http = Http(url, token if token is not None else token_for(url), workspace)
         self.root = Path(root or Path.cwd()).resolve()
         self._warn = warn
+        self._session = _Session()
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -192,12 +200,33 @@ class RemoteStore(BaseStore):
         with self.reader(prefix) as reader:
             yield from entries_of(reader, whole=whole)
 
-    def turn(self, prefix: str, number: int) -> Turn:
-        rows, _ = self.turn_rows(prefix, number)
-        place = next((row for row in rows if row.turn == number), None)
-        if place is not None:
-            with self.reader(prefix) as reader:
-                found = reader.turn_at(place.offset, place.length)
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """While a thread holds this, each task is asked about once, and its bytes are read ahead."""
+        session = self._session
+        if session.readers is not None:
+            yield
+            return
+        session.readers = {}
+        try:
+            yield
+        finally:
+            session.readers = None
+
+    def _opened(self, prefix: str) -> TaskReader:
+        readers = self._session.readers
+        if readers is None:
+            return self.reader(prefix)
+        if prefix not in readers:
+            readers[prefix] = self.reader(prefix)
+        return readers[prefix]
+
+    def turn(self, prefix: str, number: int, *, row: TurnRow | None = None) -> Turn:
+        if row is None:
+            rows, _ = self.turn_rows(prefix, number)
+            row = next((each for each in rows if each.turn == number), None)
+        if row is not None:
+            found = self._opened(prefix).turn_at(row.offset, row.length)
             if found is not None:
                 return found
         raise RawkoError(f"task {prefix} has no turn {number}")
@@ -210,13 +239,16 @@ class RemoteStore(BaseStore):
         return None if number is None else self.turn(prefix, number)
 
     def last_note(self, prefix: str, kind: str) -> Note | None:
-        if self.get("tasks", prefix, "notes", kind)["note"] is None:
+        block = self.get("tasks", prefix, "notes", kind).get("block")
+        if block is None:
             return None
-        found = None
-        for _, entry in self.entries(prefix):
-            if isinstance(entry, Note) and entry.kind == kind:
-                found = entry
-        return found
+        data = block.encode("utf-8", "surrogateescape")
+        for record in scan_bytes(data)[0]:
+            for each in record.blocks:
+                entry = each.entry(lambda at, size: data[at : at + size])
+                if isinstance(entry, Note):
+                    return entry
+        return None
 
     def turn_output(self, call: ToolCall) -> str | None:
         if call.blob is None:

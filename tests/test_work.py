@@ -1,0 +1,232 @@
+"""How much work the main operations do: statements, system calls, requests, modules. Counted, so that no noise can fail them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rawko_state.backends.files.store import FileStore
+from rawko_state.backends.postgres.store import PostgresStore
+from rawko_state.backends.remote.client import Http
+from rawko_state.backends.remote.store import RemoteStore
+from rawko_state.index.orm import Sqlite
+from rawko_state.lifecycle import context
+from rawko_state.model.entries import Turn
+from rawko_state.store import TaskFilter
+from tests.support.faults import needs_strace
+from tests.support.processes import rawko
+from tests.support.serving import served
+
+
+def turn(content: str = "said") -> Turn:
+    return Turn(number=1, agent="dev", status="complete", content=content)
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every SQL statement that SQLite is given from now on."""
+    found: list[str] = []
+    connect = Sqlite._connect
+
+    def traced(self: Sqlite) -> Any:
+        made = connect(self)
+        made.set_trace_callback(found.append)
+        return made
+
+    monkeypatch.setattr(Sqlite, "_connect", traced)
+    return found
+
+
+def filled(root: Path, turns: int) -> str:
+    with FileStore(root) as store, store.start("x") as task:
+        for number in range(turns):
+            task.add_turn(turn(f"turn {number}"))
+        task.finish("success")
+        return task.id
+
+
+class TestFiles:
+    def test_statements_of_an_append(self, tmp_path: Path, statements: list[str]) -> None:
+        task = FileStore(tmp_path).start("x")
+        task.add_turn(turn())
+        statements.clear()
+        task.add_turn(turn())
+        assert [statement.split()[0] for statement in statements] == ["BEGIN", "UPDATE", "INSERT", "INSERT", "COMMIT"]
+
+    @pytest.mark.parametrize("turns", [10, 200])
+    def test_statements_of_reading(self, tmp_path: Path, statements: list[str], turns: int) -> None:
+        """The same, however long the task is."""
+        task_id = filled(tmp_path, turns)
+        FileStore(tmp_path).history(TaskFilter())
+
+        def count(ask: Callable[[FileStore], object]) -> int:
+            with FileStore(tmp_path) as store:
+                statements.clear()
+                ask(store)
+                return len(statements)
+
+        def resume(store: FileStore) -> None:
+            with store.reading():
+                context.prompt(store, context.build(store, task_id))
+
+        assert count(lambda store: store.history(TaskFilter(limit=20))) <= 5
+        assert count(lambda store: store.summary(task_id)) <= 7
+        assert count(lambda store: store.turn(task_id, 7)) <= 6
+        assert count(resume) <= 12
+        assert count(lambda store: store.search("turn")) <= 10
+
+    def test_files_that_reading_a_context_opens(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        task_id = filled(tmp_path, 50)
+        store = FileStore(tmp_path)
+        opened: list[str] = []
+        real = type(store.journal).reader
+
+        def reader(journal: Any, name: Any) -> Any:
+            opened.append(name.id)
+            return real(journal, name)
+
+        monkeypatch.setattr(type(store.journal), "reader", reader)
+        with store.reading():
+            context.prompt(store, context.build(store, task_id))
+        assert opened == [task_id]
+
+    @needs_strace
+    def test_system_calls_of_an_append(self, tmp_path: Path) -> None:
+        """One write and one data sync, whatever else is asked of the system."""
+        code = (
+            "import os, sys; from rawko_state.backends.files.store import FileStore; from rawko_state.model.entries import Turn;"
+            "t = FileStore(sys.argv[1]).start('x'); a = lambda: t.add_turn(Turn(number=1, agent='d', status='complete', content='z'));"
+            "a(); os.access('/nonexistent-rawko-begin', 0); a(); os.access('/nonexistent-rawko-end', 0); os._exit(0)"
+        )
+        log = tmp_path / "trace"
+        subprocess.run(
+            ["strace", "-f", "-s", "9999", "-o", str(log), sys.executable, "-c", code, str(tmp_path / "p")], check=True
+        )
+        lines = (
+            log.read_text().split("/nonexistent-rawko-begin")[1].split("/nonexistent-rawko-end")[0].splitlines()[1:-1]
+        )
+        calls = Counter(line.split()[1].partition("(")[0] for line in lines)
+        journal = [line for line in lines if "pwrite64(" in line and "[End " in line]
+        assert (len(journal), calls["fdatasync"], calls["fsync"], calls["openat"]) == (1, 1, 0, 0)
+        assert sum(calls.values()) <= 60, calls
+
+
+class TestModules:
+    """How many modules a command imports; one that loads more got slower."""
+
+    @pytest.mark.parametrize(
+        ("words", "most"),
+        [
+            (("history",), 48),
+            (("history", "--search", "turn"), 75),
+            (("resume", "--dry-run", "TASK"), 62),
+            (("stats",), 47),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+    )
+    def test_our_own(self, tmp_path: Path, words: tuple[str, ...], most: int) -> None:
+        task_id = filled(tmp_path, 3)
+        rawko(tmp_path, "history")
+        named = [task_id if word == "TASK" else word for word in words]
+        command = [sys.executable, "-X", "importtime", "-m", "rawko_state", "-C", str(tmp_path), *named]
+        done = subprocess.run(command, capture_output=True, text=True)
+        ours = [line for line in done.stderr.splitlines() if "| " in line and "rawko_state" in line]
+        assert len(ours) <= most, "\n".join(ours)
+
+    def test_a_hook_loads_next_to_nothing(self, tmp_path: Path) -> None:
+        (tmp_path / ".rawko").mkdir()
+        command = [
+            sys.executable,
+            "-X",
+            "importtime",
+            "-m",
+            "rawko_state",
+            "-C",
+            str(tmp_path),
+            "hook",
+            "run",
+            "claude-code",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, input="{}")
+        loaded = done.stderr
+        assert "peewee" not in loaded
+        assert "yaml" not in loaded
+        assert loaded.count("rawko_state") <= 14
+
+
+class TestPostgres:
+    @pytest.fixture
+    def statements(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        psycopg = pytest.importorskip("psycopg")
+        found: list[str] = []
+        for name in ("execute", "executemany"):
+            real = getattr(psycopg.Cursor, name)
+
+            def traced(cursor: Any, query: Any, *more: Any, _real: Any = real, **options: Any) -> Any:
+                if threading.current_thread() is threading.main_thread():  # notifications are sent by another
+                    found.append(str(query))
+                return _real(cursor, query, *more, **options)
+
+            monkeypatch.setattr(psycopg.Cursor, name, traced)
+        return found
+
+    def test_statements_of_an_append_and_a_read(self, database: str, tmp_path: Path, statements: list[str]) -> None:
+        store = PostgresStore(database, root=tmp_path)
+        task = store.start("x", detached=True)
+        task.add_turn(turn())
+        statements.clear()
+        task.add_turn(turn())
+        assert len(statements) <= 8, statements
+        statements.clear()
+        store.turn(task.id, 1)
+        assert len(statements) <= 4, statements
+        task.close()
+        store.close()
+
+
+class TestRemote:
+    @pytest.fixture
+    def requests(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+        found: list[str] = []
+        real = Http._sent
+
+        def sent(http: Http, method: str, path: str, *more: Any) -> Any:
+            found.append(f"{method} {path}")
+            return real(http, method, path, *more)
+
+        monkeypatch.setattr(Http, "_sent", sent)
+        return found
+
+    def test_requests(self, tmp_path: Path, requests: list[str]) -> None:
+        project = tmp_path / "project"
+        project.mkdir()
+        with served(project) as running, RemoteStore(running.url, root=tmp_path) as store:
+            with store.start("x") as task:
+                live = task.turn("dev")
+                requests.clear()
+                live.say("word ")
+                assert len(requests) <= 2, requests
+                live.end()
+                for number in range(30):
+                    task.add_turn(turn(f"{number} " + "x" * 1000))
+                requests.clear()
+                task.add_turn(turn())
+                assert len(requests) == 1, requests
+                task.note("a note", kind="mine")
+                task.finish("success")
+            requests.clear()
+            note = store.last_note(task.id, "mine")
+            assert note is not None
+            assert note.content == "a note"
+            assert len(requests) == 1, requests
+            requests.clear()
+            with store.reading():
+                context.prompt(store, context.build(store, task.id))
+            assert len(requests) <= 8, requests
