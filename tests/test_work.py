@@ -109,9 +109,8 @@ class TestFiles:
         subprocess.run(
             ["strace", "-f", "-s", "9999", "-o", str(log), sys.executable, "-c", code, str(tmp_path / "p")], check=True
         )
-        lines = (
-            log.read_text().split("/nonexistent-rawko-begin")[1].split("/nonexistent-rawko-end")[0].splitlines()[1:-1]
-        )
+        _, _, rest = log.read_text().rpartition("/nonexistent-rawko-begin")
+        lines = rest.partition("/nonexistent-rawko-end")[0].splitlines()[1:-1]
         calls = Counter(line.split()[1].partition("(")[0] for line in lines)
         journal = [line for line in lines if "pwrite64(" in line and "[End " in line]
         assert (len(journal), calls["fdatasync"], calls["fsync"], calls["openat"]) == (1, 1, 0, 0)
