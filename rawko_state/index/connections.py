@@ -8,7 +8,6 @@ is closed or collected. Open descriptors are therefore bounded by the number of 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import weakref
 from typing import Protocol
@@ -18,14 +17,18 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
+_inherited: list[Connection] = []
+"""Of the parent process: never used here, and never closed, as that would say goodbye in the parent's name."""
+
+
 class Connections:
     """The open connections of one owner, and the thread that uses each."""
 
     def __init__(self, owner: object) -> None:
         self._open: list[tuple[weakref.ref[threading.Thread], Connection]] = []
         self._lock = threading.Lock()
-        # A dropped owner closes what it opened, whichever threads opened it. After a fork the connections are the parent's.
-        weakref.finalize(owner, _close_all, self._open, os.getpid())
+        # A dropped owner closes what it opened, whichever threads opened it.
+        weakref.finalize(owner, _close_all, self._open)
 
     def add(self, connection: Connection) -> None:
         with self._lock:
@@ -51,6 +54,12 @@ class Connections:
         for _, connection in found:
             _close(connection)
 
+    def disown(self) -> None:
+        """In the child of a fork: they are the parent's."""
+        self._lock = threading.Lock()
+        _inherited.extend(connection for _, connection in self._open)
+        self._open.clear()
+
     def __len__(self) -> int:
         return len(self._open)
 
@@ -65,7 +74,6 @@ def _close(connection: Connection) -> None:
         connection.close()
 
 
-def _close_all(connections: list[tuple[weakref.ref[threading.Thread], Connection]], pid: int) -> None:
-    if os.getpid() == pid:
-        for _, connection in connections:
-            _close(connection)
+def _close_all(connections: list[tuple[weakref.ref[threading.Thread], Connection]]) -> None:
+    for _, connection in connections:
+        _close(connection)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble, RawkoError
+from rawko_state.forking import renew_after_fork
 from rawko_state.index.orm import Sqlite, p
 from rawko_state.index.rows import TABLE_OF, TaskDatabase
 from rawko_state.index.schema import APPLICATION_ID, MIGRATIONS, VERSION, Tables, tables_for
@@ -57,6 +58,7 @@ class Index(TaskDatabase):
         self.name = str(path) if path else "the index in memory"
         self._inode: tuple[int, int] | None = None
         self._turns = threading.RLock()
+        renew_after_fork(self)
         with mapped(self.name):
             if path is not None and not path.exists():
                 # SQLite would make it readable by all; made beforehand, its companions get this mode too.
@@ -76,8 +78,13 @@ class Index(TaskDatabase):
         self.tables: Tables = tables_for(self.db)
 
     def close(self) -> None:
-        with contextlib.suppress(p.PeeweeException, sqlite3.Error):
-            self.db.close()
+        """This thread's connection. One in memory is shared by all threads, and goes when nobody refers to it any more."""
+        if self.path is not None:
+            with contextlib.suppress(p.PeeweeException, sqlite3.Error):
+                self.db.close()
+
+    def after_fork(self) -> None:
+        self._turns = threading.RLock()
 
     @property
     def is_current(self) -> bool:

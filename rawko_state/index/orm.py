@@ -7,9 +7,11 @@ with those out of its sight, and is given psycopg when PostgreSQL is used.
 from __future__ import annotations
 
 import sys
+import threading
 from types import ModuleType
 from typing import Any, Final, cast
 
+from rawko_state.forking import renew_after_fork
 from rawko_state.index.connections import Connections
 
 _DRIVERS: Final = ("psycopg", "psycopg2", "psycopg2cffi", "pymysql", "MySQLdb")
@@ -56,6 +58,13 @@ class Sqlite(p.SqliteDatabase):
             thread_safe=path is not None,
             check_same_thread=False,  # connections of ended threads are closed by others
         )
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        self.connections.disown()
+        peewee: Any = self
+        peewee._lock = threading.Lock()
+        peewee._state.reset()
 
     def _connect(self) -> Any:
         made = cast("Any", super())._connect()

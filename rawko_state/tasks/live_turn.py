@@ -45,6 +45,7 @@ class LiveTurn:
 
     def say(self, text: str) -> None:
         """A piece of the turn's text, as it is streamed. What may be the start of a secret is held back until it is known."""
+        self._task.check_process()
         with self._lock:
             self._open()
             self._keep_text(self._said.feed(text))
@@ -199,6 +200,7 @@ class LiveTurn:
             self._draft.add({"kind": "text", "text": text}, durable=self._durable)
 
     def _add(self, event: dict[str, Any]) -> None:
+        self._task.check_process()
         clean = self._task.redactor.value(event)
         with self._lock:
             self._open()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -45,6 +46,7 @@ class Task:
         self._writer = writer
         # The append lock belongs to the open file, which the threads of a Task share: it does not keep them apart.
         self.lock = threading.RLock()
+        self._process = os.getpid()
         self._began = _now()
         self._live: LiveTurn | None = None
         self._seen: Position | None = None
@@ -128,6 +130,7 @@ class Task:
         If somebody has paused or cancelled the task that this process runs, the turn is kept (as an interrupted one, where it
         could not stand otherwise), and then Stopped is raised.
         """
+        self.check_process()
         if snapshot is not None:
             turn = replace(turn, sections=(*turn.sections, self._snapshot(snapshot)))
         with self.lock, self._writer.keeping_blobs(turn):
@@ -418,11 +421,13 @@ class Task:
     # Writing
 
     def _append(self, entries: Sequence[Entry], expect: str | None = None) -> Appended:
+        self.check_process()
         with self.lock:
             return self._append_clean(_numbered([self._cleaned(entry) for entry in entries]), expect)
 
     def _append_clean(self, make: Callable[[TaskState], list[Entry]], expect: str | None = None) -> Appended:
         """The one way in: entries without secrets to the writer, which makes them durable."""
+        self.check_process()
         with self.lock:
             done = self._writer.append(make, expect or self.expected, self.before_write)
             self.expected = None
@@ -437,6 +442,11 @@ class Task:
         return clean
 
     # For the live turn
+
+    def check_process(self) -> None:
+        """The append lock belongs to the open file, which the child of a fork shares with its parent."""
+        if os.getpid() != self._process:
+            raise RawkoError(f"task {self.id} was opened by the parent of this process: open it again here")
 
     def start_draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
         return self._writer.draft(agent, self.redactor.value(fields), durable)

@@ -1,10 +1,11 @@
 """A writer that is made to fail. It acknowledges each step on standard output once the call has returned.
 
-    python crash_driver.py steps  FOLDER     a whole task, step by step, with a live turn, a blob and a resume
-    python crash_driver.py stream FOLDER     turns without end, for power cuts
-    python crash_driver.py start  FOLDER     one task, and then nothing
-    python crash_driver.py many   FOLDER N   N tasks of three turns
-    python crash_driver.py one    FOLDER ID N   N notes to one task
+    python crash.py steps  FOLDER     a whole task, step by step, with a live turn, a blob and a resume
+    python crash.py stream FOLDER     turns without end, for power cuts
+    python crash.py start  FOLDER     one task, and then nothing
+    python crash.py many   FOLDER N   N tasks of three turns
+    python crash.py one    FOLDER ID N   N turns to one task
+    python crash.py threads FOLDER ID N  the same from sixteen threads with one Task
 
 A line of output is `ack TOKEN`: from then on TOKEN must be found in the task files, whatever happens.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +129,23 @@ def one(folder: str, task_id: str, count: int) -> None:
         say("ack", f"{task_id} {token}")
 
 
+def threads(folder: str, task_id: str, count: int) -> None:
+    """Sixteen threads and one Task."""
+    task = FileStore(folder, warn=lambda message: None).attach(task_id)
+
+    def write(name: int) -> None:
+        for number in range(count):
+            token = f"token-{os.getpid()}-{name}-{number}."
+            task.add_turn(Turn(number=1, agent="d", status="complete", content=token))
+            say("ack", f"{task_id} {token}")
+
+    started = [threading.Thread(target=write, args=(name,)) for name in range(16)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+
+
 if __name__ == "__main__":
     what, where, *rest = sys.argv[1:]
     if what == "steps":
@@ -139,3 +158,5 @@ if __name__ == "__main__":
         many(where, int(rest[0]))
     elif what == "one":
         one(where, rest[0], int(rest[1]))
+    elif what == "threads":
+        threads(where, rest[0], int(rest[1]))

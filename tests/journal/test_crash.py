@@ -407,3 +407,11 @@ class TestManyWriters:
                 if isinstance(entry := block.entry(head_only=True), Turn)
             ]
         assert numbers == list(range(1, len(numbers) + 1))
+
+    def test_sixteen_threads_with_one_task_in_processes_that_are_killed(self, tmp_path: Path, every: bool) -> None:
+        task = quiet(tmp_path).start("shared", detached=True)
+        task.close()
+        count = 50 if every else 5
+        lines = self._run([["threads", str(tmp_path), task.id, str(count)]] * 3, kills=2)
+        assert len(lines) >= 16 * count
+        self._check(tmp_path, lines)

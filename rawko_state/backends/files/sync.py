@@ -29,6 +29,7 @@ from rawko_state.errors import (
     TaskNotFound,
     UnsafePath,
 )
+from rawko_state.forking import renew_after_fork
 from rawko_state.index import queries
 from rawko_state.index.database import Index, companions, remove
 from rawko_state.journal import disk
@@ -76,6 +77,10 @@ class Sync:
         self._lock = threading.RLock()
         self._mine: set[str] = set()
         """The marks of this process's writers that the index keeps up with."""
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.RLock()
 
     # Opening
 

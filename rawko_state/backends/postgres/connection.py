@@ -23,6 +23,7 @@ except ImportError as missing:  # pragma: no cover - said once, to people
     raise _RawkoError("PostgreSQL needs its driver: pip install 'rawko-state[postgres]'") from missing
 
 from rawko_state.errors import IndexNewer, InvalidValue, RawkoError, StorageError, StorageGone
+from rawko_state.forking import renew_after_fork
 from rawko_state.index.connections import Connections
 from rawko_state.index.orm import p, use_psycopg
 from rawko_state.index.projection import NewRows, Projector, Row
@@ -73,6 +74,15 @@ class Postgres:
         )
         self._local = threading.local()
         self._connections = Connections(self)
+        self.notifier = Notifier(self)
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        self._connections.disown()
+        self._local = threading.local()
+        peewee: Any = self.db
+        peewee._lock = threading.Lock()
+        peewee._state.reset()
         self.notifier = Notifier(self)
 
     @property

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from rawko_state import errors
 from rawko_state.errors import InvalidValue, RawkoError, ServerAway, ServerRefused
+from rawko_state.forking import renew_after_fork
 from rawko_state.index.connections import Connections
 
 PREFIX: Final = "/api/v1"
@@ -43,6 +44,11 @@ class Http:
         self._base = parts.path.rstrip("/") + PREFIX
         self._local = threading.local()
         self._connections = Connections(self)
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        self._connections.disown()
+        self._local = threading.local()
 
     @property
     def where(self) -> str:
