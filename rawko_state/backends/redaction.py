@@ -18,18 +18,18 @@ from rawko_state.redact.redactor import Redactor, walked
 from rawko_state.redact.rules import RULES
 
 
-def redactor_for(root: Path, tell: Callable[[str], None]) -> Redactor:
+def redactor_for(root: Path, warn: Callable[[str], None]) -> Redactor:
     settings = load(root)
     for problem in settings.problems:
         # Of a file that could not be read at all nobody knows what it says of secrets.
         if not problem.key or problem.key.partition(".")[0] == "redact":
-            tell(str(problem))
+            warn(str(problem))
     # Without a place to keep a key, tags are the same for the same secret only as long as this process lives.
     key = user_key() or os.urandom(32)
     off = set(settings["redact.off"])
     known = {rule.name for rule in RULES}
     for name in sorted(off - known - {"all"}):
-        tell(f"redact.off: there is no rule {name!r}; see docs/keeping.md")
+        warn(f"redact.off: there is no rule {name!r}; see docs/keeping.md")
     return Redactor(
         lambda secret: keyed("redact", secret, key)[:4],
         off=known if "all" in off else off,

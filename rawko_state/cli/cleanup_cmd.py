@@ -83,14 +83,14 @@ def _clean(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
         return
     if not yes:
         _ask("Do this?" if not as_json else f"{_in_short(chosen, expired)}. Do this?")
-    told = _as_json(store, chosen, expired, dry_run=False)
+    report = _as_json(store, chosen, expired, dry_run=False)
     done = carry_out(store, policy, chosen, by=me(store.root))
     if as_json:
         # What was done, which may be less than what was planned.
-        told["removed"] = [each for each in told["removed"] if each["id"] in done.removed]
-        told["packed"] = [each for each in told["packed"] if each["id"] in done.packed]
-        told["deleted"] = [_trash_json(each) for each in done.deleted]
-        click.echo(json.dumps(told, indent=1))
+        report["removed"] = [each for each in report["removed"] if each["id"] in done.removed]
+        report["packed"] = [each for each in report["packed"] if each["id"] in done.packed]
+        report["deleted"] = [_trash_json(each) for each in done.deleted]
+        click.echo(json.dumps(report, indent=1))
         return
     click.echo(described(done))
     left = len(chosen.removals) - len(done.removed)
@@ -179,7 +179,7 @@ def _empty(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
         _ask(f"Delete {len(found)} tasks for good?")
     gone = found if dry_run else store.empty_trash()
     if as_json:
-        told = {"version": 1, "dry_run": dry_run, "deleted": [_trash_json(each) for each in gone]}
-        click.echo(json.dumps(told, indent=1))
+        report = {"version": 1, "dry_run": dry_run, "deleted": [_trash_json(each) for each in gone]}
+        click.echo(json.dumps(report, indent=1))
     else:
         click.echo(f"{len(gone)} {'would be deleted' if dry_run else 'deleted for good'}")

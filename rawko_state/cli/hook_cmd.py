@@ -35,7 +35,7 @@ def run(agent: str, event: str | None) -> None:
         if not isinstance(said, dict):
             raise ValueError("not an object")
         cwd = said.get("cwd") if isinstance(said.get("cwd"), str) else None
-        hooks.tell(agent, said)
+        hooks.note_event(agent, said)
     except Exception as error:  # the agent comes first
         with contextlib.suppress(Exception):
             hooks.complain(cwd, f"{agent}: {type(error).__name__}: {error}")

@@ -71,7 +71,7 @@ def command(
             raise click.UsageError("'rawko import rawko' takes files, and no option but --dry-run", ctx)
         ctx.exit(_exported(store, paths, dry_run))
     belonging = _belonging(store, all_projects)
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     while True:
         report = import_sessions(
             store,
@@ -84,9 +84,11 @@ def command(
             step=None if as_json else _progress(),
         )
         if watch:  # what is wrong with a file is said once, not every time that it is looked at
-            report.wrong = [each for each in report.wrong if (str(each.path), each.text) not in told]
-            report.empty = [path for path in report.empty if (str(path), "empty") not in told]
-            told |= {(str(each.path), each.text) for each in report.wrong} | {(str(p), "empty") for p in report.empty}
+            report.wrong = [each for each in report.wrong if (str(each.path), each.text) not in reported]
+            report.empty = [path for path in report.empty if (str(path), "empty") not in reported]
+            reported |= {(str(each.path), each.text) for each in report.wrong} | {
+                (str(p), "empty") for p in report.empty
+            }
         if not watch or report.new or report.grown or report.wrong:
             _told(report, dry_run, as_json)
         if report.new and not dry_run:
@@ -206,8 +208,8 @@ def _warn(store: Store, filename: str) -> None:
     name = parse_name(filename)
     found = store.redact(name.id, dry_run=True).rules if name is not None else None
     if name is not None and found:
-        told = ", ".join(f"{rule} {count}" for rule, count in sorted(found.items()))
-        click.echo(f"rawko: task {name.id} holds secrets ({told}): 'rawko redact {name.id}' takes them out", err=True)
+        rules = ", ".join(f"{rule} {count}" for rule, count in sorted(found.items()))
+        click.echo(f"rawko: task {name.id} holds secrets ({rules}): 'rawko redact {name.id}' takes them out", err=True)
 
 
 def _tasks(path: Path) -> Iterator[dict[str, Any]]:

@@ -29,7 +29,7 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
     store = store_of(ctx, only_look=dry_run)
     chosen = [store.find(task_id).id for task_id in task_ids] or store.task_ids()
     was_due = store.begin_redacting() if not dry_run else False
-    told: list[dict[str, Any]] = []
+    found_in: list[dict[str, Any]] = []
     total: Counter[str] = Counter()
     changed = failed = 0
     for task_id in chosen:
@@ -42,13 +42,13 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
         if found.rules:
             total.update(found.rules)
             changed += 1
-            told.append({"id": task_id, "secrets": dict(found.rules)})
+            found_in.append({"id": task_id, "secrets": dict(found.rules)})
             if not as_json:
                 click.echo(f"{task_id}  " + ", ".join(f"{rule} {count}" for rule, count in sorted(found.rules.items())))
     if not dry_run:
         store.end_redacting(changed=bool(changed), was_due=was_due)
     if as_json:
-        click.echo(json.dumps({"version": 1, "dry_run": dry_run, "tasks": told, "failed": failed}, indent=1))
+        click.echo(json.dumps({"version": 1, "dry_run": dry_run, "tasks": found_in, "failed": failed}, indent=1))
     else:
         verb = "have" if dry_run else "had"
         click.echo(f"{changed} of {len(chosen)} tasks {verb} secrets, {sum(total.values())} in all", err=True)

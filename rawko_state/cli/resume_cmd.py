@@ -208,7 +208,7 @@ def _run(store: Store, task: Task, context: Context, command_line: str, form: st
                 root=store.root,
                 agent=context.next_agent,
                 show=show,
-                tell=lambda line: click.echo(f"rawko: {visible(line)}", err=True),
+                warn=lambda line: click.echo(f"rawko: {visible(line)}", err=True),
             )
     except Stopped as stopped:
         click.echo(f"rawko: {visible(str(stopped))}", err=True)

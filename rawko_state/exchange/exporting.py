@@ -24,9 +24,9 @@ def exported(store: Store, task_id: str, form: str, *, as_is: bool = False) -> I
 def check(store: Store, task_id: str) -> None:
     found = store.redact(task_id, dry_run=True).rules
     if found:
-        told = ", ".join(f"{rule} {count}" for rule, count in sorted(found.items()))
+        rules = ", ".join(f"{rule} {count}" for rule, count in sorted(found.items()))
         raise InvalidValue(
-            f"task {task_id} holds secrets ({told}): 'rawko redact {task_id}' takes them out; or --as-is"
+            f"task {task_id} holds secrets ({rules}): 'rawko redact {task_id}' takes them out; or --as-is"
         )
 
 

@@ -217,7 +217,7 @@ def import_sessions(
                 done += 1
                 if step is not None:
                     step(done, len(found))
-        work.bring_all(new, lambda count: step(done + count, len(found)) if step is not None else None)
+        work.add_all(new, lambda count: step(done + count, len(found)) if step is not None else None)
         work.remember()
     return report
 
@@ -288,7 +288,7 @@ class _Import:
             with contextlib.suppress(RawkoError):  # then they are looked at again the next time
                 self._user.saw_imported(self._scope, self._source, self._seen.items())
 
-    def bring_all(self, new: Sequence[Session], told: Callable[[int], None]) -> None:
+    def add_all(self, new: Sequence[Session], step: Callable[[int], None]) -> None:
         jobs = [_Job(each, self._belonging, self._dry_run, self._pack) for each in new]
         waiting: list[_Done] = []
         versions: set[str] = set()
@@ -300,7 +300,7 @@ class _Import:
                 if len(waiting) >= _SOME:
                     self._index(waiting)
                     waiting = []
-                told(count)
+                step(count)
         finally:
             self._index(waiting)
             with contextlib.suppress(RawkoError):

@@ -1,6 +1,6 @@
 """Hooks: an agent tells of an event, and what its transcript says is recorded.
 
-``tell`` is what the agent waits for, so it only notes the event in ``live/hooks.spool`` and sees to it that a sweeper runs.
+``note_event`` is what the agent waits for, so it only notes the event in ``live/hooks.spool`` and sees to it that a sweeper runs.
 ``sweep`` is that one: it reads the transcripts that the events speak of from where they were last read. So a missed event costs
 nothing: the next one finds what it would have found. Nothing here may fail the agent: trouble goes to ``live/hooks.log``, or
 where there is no such folder to one in the user's state folder; `rawko doctor` shows both.
@@ -35,7 +35,7 @@ _NAMES: Final = {
 }
 
 
-def tell(agent: str, event: Mapping[str, Any], *, sweeper: bool = True) -> None:
+def note_event(agent: str, event: Mapping[str, Any], *, sweeper: bool = True) -> None:
     """Notes an event, durably, and starts a sweeper unless one is there."""
     said = {
         name: next((event[key] for key in keys if isinstance(event.get(key), str)), None)

@@ -51,7 +51,7 @@ def drop_leftover(layout: Layout, name: TaskName) -> None:
     it could be taken for the task. The caller holds the append lock of the plain one."""
     leftover = layout.path(dataclasses.replace(name, packed=True))
     if not name.packed and os.path.lexists(leftover):
-        with disk.told("remove", leftover):
+        with disk.naming("remove", leftover):
             os.unlink(leftover)
         disk.sync_folder(layout.tasks)
 
@@ -70,7 +70,7 @@ def _replace(layout: Layout, source: FileBytes, pieces: Iterable[bytes], target:
     path = layout.path(target)
     beside = disk.write_temporary(layout.live, pieces)
     try:
-        with disk.told("set the time of", beside):
+        with disk.naming("set the time of", beside):
             os.utime(beside, ns=(mtime_ns, mtime_ns))
         written = disk.open_regular(beside)
         try:
@@ -83,7 +83,7 @@ def _replace(layout: Layout, source: FileBytes, pieces: Iterable[bytes], target:
     finally:
         disk.remove_quietly(beside)
     disk.sync_folder(layout.tasks)
-    with disk.told("remove", source.path):
+    with disk.naming("remove", source.path):
         os.unlink(source.path)
     disk.sync_folder(layout.tasks)
 

@@ -24,7 +24,7 @@ _NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 _SAFE: Final = _NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
-class told:  # noqa: N801 - used as a function; a class, as it is on the path of every append
+class naming:  # noqa: N801 - used as a function; a class, as it is on the path of every append
     """Turns the system's error into ours, which names the file."""
 
     __slots__ = ("_doing", "_path")
@@ -59,13 +59,13 @@ def open_regular(path: Path, *, write: bool = False) -> int:
 
 
 def create_exclusive(path: Path) -> int:
-    with told("create", path):
+    with naming("create", path):
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE, FILE_MODE)
 
 
 def open_or_create(path: Path) -> int:
     """For lock files and drafts: their content is ours alone, but a link in their place is not followed."""
-    with told("open", path):
+    with naming("open", path):
         return os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, FILE_MODE)
 
 
@@ -91,7 +91,7 @@ else:  # Windows
 def write_at(descriptor: int, data: bytes, offset: int, path: Path) -> None:
     """One write, unless the system takes only a part of it."""
     rest = memoryview(data)
-    with told("write to", path):
+    with naming("write to", path):
         while rest:
             written = _write_at(descriptor, rest, offset)
             rest, offset = rest[written:], offset + written
@@ -138,7 +138,7 @@ def sync_folder(path: Path, seal: str = "") -> None:
     """Makes the names in a folder durable."""
     if os.name == "nt":
         return
-    with told("open", path):
+    with naming("open", path):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFE)
     try:
         os.fsync(descriptor)
@@ -182,7 +182,7 @@ def remove_quietly(path: Path) -> None:
 
 def rename(source: Path, target: Path) -> None:
     """The target is there complete or not at all; its name is durable only after sync_folder()."""
-    with told("rename to", target):
+    with naming("rename to", target):
         os.rename(source, target)
 
 
@@ -193,7 +193,7 @@ def make_folder(path: Path) -> None:
     except FileNotFoundError:
         if not path.parent.exists():
             make_folder(path.parent)
-        with told("create", path), contextlib.suppress(FileExistsError):
+        with naming("create", path), contextlib.suppress(FileExistsError):
             os.mkdir(path, FOLDER_MODE)
             sync_folder(path.parent)
         return

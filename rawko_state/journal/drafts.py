@@ -17,7 +17,7 @@ class FileSink:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = disk.open_or_create(path)
-        with disk.told("write to", path):
+        with disk.naming("write to", path):
             os.ftruncate(self._descriptor, 0)
         self._end = 0
 

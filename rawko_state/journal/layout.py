@@ -86,7 +86,7 @@ class Layout:
     def _listed(self) -> list[str]:
         self.check()
         try:
-            with disk.told("list", self.tasks):
+            with disk.naming("list", self.tasks):
                 return os.listdir(self.tasks)
         except StorageError:
             if not self.tasks.exists():

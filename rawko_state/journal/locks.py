@@ -80,7 +80,7 @@ class append_lock:  # noqa: N801 - used as a function; a class, as it is on the 
         self._descriptor, self._path, self._timeout = descriptor, path, timeout
 
     def __enter__(self) -> None:
-        with disk.told("lock", self._path):
+        with disk.naming("lock", self._path):
             if not _try_lock(self._descriptor):
                 self._wait()
 
@@ -108,7 +108,7 @@ def gate(path: Path, *, shared: bool = False, timeout: float = APPEND_TIMEOUT) -
     descriptor = disk.open_or_create(path)
     until = time.monotonic() + timeout
     try:
-        with disk.told("lock", path):
+        with disk.naming("lock", path):
             while not (_try_share if shared else _try_lock)(descriptor):
                 if time.monotonic() > until:
                     raise StorageError(f"{path} has been locked for {timeout:.0f} s by another process", str(path))
@@ -153,7 +153,7 @@ class Lease:
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         content = json.dumps({"pid": os.getpid(), "host": _host(), "since": now}).encode()
         try:
-            with disk.told("write to", path):
+            with disk.naming("write to", path):
                 os.ftruncate(descriptor, 0)
             disk.write_at(descriptor, content, 0, path)
         except BaseException:
@@ -178,7 +178,7 @@ class Lease:
 
 def _locked(descriptor: int, path: Path) -> bool:
     try:
-        with disk.told("lock", path):
+        with disk.naming("lock", path):
             return _try_lock(descriptor)
     except BaseException:
         os.close(descriptor)

@@ -121,13 +121,13 @@ def _free(path: Path) -> Path:
 
 def listed(layout: Layout) -> list[Discarded]:
     """What is in the trash, the last one first."""
-    told: dict[str, dict[str, Any]] = {}
+    logged: dict[str, dict[str, Any]] = {}
     with contextlib.suppress(FileNotFoundError), open(layout.trash / LOG, "rb") as stream:
         for line in stream:
             with contextlib.suppress(ValueError):
                 entry = json.loads(line)
                 if isinstance(entry, dict):
-                    told[str(entry.get("file"))] = entry
+                    logged[str(entry.get("file"))] = entry
     found = []
     try:
         files = list(os.scandir(layout.trash))
@@ -142,7 +142,7 @@ def listed(layout: Layout) -> list[Discarded]:
             stat = file.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue
-        entry = told.get(match[1], {})
+        entry = logged.get(match[1], {})
         # Without a line in the log (somebody put it there), the time of its last change, of whatever kind, counts.
         at = read_time(str(entry.get("at"))) or datetime.fromtimestamp(stat.st_ctime, timezone.utc)
         named = entry.get("blobs")
@@ -211,7 +211,7 @@ def _exempt(layout: Layout, task_ids: Iterable[str]) -> None:
 
 def delete(layout: Layout, discarded: Discarded) -> None:
     """For good. Its blobs are for the caller to see to, who knows what else refers to them."""
-    with disk.told("remove", discarded.path):
+    with disk.naming("remove", discarded.path):
         os.unlink(discarded.path)
 
 

@@ -141,7 +141,7 @@ def prompt(store: Source, context: Context, budget: int | None = None) -> str:
     stopped = {(place.task, place.row.offset) for place in context.interrupted}
     places = context.turns + [place for place in context.after if (place.task, place.row.offset) not in stopped]
     if budget is None:
-        return "\n".join([head, *(told(store, place) for place in places), tail]).rstrip() + "\n"
+        return "\n".join([head, *(in_words(store, place) for place in places), tail]).rstrip() + "\n"
     return _fitted(store, head, places, tail, budget, context.unread)
 
 
@@ -156,7 +156,7 @@ def _fitted(store: Source, head: str, places: Sequence[TurnRef], tail: str, budg
     # The plan (what was said first after the request) and the newest turns, whole.
     plan = next((at for at, place in enumerate(places) if not _is_decision(place.row)), None)
     if plan is not None and places[plan].row.length // (2 * BYTES_PER_TOKEN) <= room:
-        text = told(store, places[plan])
+        text = in_words(store, places[plan])
         if tokens(text) + 1 <= room // 3:
             whole[plan] = text
             room -= tokens(text) + 1
@@ -165,7 +165,7 @@ def _fitted(store: Source, head: str, places: Sequence[TurnRef], tail: str, budg
             continue
         if places[at].row.length // (2 * BYTES_PER_TOKEN) > room:
             break  # it cannot fit, so it need not be read
-        text = told(store, places[at])
+        text = in_words(store, places[at])
         if tokens(text) + 1 > room:
             break
         whole[at] = text
@@ -221,7 +221,7 @@ def _tail(store: Source, context: Context, budget: int | None) -> str:
         for place in context.interrupted[-_FEW:]:
             # What cannot fit need not be read.
             fits = budget is None or place.row.length // (2 * BYTES_PER_TOKEN) <= budget
-            lines.append(told(store, place) if fits else one_line(place.row))
+            lines.append(in_words(store, place) if fits else one_line(place.row))
     if context.question is not None and context.question.question is not None:
         lines += ["## Open question", "", context.question.question.text, ""]
         lines += [f"- {choice}" for choice in context.question.question.choices]
@@ -231,7 +231,7 @@ def _tail(store: Source, context: Context, budget: int | None) -> str:
     return "\n".join(lines)
 
 
-def told(store: Source, place: TurnRef) -> str:
+def in_words(store: Source, place: TurnRef) -> str:
     """One turn in words."""
     turn = store.turn(place.task, place.row.turn, row=place.row)
     state = f" ({turn.status})" if turn.status not in (None, "complete") else ""

@@ -56,9 +56,9 @@ def run(
     root: Path,
     agent: str,
     show: Callable[[bytes], None],
-    tell: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> int:
-    """Runs it to its end and returns its exit code. ``show`` gets plain output, ``tell`` lines that could not be taken; if there
+    """Runs it to its end and returns its exit code. ``show`` gets plain output, ``warn`` lines that could not be taken; if there
     were any, the exit code is not 0."""
     words = checked(command)
     with _context_file(context) as path:
@@ -80,7 +80,7 @@ def run(
         feeding = threading.Thread(target=_feed, args=(process.stdin, context.encode("utf-8", "replace")), daemon=True)
         feeding.start()
         try:
-            refused = _record(_lines(process.stdout.fileno(), task.check), task, recorder, agent, show, tell)
+            refused = _record(_lines(process.stdout.fileno(), task.check), task, recorder, agent, show, warn)
             while process.poll() is None:  # it has closed its output, and goes on
                 task.check()
                 time.sleep(_LOOK_EVERY)
@@ -161,7 +161,7 @@ def _record(
     recorder: Recorder,
     agent: str,
     show: Callable[[bytes], None],
-    tell: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> bool:
     """Protocol or plain text, as the first line says. Returns whether a line was refused."""
     first = next((line for line in lines if line.strip()), b"")
@@ -182,7 +182,7 @@ def _record(
                 raise
             except (RawkoError, RecursionError, UnicodeError, OverflowError) as error:
                 refused = True
-                tell(f"line {number} of the command's output: {error}")
+                warn(f"line {number} of the command's output: {error}")
     recorder.end_turn()
     return refused
 

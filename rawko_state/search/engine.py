@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from rawko_state.search.documents import Document
-from rawko_state.search.pages import Page, Place
+from rawko_state.search.pages import Page, TurnRef
 from rawko_state.search.query import And, Field, Leaf, Node, Not, Query, Text
 from rawko_state.search.scoring import PostingSource, Scored, Terms, scored_pages
 from rawko_state.search.words import occurs
@@ -33,7 +33,7 @@ class Truth(Protocol):
     def flushed(self, task_id: str) -> tuple[int, int] | None:
         """The base that a task's folded documents must have, and the offset they must stand before. None: no such task."""
 
-    def document(self, task_id: str, place: Place) -> Document | None: ...
+    def document(self, task_id: str, place: TurnRef) -> Document | None: ...
 
 
 class Wanted(NamedTuple):
@@ -56,7 +56,7 @@ class Found(NamedTuple):
     """A task, and the document in it; None when the task matches by what is not text."""
 
     task: str
-    place: Place | None
+    place: TurnRef | None
     score: float
     words: int
     """How many of the query's words and phrases the document holds."""
@@ -195,7 +195,7 @@ class _Settler:
         if state is None:
             return []
         base, before = state
-        found: dict[int, tuple[Place, int, float]] = {}
+        found: dict[int, tuple[TurnRef, int, float]] = {}
         for scored, number in task.where:
             page = scored.page
             owner = page.owner(number)
@@ -221,7 +221,7 @@ class _Settler:
         hits = [Found(task.id, place, score, mask.bit_count()) for place, mask, score in found.values()]
         return sorted(hits, key=lambda hit: (-hit.words, -hit.score, hit.place.offset if hit.place else 0))
 
-    def _refuted(self, task_id: str, place: Place, maybe: int) -> int:
+    def _refuted(self, task_id: str, place: TurnRef, maybe: int) -> int:
         """Of the leaves that a document may hold, those that it does not."""
         if not maybe:
             return 0

@@ -48,7 +48,7 @@ class Owner(NamedTuple):
     """Its first document in the page; the last is before the next task's first."""
 
 
-class Place(NamedTuple):
+class TurnRef(NamedTuple):
     """Where a document stands in its task's file."""
 
     offset: int
@@ -81,8 +81,10 @@ class Page:
     def documents_of(self, owner: int) -> range:
         return range(self.firsts[owner], self.firsts[owner + 1] if owner + 1 < len(self.firsts) else len(self))
 
-    def place(self, document: int) -> Place:
-        return Place(self.offsets[document], self.lengths[document], KINDS[self.kinds[document]], self.turns[document])
+    def place(self, document: int) -> TurnRef:
+        return TurnRef(
+            self.offsets[document], self.lengths[document], KINDS[self.kinds[document]], self.turns[document]
+        )
 
     def to_bytes(self) -> bytes:
         """The numbers of names, tasks and documents; the names; the columns."""

@@ -12,7 +12,7 @@ from rawko_state.format.scan import Scan
 from rawko_state.format.seal import GENESIS, SEAL_LENGTH, read_seal
 from rawko_state.format.text import decode
 from rawko_state.search.documents import Document, document, documents
-from rawko_state.search.pages import Place
+from rawko_state.search.pages import TurnRef
 from rawko_state.search.words import bare, normal, terms_of
 
 WHOLE: Final = 32 << 20
@@ -44,18 +44,18 @@ class Documents:
 
     def __init__(self, tasks: Opener) -> None:
         self._tasks = tasks
-        self._last: tuple[tuple[str, Place], Document | None] | None = None
+        self._last: tuple[tuple[str, TurnRef], Document | None] | None = None
         self.unread: set[str] = set()
         """The tasks whose files could not be read."""
 
-    def one(self, task_id: str, file_path: str, place: Place) -> Document | None:
+    def one(self, task_id: str, file_path: str, place: TurnRef) -> Document | None:
         """The document at a place; None if the file is gone or is another one by now."""
         key = (task_id, place)
         if self._last is None or self._last[0] != key:
             self._last = (key, self._one(file_path, place))
         return self._last[1]
 
-    def _one(self, file_path: str, place: Place) -> Document | None:
+    def _one(self, file_path: str, place: TurnRef) -> Document | None:
         try:
             with self._tasks.reader_at(file_path) as reader:
                 return document_at(reader, place.offset, place.length)

@@ -50,7 +50,7 @@ def _schema() -> Any:
     return fields.Schema(**{TEXT: Terms(TEXT), TOOL: Terms(TOOL), "page": fields.COLUMN(columns.VarBytesColumn())})
 
 
-class NoShelf(SearchTrouble):
+class NoSearchIndex(SearchTrouble):
     """There is no index of that name."""
 
 
@@ -62,7 +62,7 @@ def _mapped(folder: Path) -> Iterator[None]:
     except SearchTrouble:
         raise
     except Exception as error:  # unpickling rubbish can raise anything
-        kind = NoShelf if isinstance(error, index.EmptyIndexError) else SearchTrouble
+        kind = NoSearchIndex if isinstance(error, index.EmptyIndexError) else SearchTrouble
         trouble = kind(f"the search index in {folder} cannot be used: {type(error).__name__}: {error}")
         trouble.lasting = not (isinstance(error, OSError) and error.errno in _PASSING)
         raise trouble from error

@@ -137,7 +137,7 @@ class Server:
             length = request.headers.get("content-length", "")
             small = length.isdecimal() and int(length[:20]) <= _SMALL
             if operation.uploads or (operation.changes and not small):
-                # Who may not send it is told so before he has.
+                # Reject before reading the body.
                 token = await self.run(self.admitted, request.headers, peer, operation.role)
             if operation.uploads:
                 upload = await self._spooled(request)

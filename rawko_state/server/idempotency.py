@@ -17,7 +17,7 @@ from typing import Any
 from rawko_state.errors import RawkoError, StorageError, TaskNotFound
 from rawko_state.server.operations import Call, Operation
 from rawko_state.server.problems import Refused
-from rawko_state.server.writing import told_again
+from rawko_state.server.writing import done_before
 from rawko_state.store.hosting import StoredRequest
 
 
@@ -84,7 +84,7 @@ class Idempotency:
         if kept.task is None or kept.seal is None:
             return None
         try:
-            before = told_again(call, kept.task, kept.seal)
+            before = done_before(call, kept.task, kept.seal)
         except TaskNotFound:
             return None
         if before is None:

@@ -46,8 +46,15 @@ def lists(items: Schema) -> Schema:
     return {"type": "array", "items": items, "maxItems": 10_000}
 
 
+KEYWORDS: Final = frozenset(
+    ("type", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum", "items", "maxItems", "properties", "required",
+     "additionalProperties")
+)  # fmt: skip
+"""What check() knows. Requests may use no other; ``format`` and ``description`` only inform."""
+
+
 def check(value: Any, schema: Schema, where: str = "the body") -> None:
-    """InvalidValue, naming the place, if a value does not fit. What is checked is what the schemas here use."""
+    """InvalidValue, naming the place, if a value does not fit. See KEYWORDS."""
     kinds = schema.get("type")
     if kinds is not None and not any(_is(value, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)):
         wanted = kinds if isinstance(kinds, str) else " or ".join(kinds)
@@ -59,6 +66,8 @@ def check(value: Any, schema: Schema, where: str = "the body") -> None:
             raise InvalidValue(f"{where}: does not fit {schema['pattern']}")
         if len(value) < schema.get("minLength", 0):
             raise InvalidValue(f"{where}: too short")
+        if len(value) > schema.get("maxLength", len(value)):
+            raise InvalidValue(f"{where}: longer than {schema['maxLength']}")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if "minimum" in schema and value < schema["minimum"]:
             raise InvalidValue(f"{where}: less than {schema['minimum']}")

@@ -33,11 +33,11 @@ def _done(task_id: str, seal: str, turn: int, status: str) -> dict[str, Any]:
     return {"version": 1, "task": task_id, "seal": seal, "turn": turn, "status": status}
 
 
-def told(task_id: str, appended: Appended) -> dict[str, Any]:
+def done(task_id: str, appended: Appended) -> dict[str, Any]:
     return _done(task_id, appended.seal, appended.state.turns, appended.state.status)
 
 
-def told_again(call: Call, task_id: str, seal: str) -> dict[str, Any] | None:
+def done_before(call: Call, task_id: str, seal: str) -> dict[str, Any] | None:
     """What was answered to a request whose record is there; None if it is not."""
     if not call.store.holds(task_id, seal):
         return None
@@ -98,12 +98,12 @@ def finish(call: Call) -> Any:
 
 def say(call: Call) -> Any:
     by = call.data.get("by") or call.by
-    return call.writing(lambda task: told(task.id, task.say(call.data["text"], by=by)))
+    return call.writing(lambda task: done(task.id, task.say(call.data["text"], by=by)))
 
 
 def _status(call: Call, status: str) -> Any:
     by = call.data.get("by") or call.by
-    return call.writing(lambda task: told(task.id, task.set_status(status, by=by, reason=call.data.get("reason"))))
+    return call.writing(lambda task: done(task.id, task.set_status(status, by=by, reason=call.data.get("reason"))))
 
 
 def pause(call: Call) -> Any:
@@ -124,13 +124,13 @@ def resume(call: Call) -> Any:
         try:
             task.recover()
             task.before_write, task.expected = call._before, call.expected
-            done = task.reopen(by=by, detached=True, message=call.data.get("message"))
+            resumed = task.reopen(by=by, detached=True, message=call.data.get("message"))
         finally:
             task.close()
     finally:
         call.store.release_lease(call.id, token)
     call.changed(call.id)
-    return told(call.id, done)
+    return done(call.id, resumed)
 
 
 def fork(call: Call) -> Any:
@@ -174,13 +174,13 @@ def append_record(call: Call) -> Any:
         call.store.take_lease(call.id, lease)  # TaskBusy, if somebody else has taken the task over
 
     def work(task: Task) -> dict[str, Any]:
-        done = task.add(entries, expect=call.expected)
+        added = task.add(entries, expect=call.expected)
         return {
-            **told(task.id, done),
-            "parent": done.parent,
-            "offset": done.offset,
-            "end": done.end,
-            "state": to_wire(done.state),
+            **done(task.id, added),
+            "parent": added.parent,
+            "offset": added.offset,
+            "end": added.end,
+            "state": to_wire(added.state),
         }
 
     return call.writing(work)

@@ -142,7 +142,7 @@ class TestHooks:
             real(0.05)
             if not told:
                 told.append(True)
-                hooks.tell("claude-code", event)
+                hooks.note_event("claude-code", event)
 
         told: list[bool] = []
         monkeypatch.setattr(hooks, "_start", lambda root: pytest.fail("the lock is held: nothing is to be started"))

@@ -12,7 +12,7 @@ import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.errors import SearchTrouble
-from rawko_state.search import whoosh_index as shelf
+from rawko_state.search import whoosh_index
 from tests.search.searching import (
     ids,
     said,
@@ -167,7 +167,7 @@ class TestBroken:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patched:
-            patched.setattr(shelf.FileStorage, "create_file", full)
+            patched.setattr(whoosh_index.FileStorage, "create_file", full)
             with pytest.raises(SearchTrouble, match="No space left"):
                 store.flush()
         assert sorted(ids(store, "needle")) == sorted([found, more])

@@ -7,7 +7,7 @@ import pytest
 from rawko_state.backends.files import flush
 from rawko_state.backends.files.store import FileStore
 from rawko_state.model.entries import Turn
-from rawko_state.search import whoosh_index as shelf
+from rawko_state.search import whoosh_index
 from rawko_state.store import TIME, TaskFilter
 from tests.search.searching import (
     ids,
@@ -30,7 +30,7 @@ class TestEdits:
     def test_an_edit_while_it_is_being_folded(self, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
         task_id = said(store, "needle")
         path = store.journal.layout.path(store.find(task_id))
-        write = shelf.write
+        write = whoosh_index.write
 
         def edited(*arguments: object) -> None:
             write(*arguments)  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ class TestEdits:
             other.close()
 
         with monkeypatch.context() as patched:
-            patched.setattr(shelf, "write", edited)
+            patched.setattr(whoosh_index, "write", edited)
             store.flush()
         for _ in range(2):
             assert ids(store, "needle") == []
@@ -70,7 +70,7 @@ class TestEdits:
         where = flush.place(index, store.root)
         assert where is not None
         assert where.name is not None
-        opened = shelf.WhooshIndex.open(where.folder, where.name)
+        opened = whoosh_index.WhooshIndex.open(where.folder, where.name)
         assert len(opened.segments) < 10
         opened.close()
         assert len(ids(store, "needle")) == 20

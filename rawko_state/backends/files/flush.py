@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from rawko_state.config.secret import keyed, user_key
 from rawko_state.errors import RawkoError, SearchTrouble, TaskBusy
@@ -24,10 +24,17 @@ from rawko_state.index.flushed import Unflushed
 from rawko_state.journal.journal import Journal
 from rawko_state.journal.locks import Lease, holder_of
 from rawko_state.journal.reader import open_reader
+from rawko_state.lazy import lazy
 from rawko_state.search.documents import Document
 from rawko_state.search.pages import FULL, Filling, PackedPage
 from rawko_state.search.turn_text import document_at, stretch_of
 from rawko_state.search.words import Counts
+
+if TYPE_CHECKING:
+    from rawko_state.search import whoosh_index
+else:
+    # A short tail is not flushed, and loads no Whoosh.
+    whoosh_index = lazy("rawko_state.search.whoosh_index")
 
 Step: TypeAlias = Callable[[int, int], None]
 """Bytes done, and in all."""
@@ -131,8 +138,6 @@ def locked(index: Index, *, wait: bool = False) -> Iterator[bool]:
 def flush(index: Index, journal: Journal, *, step: Step | None = None, wait: bool = False) -> int:
     """Takes in what is not folded. Returns how many bytes that were; 0 also when another process is at it, or there is no
     place for a search index."""
-    from rawko_state.search import whoosh_index as shelf
-
     where = place(index, journal.layout.root)
     if where is None:
         return 0
@@ -145,7 +150,7 @@ def flush(index: Index, journal: Journal, *, step: Step | None = None, wait: boo
         where = place(index, journal.layout.root)
         if where is None or where.name is None:
             return 0
-        shelf.tidy(where.folder, where.name)
+        whoosh_index.tidy(where.folder, where.name)
         return _fold(index, journal, where, step, *(scattered or ([], frozenset())))
 
 
@@ -160,11 +165,9 @@ def flush_anew(index: Index, journal: Journal, step: Step | None = None) -> None
 
 def clear_away(index: Index, root: Path) -> None:
     """What is left of search indexes that are no longer in use. The caller holds the lock."""
-    from rawko_state.search import whoosh_index as shelf
-
     where = place(index, root)
     if where is not None:
-        shelf.tidy(where.folder, where.name)
+        whoosh_index.tidy(where.folder, where.name)
 
 
 def _fold(
@@ -175,8 +178,6 @@ def _fold(
     again: Sequence[Again],
     dropped: frozenset[str],
 ) -> int:
-    from rawko_state.search import whoosh_index as shelf
-
     assert where.name is not None
     root = journal.layout.root
     first: list[PackedPage] = []
@@ -190,11 +191,11 @@ def _fold(
     for some in _batches(stretches):
         unread: set[str] = set()
 
-        def told(part: int, before: int = done) -> None:
+        def advance(part: int, before: int = done) -> None:
             if step is not None:
                 step(before + part, total)
 
-        shelf.write(where.folder, where.name, chain(first, _pages(root, some, told, unread)), dropped)
+        whoosh_index.write(where.folder, where.name, chain(first, _pages(root, some, advance, unread)), dropped)
         read = [each for each in some if each.id not in unread]
         flushed.acknowledge(index, read)
         first, dropped = [], frozenset()
@@ -229,12 +230,10 @@ class Again(NamedTuple):
 
 def _scattered(index: Index, where: SearchIndexPath) -> tuple[list[Again], frozenset[str]] | None:
     """What stands in small segments, if those have become many, and their names. None when there is no usable index."""
-    from rawko_state.search.whoosh_index import WhooshIndex
-
     if where.name is None:
         return None
     try:
-        opened = WhooshIndex.open(where.folder, where.name)
+        opened = whoosh_index.WhooshIndex.open(where.folder, where.name)
     except SearchTrouble as trouble:
         if not trouble.lasting:
             raise  # no descriptor left, or such: that says nothing about the index
@@ -284,7 +283,7 @@ class _Built(NamedTuple):
 
 
 def _pages(
-    root: Path, stretches: Sequence[Unflushed], told: Callable[[int], None], unread: set[str]
+    root: Path, stretches: Sequence[Unflushed], advance: Callable[[int], None], unread: set[str]
 ) -> Iterator[PackedPage]:
     """The pages of some stretches. Grows ``unread`` meanwhile."""
     jobs = _jobs(root, stretches)
@@ -293,7 +292,7 @@ def _pages(
         unread |= built.unread
         yield from built.pages
         done += job.size
-        told(done)
+        advance(done)
 
 
 def _all_built(jobs: Sequence[_Job]) -> Iterator[_Built]:

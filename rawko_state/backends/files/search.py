@@ -22,7 +22,7 @@ from rawko_state.index.database import Index
 from rawko_state.search import engine
 from rawko_state.search.documents import Document
 from rawko_state.search.finder import Finder, Tail, terms_of
-from rawko_state.search.pages import Filling, Place
+from rawko_state.search.pages import Filling, TurnRef
 from rawko_state.search.query import Field, Query, Text
 from rawko_state.search.scoring import PostingSource
 from rawko_state.search.turn_text import Documents
@@ -84,18 +84,18 @@ class FileFinder(Finder):
         place = flush.place(index, self._sync.journal.layout.root) if self._use_index else None
         if place is None or place.name is None:
             return [self._tail(flushed.everything(index), query)]
-        from rawko_state.search.whoosh_index import NoShelf, WhooshIndex
+        from rawko_state.search.whoosh_index import NoSearchIndex, WhooshIndex
 
         # In this order: what a fold moves from the one to the other meanwhile is seen twice, and counted once.
         tail = flushed.pending(index)
         try:
-            shelf = WhooshIndex.open(place.folder, place.name)
-        except NoShelf:
+            opened = WhooshIndex.open(place.folder, place.name)
+        except NoSearchIndex:
             if flushed.any_flushed(index):
                 raise
             return [self._tail(flushed.everything(index), query)]  # the first one is being made just now
-        stack.callback(shelf.close)
-        return [shelf, self._tail(tail, query)]
+        stack.callback(opened.close)
+        return [opened, self._tail(tail, query)]
 
     def _tail(self, stretches: Sequence[flushed.Unflushed], query: Query) -> Tail:
         """Reads what is not folded; of a task in which no word of the query stands anywhere, just that."""
@@ -163,7 +163,7 @@ class _Truth:
                     raise _Edited(task_id)
         return found.base, found.end
 
-    def document(self, task_id: str, place: Place) -> Document | None:
+    def document(self, task_id: str, place: TurnRef) -> Document | None:
         return self._documents.one(task_id, self._paths[task_id], place)
 
 

@@ -99,7 +99,7 @@ class FileWriter(Writer):
     def drop_draft(self) -> None:
         path = self._journal.layout.draft(self.id)
         if path.exists():
-            with disk.told("remove", path):
+            with disk.naming("remove", path):
                 path.unlink()
 
     def release_lease(self) -> None:

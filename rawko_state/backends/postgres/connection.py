@@ -167,10 +167,10 @@ class Postgres:
         return int(row[0]) if row else 0
 
     def listen(
-        self, stop: threading.Event, told: Callable[[str], None], *, ready: threading.Event | None = None
+        self, stop: threading.Event, heard: Callable[[str], None], *, ready: threading.Event | None = None
     ) -> None:
-        """Tells of every notification until told to stop; made again when the connection is lost, and then says ``*``: anything
-        may have happened meanwhile."""
+        """Calls ``heard`` with every notification until told to stop. After a lost connection it says ``*``: anything may have
+        happened meanwhile."""
         first = True
         while not stop.is_set():
             try:
@@ -179,11 +179,11 @@ class Postgres:
                     if ready is not None:
                         ready.set()
                     if not first:
-                        told("*")
+                        heard("*")
                     first = False
                     while not stop.is_set():
                         for notice in connection.notifies(timeout=0.5):
-                            told(notice.payload)
+                            heard(notice.payload)
                             if stop.is_set():
                                 break
             except psycopg.Error:

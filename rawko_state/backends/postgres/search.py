@@ -17,7 +17,7 @@ from rawko_state.index import queries
 from rawko_state.search import engine
 from rawko_state.search.documents import Document
 from rawko_state.search.finder import Finder, Tail, Warn, terms_of
-from rawko_state.search.pages import Filling, Place
+from rawko_state.search.pages import Filling, TurnRef
 from rawko_state.search.query import Field, Query, Text
 from rawko_state.search.scoring import PostingSource
 from rawko_state.search.turn_text import Documents
@@ -59,7 +59,7 @@ class PostgresFinder(Finder):
                 continue
             filling.own(task_id, engine.FRESH, seconds(known[task_id]))
             for offset, length in places:
-                document = self._documents.one(task_id, paths[task_id], Place(offset, length, "other", 0))
+                document = self._documents.one(task_id, paths[task_id], TurnRef(offset, length, "other", 0))
                 if document is not None:
                     filling.add(document)
         return [Tail(filling)]
@@ -91,5 +91,5 @@ class _Truth:
         self._paths[task_id] = row["file_path"]
         return 0, sys.maxsize
 
-    def document(self, task_id: str, place: Place) -> Document | None:
+    def document(self, task_id: str, place: TurnRef) -> Document | None:
         return self._documents.one(task_id, self._paths[task_id], place)

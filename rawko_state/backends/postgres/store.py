@@ -426,12 +426,12 @@ class _Listener:
         self._schema = schema
         self._stop, self._woken, ready = threading.Event(), threading.Event(), threading.Event()
         self._thread = threading.Thread(
-            target=postgres.listen, args=(self._stop, self._told), kwargs={"ready": ready}, daemon=True
+            target=postgres.listen, args=(self._stop, self._heard), kwargs={"ready": ready}, daemon=True
         )
         self._thread.start()
         ready.wait(5)
 
-    def _told(self, payload: str) -> None:
+    def _heard(self, payload: str) -> None:
         if payload == "*" or payload.split(" ", 1)[0] == self._schema:
             self._woken.set()
 

@@ -295,8 +295,8 @@ class RemoteStore(BaseStore):
                     else:
                         kind, mark, data = each
                         if kind == "bye":
-                            told = json.loads(data)
-                            if told["code"] == 1000:
+                            bye = json.loads(data)
+                            if bye["code"] == 1000:
                                 return
                             break
                         if kind == "problem":
