@@ -27,6 +27,28 @@ class TaskBytes(Protocol):
     def close(self) -> None: ...
 
 
+class MemoryBytes:
+    """A task that is in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def read_at(self, length: int, offset: int) -> bytes:
+        return self._data[offset : offset + length]
+
+    def fetch(self, offset: int, length: int) -> bytes:
+        return self._data[offset : offset + length]
+
+    def stat(self) -> tuple[int, int]:
+        return self.size(), 0
+
+    def close(self) -> None:
+        return
+
+
 class TaskReader:
     """A task opened for reading."""
 

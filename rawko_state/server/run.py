@@ -25,6 +25,7 @@ from rawko_state.server.app import Server, log_to_stderr
 from rawko_state.server.feeds import Hub
 from rawko_state.server.guard import Guard, is_loopback
 from rawko_state.server.workspaces import Workspaces
+from rawko_state.store.hosting import Host
 
 _TIDY_EVERY: Final = 5.0
 _RECONCILE_EVERY: Final = 15.0
@@ -43,10 +44,11 @@ class Options:
     quiet: bool = False
 
 
-def build(options: Options, warn: Callable[[str], None]) -> Server:
-    """The server, not yet listening. Refuses to be reachable by others without tokens."""
+def build(options: Options, warn: Callable[[str], None], host: Host | None = None) -> Server:
+    """The server, not yet listening; over the files or the database that the options name, or over any ``host``. Refuses to be
+    reachable by others without tokens."""
     local = is_loopback(options.host)
-    host = open_host(options.root, options.database, warn)
+    host = host or open_host(options.root, options.database, warn)
     hub = Hub(notified=host.is_notified)
     workspaces = Workspaces(host, hub.changed)
     if not local and not workspaces.state.has_tokens(valid=True):

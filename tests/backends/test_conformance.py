@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from rawko_state.backends.files.store import FileStore
+from rawko_state.backends.memory.host import MemoryHost
+from rawko_state.backends.memory.store import MemoryStore
 from rawko_state.backends.postgres.connection import MIGRATIONS, Postgres
 from rawko_state.backends.postgres.names import check_workspace
 from rawko_state.backends.postgres.store import PostgresStore
@@ -28,6 +30,37 @@ class TestLocal(StoreConformance):
     @pytest.fixture
     def another(self, store: FileStore) -> FileStore:
         return FileStore(store.root)
+
+
+class TestMemory(StoreConformance):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> MemoryStore:
+        return MemoryStore(root=tmp_path)
+
+    @pytest.fixture
+    def another(self, store: MemoryStore) -> MemoryStore:
+        return store  # there is no other process
+
+
+class TestRemoteOverMemory(StoreConformance):
+    """The server knows nothing but the contract."""
+
+    @pytest.fixture
+    def server(self, tmp_path: Path) -> Iterator[Served]:
+        with served(tmp_path, host=MemoryHost(tmp_path, lambda message: None)) as running:
+            yield running
+
+    @pytest.fixture
+    def store(self, server: Served, tmp_path: Path) -> Iterator[RemoteStore]:
+        store = RemoteStore(server.url, root=tmp_path)
+        yield store
+        store.close()
+
+    @pytest.fixture
+    def another(self, server: Served, tmp_path: Path) -> Iterator[RemoteStore]:
+        store = RemoteStore(server.url, root=tmp_path)
+        yield store
+        store.close()
 
 
 @pytest.fixture

@@ -99,6 +99,8 @@ class TestContext:
         task.close()
         read: list[int] = []
         turn = store.turn
-        monkeypatch.setattr(store, "turn", lambda prefix, number, row=None: (read.append(number), turn(prefix, number))[1])
+        monkeypatch.setattr(
+            store, "turn", lambda prefix, number, row=None: (read.append(number), turn(prefix, number))[1]
+        )
         contexts.prompt(store, contexts.build(store, task.id, budget=2_000), 2_000)
         assert len(read) < 40

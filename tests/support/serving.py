@@ -13,6 +13,7 @@ import uvicorn
 
 from rawko_state.server.app import Server
 from rawko_state.server.run import Options, build
+from rawko_state.store.hosting import Host
 from tests.support.machine import patience
 
 
@@ -24,8 +25,8 @@ class Served(NamedTuple):
 
 
 @contextlib.contextmanager
-def served(root: Path, database: str | None = None, **options: Any) -> Iterator[Served]:
-    server = build(Options(root=root, database=database, **options), lambda message: None)
+def served(root: Path, database: str | None = None, host: Host | None = None, **options: Any) -> Iterator[Served]:
+    server = build(Options(root=root, database=database, **options), lambda message: None, host)
     config = uvicorn.Config(server.app, host="127.0.0.1", port=0, log_config=None, timeout_graceful_shutdown=3)
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, daemon=True)

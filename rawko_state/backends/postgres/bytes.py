@@ -13,7 +13,7 @@ from pathlib import Path
 from rawko_state.backends.postgres.connection import PostgresDatabase
 from rawko_state.backends.postgres.tables import TaskTables
 from rawko_state.errors import AmbiguousTask, RawkoError, StorageError, TaskNotFound
-from rawko_state.format.reader import TaskBytes, TaskReader
+from rawko_state.format.reader import MemoryBytes, TaskBytes, TaskReader
 from rawko_state.journal.source import FileBytes
 from rawko_state.model.entries import Blob, ToolCall
 from rawko_state.model.names import TaskName, parse_name
@@ -37,28 +37,6 @@ class PostgresBytes:
 
     def fetch(self, offset: int, length: int) -> bytes:
         return self._tasks.fetch(self._id, offset, min(length, self._size - offset))
-
-    def stat(self) -> tuple[int, int]:
-        return self.size(), 0
-
-    def close(self) -> None:
-        return
-
-
-class MemoryBytes:
-    """A task that is in memory."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def size(self) -> int:
-        return len(self._data)
-
-    def read_at(self, length: int, offset: int) -> bytes:
-        return self._data[offset : offset + length]
-
-    def fetch(self, offset: int, length: int) -> bytes:
-        return self._data[offset : offset + length]
 
     def stat(self) -> tuple[int, int]:
         return self.size(), 0

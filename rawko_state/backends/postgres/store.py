@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from rawko_state.backends.base import IndexedStore
 from rawko_state.backends.bulk import upload_task
 from rawko_state.backends.leases import LEASE, ExpiringLease
-from rawko_state.backends.postgres.bytes import MemoryBytes, PostgresFiles, PostgresSync, pieces_of, spooled
+from rawko_state.backends.postgres.bytes import PostgresFiles, PostgresSync, pieces_of, spooled
 from rawko_state.backends.postgres.connection import Postgres, PostgresDatabase, is_duplicate
 from rawko_state.backends.postgres.names import DEFAULT, check_workspace, schema_of
 from rawko_state.backends.postgres.tables import TaskTables, Thrown, holder_name
@@ -24,7 +24,7 @@ from rawko_state.backends.postgres.verify import repaired, verdict_of
 from rawko_state.backends.postgres.writer import PostgresWriter, projected
 from rawko_state.backends.redaction import Counting, Found, noted
 from rawko_state.errors import AmbiguousTask, InvalidValue, StorageError, TaskBusy, TaskExists, TaskNotFound
-from rawko_state.format.reader import TaskBytes
+from rawko_state.format.reader import MemoryBytes, TaskBytes
 from rawko_state.format.records import first_record
 from rawko_state.format.seal import GENESIS
 from rawko_state.index import retention
