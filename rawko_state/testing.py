@@ -34,11 +34,24 @@ from rawko_state.errors import (
     TaskBusy,
     TaskNotFound,
 )
-from rawko_state.format.records import scan_bytes
+from rawko_state.format.records import emit_record, scan_bytes
 from rawko_state.lifecycle.resuming import newest_to_resume, snapshot_at
-from rawko_state.model.entries import Note, Parent, Question, Turn
+from rawko_state.model.entries import (
+    Blob,
+    Entry,
+    Execution,
+    Note,
+    Parent,
+    Question,
+    Request,
+    Result,
+    TaskHeader,
+    ToolCall,
+    Turn,
+)
+from rawko_state.model.names import name_for
 from rawko_state.store import TaskFilter
-from rawko_state.store.contract import Store
+from rawko_state.store.contract import HostedStore, Store
 
 __all__ = ["StoreConformance"]
 
@@ -547,3 +560,153 @@ class StoreConformance:
         assert another.source(task.id) == "codex:7f9a"
         with store.import_lock():
             pass
+
+    # What is asked beside tasks
+
+    def test_a_store_says_what_it_is(self, store: Store) -> None:
+        assert store.where
+        assert isinstance(store.is_local, bool)
+        assert store.redactor.text("nothing secret") == "nothing secret"
+        store.check()
+        assert store.strangers() == []
+        with store as same:
+            assert same is store
+
+    def test_a_task_from_its_first_record(self, store: Store, another: Store) -> None:
+        header = TaskHeader(id="", status="running", title="Mine", source="elsewhere:1")
+        with store.create(header, [Request(text="x"), Execution()], detached=True) as task:
+            task.add_turn(_said(content="said"))
+        assert another.summary(task.id).title == "Mine"
+        assert another.by_source("elsewhere:") == {"elsewhere:1": task.id}
+
+    def test_a_whole_task_from_its_records(self, store: Store, another: Store) -> None:
+        created = datetime(2024, 1, 15, 10, 30, tzinfo=timezone.utc)
+        name = name_for(created, "brought1")
+        header = TaskHeader(id=name.id, status="running", created=created, format=1)
+        secret = "ghp_" + "a1B2" * 9
+        records: list[list[Entry]] = [
+            [header, Request(text="x"), Execution()],
+            [_said(content=f"with {secret}")],
+            [Result(status="success")],
+        ]
+        assert store.add_task(name, records) is True
+        assert store.add_task(name, records) is False
+        assert another.status("brought1") == "completed"
+        assert secret not in str(another.turn("brought1", 1).content)
+        assert another.task_ids() == ["brought1"]
+
+    def test_many_tasks_by_the_bulk_writer(self, store: Store) -> None:
+        writer = store.bulk_writer()
+        if writer is None:
+            return  # add_task() does it
+        names = [
+            name_for(datetime(2024, 1, 15, 10, 30, number, tzinfo=timezone.utc), f"bulk{number}") for number in range(3)
+        ]
+        written = []
+        for name in names:
+            header = TaskHeader(id=name.id, status="running", created=name.created, format=1)
+            written.append(writer.write(name, [[header, Request(text="x"), Execution()], [Result(status="success")]]))
+        assert all(each is not None for each in written)
+        writer.index(written)
+        assert [store.status(name.id) for name in names] == ["completed"] * 3
+
+    def test_in_a_session_the_answers_are_the_same(self, store: Store) -> None:
+        with store.start("x", detached=True) as task:
+            for number in range(3):
+                task.add_turn(_said(content=f"turn {number}"))
+        rows, _ = store.turn_rows(task.id)
+        with store.reading(), store.reading():
+            assert [store.turn(task.id, row.turn, row=row).content for row in rows] == ["turn 0", "turn 1", "turn 2"]
+            assert store.turn(task.id, 2).content == "turn 1"
+            assert store.summary(task.id).turns == 3
+        task = store.attach(task.id)
+        task.add_turn(_said(content="turn 3"))
+        task.close()
+        assert store.summary(task.id).turns == 4
+
+    def test_who_follows_many_tasks_at_once(self, store: Store, another: Store) -> None:
+        task = store.start("x")
+        reader = another.event_reader(task.id)
+        assert [event.kind for event in reader.poll()][:2] == ["status", "request"]
+        assert list(reader.poll()) == []
+        assert task.id in another.active()
+        task.add_turn(_said(content="said"))
+        assert [event.text for event in reader.poll() if event.kind == "turn"] == ["said"]
+        again = another.event_reader(task.id, reader.cursor)
+        assert list(again.poll()) == []
+        another.pace().wait(True)
+        task.finish("success")
+
+    def test_upkeep(self, store: Store) -> None:
+        with store.start("x") as task:
+            task.add_turn(_said(content="said", tools=(ToolCall("shell.exec", "ls", "ok", None, "long " * 10_000),)))
+            task.finish("success")
+        assert store.reconcile() == []
+        assert store.freed_bytes([task.id]) == {task.id: 50_000}
+        was_due = store.begin_redacting()
+        assert store.redact(task.id).changed == 0
+        store.end_redacting(changed=False, was_due=was_due)
+        with store.daily() as mine:
+            assert isinstance(mine, bool)
+        (row,) = store.retention_rows(task.id)
+        assert isinstance(store.pack(row), bool)
+        assert store.turn(task.id, 1).content == "said"
+        assert store.unflushed() >= 0
+        assert store.flush_due() in (None, "now", "background")
+        assert store.flush(wait=True) >= 0
+        assert [hit.task.id for hit in store.search("said").hits] == [task.id]
+
+
+class HostedConformance:
+    """What a store needs besides, for a server to run on it. Give it a ``store`` as above."""
+
+    def test_how_far_a_task_has_come(self, store: HostedStore) -> None:
+        with store.start("x", detached=True) as task:
+            done = task.add_turn(_said(content="said"))
+        position = store.position(task.id)
+        assert (position.end, position.seal, position.state.turns) == (done.end, done.seal, 1)
+        assert store.holds(task.id, done.seal)
+        assert not store.holds(task.id, "0" * 15 + "1")
+
+    def test_leases_of_clients(self, store: HostedStore) -> None:
+        task = store.start("x", detached=True)
+        token = store.take_lease(task.id, None, 60.0)
+        store.check_lease(task.id, token)
+        with pytest.raises(TaskBusy):
+            store.check_lease(task.id, "0" * 32)
+        with pytest.raises(TaskBusy):
+            store.take_lease(task.id)
+        assert store.take_lease(task.id, token, 60.0) == token
+        store.expire_leases()
+        store.release_lease(task.id, token)
+        with pytest.raises(TaskBusy):
+            store.check_lease(task.id, token)
+
+    def test_drafts_of_clients(self, store: HostedStore) -> None:
+        task = store.start("x", detached=True)
+        assert store.add_to_draft(task.id, b"{}\n") is False
+        store.begin_draft(task.id, b'{"agent": "a"}\n')
+        assert store.add_to_draft(task.id, b'{"kind": "text"}\n') is True
+        assert store.draft_lines(task.id) == [b'{"agent": "a"}\n', b'{"kind": "text"}\n']
+        assert store.drafted() == {task.id}
+        store.drop_draft(task.id)
+        assert (store.draft_lines(task.id), store.drafted()) == ([], set())
+
+    def test_long_outputs(self, store: HostedStore) -> None:
+        blob = store.put_blob(b"output")
+        assert store.blob_bytes(blob) == b"output"
+        assert store.blob_bytes(Blob("0" * 64, 6)) is None
+
+    def test_a_longer_writing_takes_the_place_of_a_shorter_one(self, store: HostedStore) -> None:
+        with store.start("x", detached=True) as task:
+            task.add_turn(_said(content="one"))
+        name, short = store.find(task.id), store.position(task.id)
+        with store.reader(task.id) as reader:
+            before = reader.fetch(0, reader.size)
+        more, _ = emit_record([_said(content="two")], short.seal)
+        longer = before + more
+        assert not store.replace_task(name, [longer], [], len(before) + 1, short.seal)
+        assert store.replace_task(name, [longer], [], len(before), short.seal)
+        assert store.turn(task.id, 1).content in ("one", "two")
+        with store.reader(task.id) as reader:
+            assert reader.fetch(0, reader.size) == longer

@@ -18,11 +18,11 @@ from rawko_state.backends.postgres.store import PostgresStore
 from rawko_state.backends.remote.store import RemoteStore
 from rawko_state.errors import ChainMoved, IndexNewer, InvalidValue, StorageError
 from rawko_state.model.entries import Turn
-from rawko_state.testing import StoreConformance
+from rawko_state.testing import HostedConformance, StoreConformance
 from tests.support.serving import Served, served
 
 
-class TestLocal(StoreConformance):
+class TestLocal(StoreConformance, HostedConformance):
     @pytest.fixture
     def store(self, tmp_path: Path) -> FileStore:
         return FileStore(tmp_path)
@@ -32,7 +32,7 @@ class TestLocal(StoreConformance):
         return FileStore(store.root)
 
 
-class TestMemory(StoreConformance):
+class TestMemory(StoreConformance, HostedConformance):
     @pytest.fixture
     def store(self, tmp_path: Path) -> MemoryStore:
         return MemoryStore(root=tmp_path)
@@ -75,7 +75,7 @@ def pg(postgres: str, workspace: str, tmp_path: Path) -> Iterator[PostgresStore]
     store.close()
 
 
-class TestPostgres(StoreConformance):
+class TestPostgres(StoreConformance, HostedConformance):
     @pytest.fixture
     def store(self, pg: PostgresStore) -> PostgresStore:
         return pg

@@ -23,7 +23,7 @@ from tests.lifecycle.retention import (
     filled,
     written_with_secrets,
 )
-from tests.support.faults import needs_strace, quiet, sample
+from tests.support.faults import alike, needs_strace, quiet, sample
 from tests.support.machine import patience
 
 
@@ -45,7 +45,11 @@ class TestKilledAnywhere:
             "-e",
             "trace=" + ",".join((*self.CALLS, "access", "faccessat2", "faccessat")),
         ]
-        subprocess.run([*command, sys.executable, DRIVER, what, str(first)], check=True, capture_output=True)
+        warm = tmp_path / "warm"
+        shutil.copytree(prepare, warm)
+        subprocess.run([sys.executable, DRIVER, what, str(warm)], check=True, capture_output=True)
+        run = [*command, sys.executable, DRIVER, what, str(first)]
+        subprocess.run(run, check=True, capture_output=True, env=alike(tmp_path / "homes/count"))
         seen: Counter[str] = Counter()
         begin: dict[str, int] = {}
         spans: dict[str, range] = {}
@@ -66,7 +70,8 @@ class TestKilledAnywhere:
                 shutil.copytree(prepare, folder)
                 done = subprocess.run(
                     ["strace", "-f", "-o", str(log), "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={point}",
-                     sys.executable, DRIVER, what, str(folder)], capture_output=True, text=True, timeout=patience(100))  # fmt: skip
+                     sys.executable, DRIVER, what, str(folder)], capture_output=True, text=True, timeout=patience(100),
+                    env=alike(tmp_path / f"homes/{call}-{point}"))  # fmt: skip
                 assert "killed by SIGKILL" in log.read_text(), (call, point, done.stderr)
                 yield folder
                 shutil.rmtree(folder)

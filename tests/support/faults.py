@@ -37,7 +37,7 @@ CALLS = (
 )  # fmt: skip
 
 
-def _alike(folder: Path) -> dict[str, str]:
+def alike(folder: Path) -> dict[str, str]:
     """Every run begins with an empty home, the counting one too, and compiles nothing: so all of them make the same calls."""
     home = folder / "home"
     hermetic.make_home(home)
@@ -65,7 +65,7 @@ def counted(folder: Path) -> dict[str, range]:
         check=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=_alike(folder),
+        env=alike(folder),
     )
     seen: Counter[str] = Counter()
     first: dict[str, int] = {}
@@ -101,7 +101,7 @@ def injected(folder: Path, call: str, fault: str, *, bpf: bool) -> tuple[list[st
         capture_output=True,
         text=True,
         timeout=patience(100),
-        env=_alike(folder),
+        env=alike(folder),
     )
     assert "Traceback" not in done.stderr, done.stderr
     text = log.read_text()
