@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,7 +13,7 @@ import click
 
 from rawko_state.backends.select import user_state
 from rawko_state.cli.history_search import in_background
-from rawko_state.cli.printing import visible
+from rawko_state.cli.printing import progress, visible
 from rawko_state.cli.project import stood_at, store_of
 from rawko_state.cli.times import When
 from rawko_state.config.project import remotes, worktrees
@@ -81,7 +80,7 @@ def command(
             since=since,
             dry_run=dry_run,
             pack=pack,
-            step=None if as_json else _progress(),
+            step=None if as_json else progress(),
         )
         if watch:  # what is wrong with a file is said once, not every time that it is looked at
             report.wrong = [each for each in report.wrong if (str(each.path), each.text) not in reported]
@@ -90,7 +89,7 @@ def command(
                 (str(p), "empty") for p in report.empty
             }
         if not watch or report.new or report.grown or report.wrong:
-            _told(report, dry_run, as_json)
+            _report(report, dry_run, as_json)
         if report.new and not dry_run:
             _flush(store)
         if not watch:
@@ -124,24 +123,7 @@ def _flush(store: Store) -> None:
         click.echo(f"rawko: {visible(str(error))}", err=True)
 
 
-def _progress() -> Any:
-    """A line that is written over and over, on a terminal."""
-    if not sys.stderr.isatty():
-        return None
-    last = 0.0
-
-    def step(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last > 0.1 or done == total:
-            last = now
-            bar = "█" * (30 * done // max(1, total))
-            click.echo(f"\r{bar:30} {done}/{total}" + ("\n" if done == total else ""), nl=False, err=True)
-
-    return step
-
-
-def _told(report: Report, dry_run: bool, as_json: bool) -> None:
+def _report(report: Report, dry_run: bool, as_json: bool) -> None:
     for trouble in report.wrong:
         click.echo(f"rawko: {visible(str(trouble.path))}: {visible(trouble.text)}", err=True)
     for path in report.empty if not as_json else ():

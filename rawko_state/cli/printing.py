@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
+import time
+from collections.abc import Callable
+
+import click
 
 # C0 and C1 controls but LF and TAB, DEL, and the characters that turn the direction of writing around.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -34,3 +39,21 @@ def one_line(text: str, width: int) -> str:
     """The first words of a text, on one line of at most this many characters."""
     flat = " ".join(visible(text[: width * 4 + 100]).split())
     return flat if len(flat) <= width else flat[: max(0, width - 1)] + "…"
+
+
+def progress(what: str = "") -> Callable[[int, int], None] | None:
+    """A bar on standard error that is written over and over; None where that is no terminal."""
+    if not sys.stderr.isatty():
+        return None
+    last = 0.0
+
+    def step(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last > 0.1 or done == total:
+            last = now
+            bar = "█" * (30 * done // max(1, total))
+            label = f"{what} " if what else ""
+            click.echo(f"\r{label}{bar:30} {done:,}/{total:,}" + ("\n" if done == total else ""), nl=False, err=True)
+
+    return step

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
-
 import click
 
-from rawko_state.cli.printing import visible
+from rawko_state.cli.printing import progress, visible
 from rawko_state.cli.project import files_of
 
 
@@ -23,12 +18,12 @@ def command(ctx: click.Context, only_search: bool, quiet: bool) -> None:
     Others may read and write meanwhile; it may be interrupted at any moment. Exits with 1 if a file could not be fully read.
     """
     store = files_of(ctx)
-    with _bars(quiet) as (files, taken):
-        if only_search:
-            done = store.flush(taken)
-            problems = []
-        else:
-            problems = store.reindex(files, taken)
+    files, taken = (None, None) if quiet else (progress("index "), progress("search"))
+    done, problems = 0, []
+    if only_search:
+        done = store.flush(taken)
+    else:
+        problems = store.reindex(files, taken)
     for task_id, problem in problems:
         click.echo(f"rawko: {task_id}: {visible(problem)}", err=True)
     if not quiet:
@@ -41,29 +36,3 @@ def command(ctx: click.Context, only_search: bool, quiet: bool) -> None:
             total = len(store.task_ids())
             click.echo(f"{total} tasks indexed" + (f", {len(problems)} files with problems" if problems else ""))
     ctx.exit(1 if problems else 0)
-
-
-Step = Callable[[int, int], None]
-
-
-@contextmanager
-def _bars(quiet: bool) -> Iterator[tuple[Step | None, Step | None]]:
-    """Two progress bars, one after the other, where there is somebody to see them."""
-    if quiet or not sys.stderr.isatty():
-        yield None, None
-        return
-    with ExitStack() as stack:
-
-        def bar(label: str) -> Step:
-            shown: list[Any] = []
-
-            def step(done: int, of: int) -> None:
-                if not shown:
-                    made = click.progressbar(length=max(1, of), label=label, file=sys.stderr)
-                    shown.append(stack.enter_context(made))
-                shown[0].length = max(1, of)
-                shown[0].update(done - shown[0].pos)
-
-            return step
-
-        yield bar("index "), bar("search")
