@@ -12,6 +12,7 @@ RawkoError
 ├── NoAnswer                a question that nobody has answered, or that nobody asks
 ├── ChainMoved              the file is not what the writer knew
 ├── NewerFormat             written by a later version: read, never appended to
+├── NotATask                a file that does not begin as a task file does: nothing is appended to it
 ├── UnsafePath              a link, a pipe or a foreign name where a task file should be
 ├── IndexTrouble            the index cannot be used now; the task files are not concerned
 │   ├── IndexCorrupt        it is not a database, or a broken one
@@ -104,6 +105,10 @@ class ChainMoved(RawkoError):
 
 
 class NewerFormat(RawkoError):
+    pass
+
+
+class NotATask(RawkoError):
     pass
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rawko_state.backends.remote import store as remote_store
     from rawko_state.index import server_state, userdb
     from rawko_state.index.userdb import UserState
+    from rawko_state.journal import layout
     from rawko_state.redact.redactor import Redactor
     from rawko_state.store.contract import HostedStore, ProjectStore, Store
     from rawko_state.store.hosting import Host, ServerState
@@ -35,6 +36,7 @@ else:
     remote_store = lazy("rawko_state.backends.remote.store")
     server_state = lazy("rawko_state.index.server_state")
     userdb = lazy("rawko_state.index.userdb")
+    layout = lazy("rawko_state.journal.layout")
 
 Warn = Callable[[str], None]
 
@@ -76,6 +78,18 @@ def open_store(
 def open_files(root: Path | str, warn: Warn | None = _silent) -> ProjectStore:
     """The task files of a project. ``warn`` None: trouble that is dealt with becomes a RuntimeWarning."""
     return files_store.FileStore(root, warn=warn)
+
+
+def make_folders(root: Path) -> None:
+    """Makes the folders of a project's state; loads no store, as agents wait for their hooks."""
+    layout.Layout(root).make()
+
+
+def apply_sharing(root: Path) -> None:
+    """Makes what git ignores of the state follow the setting ``state.share``."""
+    project = layout.Layout(root)
+    if project.state.exists():
+        project.write_git_files(shared=load(root)["state.share"] == "git")
 
 
 def open_postgres(url: str, workspace: str, root: Path) -> HostedStore:

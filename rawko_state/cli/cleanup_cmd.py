@@ -99,9 +99,10 @@ def _clean(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
 
 
 def _ask(question: str) -> None:
-    """On a terminal, and beside what is printed for programs."""
-    if sys.stdin is not None and sys.stdin.isatty():
-        click.confirm(question, abort=True, err=True)
+    """On a terminal, and beside what is printed for programs. Where nobody can be asked, nothing is done."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.UsageError("nobody is here to be asked: give --yes to do it, or --dry-run to see it")
+    click.confirm(question, abort=True, err=True)
 
 
 def _in_short(chosen: Plan, expired: list[InTrash]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -11,6 +12,7 @@ from typing import Any
 
 import click
 
+from rawko_state.backends.select import apply_sharing
 from rawko_state.cli.printing import visible
 from rawko_state.config import settings as layers
 from rawko_state.config.change import put
@@ -117,6 +119,7 @@ def set_command(ctx: click.Context, key: str, value: str, layer: str | None) -> 
         raise InvalidValue(f"{key} {layers.OWN_ONLY}; use --user")
     path = _file(ctx, layer)
     put(path, key, value)
+    _follow(ctx, key)
     click.echo(f"{key} is {_shown(key, _loaded(ctx)[key])} here; written to {path}", err=True)
 
 
@@ -128,7 +131,15 @@ def unset(ctx: click.Context, key: str, layer: str | None) -> None:
     """Take one out of its file."""
     path = _file(ctx, layer)
     put(path, key, None)
+    _follow(ctx, key)
     click.echo(f"{key} is {_shown(key, _loaded(ctx)[key])} here", err=True)
+
+
+def _follow(ctx: click.Context, key: str) -> None:
+    """Some settings are written down elsewhere too."""
+    if key == "state.share":
+        with contextlib.suppress(NoProject):  # then it is for projects to come
+            apply_sharing(find_project(override=ctx.find_root().obj))
 
 
 @command.command()

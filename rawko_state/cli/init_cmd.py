@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from rawko_state.backends.select import open_files
+from rawko_state.backends.select import make_folders
 from rawko_state.cli.projects_cmd import learn
 from rawko_state.errors import StorageError
 
@@ -35,7 +35,7 @@ def command(ctx: click.Context, gitignore: bool | None) -> None:
     root = Path(ctx.find_root().obj or os.environ.get("RAWKO_DIR") or ".").resolve()
     if not root.is_dir():
         raise StorageError(f"{root} is not a folder", str(root))
-    open_files(root).make_folders()
+    make_folders(root)
     settings = root / ".rawko" / "config.yaml"
     try:
         if not settings.exists():

@@ -16,14 +16,18 @@ _FOSSIL_TOO: Final = ".fslckout"
 def find_project(start: Path | None = None, *, override: str | None = None) -> Path:
     """The project around ``start``: the nearest folder upwards with ``.rawko``, else the root of the repository.
 
-    ``override`` (``-C``, or RAWKO_DIR) names it outright.
+    ``override`` (``-C``, or RAWKO_DIR) is a folder to look from instead; without a project around it, it becomes one.
     """
     override = override or os.environ.get("RAWKO_DIR")
     if override:
-        root = Path(override).expanduser()
-        if not root.is_dir():
+        named = Path(override).expanduser()
+        if not named.is_dir():
             raise NoProject(f"{override} is not a folder")
-        return root.resolve()
+        named = named.resolve()
+        if named == Path(named.anchor):
+            raise NoProject(f"{named} is no project: name a folder in it with -C DIR")
+        found = next((folder for folder in (named, *named.parents) if (folder / ".rawko").is_dir()), None)
+        return found or next((folder for folder in (named, *named.parents) if vcs_of(folder)), named)
     here = (start or Path.cwd()).resolve()
     around = [here, *here.parents]
     for folder in around:

@@ -145,6 +145,7 @@ SETTINGS: Final = (
     Setting("state.retention.max_count", WHOLE, None, "With more tasks than this, the oldest go to the trash."),
     Setting("state.retention.min_keep", WHOLE, 0, "The newest so many tasks are always kept."),
     Setting("state.retention.trash", DURATION, 2_592_000, "How long tasks stay in the trash before they are deleted."),
+    Setting("state.share", one_of("no", "git"), "no", "`git`: share task files through git, and ignore only what is derived."),
     Setting("trusted-servers", WORDS, (), "Servers that a project's settings may name as `remote-server`.", own_only=True),
     Setting("user.name", TEXT, None, "Who you are in records (`By:`); by default the user of this machine."),
     Setting("workspace", TEXT, None, "The workspace that is used on a server that has such."),

@@ -50,6 +50,20 @@ def header_shape(start: bytes) -> HeaderShape:
     return HeaderShape(int(digits), status.span(1) if status else None, duration.span(1) if duration else None)
 
 
+_FIRST_LINE = re.compile(rb"=== TASK [^\r\n]+ ===\n")
+
+
+def start_problem(start: bytes) -> str | None:
+    """What is wrong with how a file begins; None if it begins as a task file does."""
+    if not start:
+        return "is empty"
+    if b"\r\n" in start[: start.find(b"\n") + 1]:
+        return "has the line ends of another system (CRLF)"
+    if not _FIRST_LINE.match(start):
+        return "does not start with a TASK marker"
+    return None
+
+
 def seal_of(previous: str, body: bytes, holes: tuple[tuple[int, int], ...] = ()) -> str:
     """The 16 digits for a record whose bytes before the seal line are ``body``."""
     digest = hashlib.sha256(previous.encode())

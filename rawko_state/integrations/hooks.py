@@ -44,9 +44,9 @@ def note_event(agent: str, event: Mapping[str, Any], *, sweeper: bool = True) ->
     root = root_of(said["cwd"])
     live = root / ".rawko" / "state" / "live"
     if not live.is_dir():
-        from rawko_state.backends.select import open_files
+        from rawko_state.backends.select import make_folders
 
-        open_files(root).make_folders()
+        make_folders(root)
     line = json.dumps({**said, "agent": agent}).encode() + b"\n"
     descriptor = os.open(live / SPOOL, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o600)
     try:

@@ -13,11 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rawko_state.errors import ChainMoved, NewerFormat, StorageError
+from rawko_state.errors import ChainMoved, NewerFormat, NotATask, StorageError
 from rawko_state.format.codec import FORMAT_VERSION
 from rawko_state.format.records import HeaderCopy, build_record, emit_torn, header_copies
 from rawko_state.format.scan import Problem, Scan, bounded
-from rawko_state.format.seal import GENESIS, HEADER_LIMIT, SEAL_LENGTH, HeaderShape, header_shape, seal_line
+from rawko_state.format.seal import (
+    GENESIS,
+    HEADER_LIMIT,
+    SEAL_LENGTH,
+    HeaderShape,
+    header_shape,
+    seal_line,
+    start_problem,
+)
 from rawko_state.journal import disk
 from rawko_state.journal.locks import append_lock
 from rawko_state.journal.source import open_source
@@ -59,7 +67,8 @@ class Chain:
         # Whoever wrote the last record may have failed to sync it; see format.md, section 9.
         self._rewrite_last = True
         try:
-            self._shape = header_shape(self.fetch(0, HEADER_LIMIT))
+            start = self.fetch(0, HEADER_LIMIT)
+            self._shape, self._wrong_start = header_shape(start), start_problem(start)
             if checkpoint is not None and self._is_seal_at(checkpoint.end, checkpoint.seal):
                 self._state, self._end = checkpoint.state, checkpoint.end
                 self._seal, self._last_offset, self._sealed = checkpoint.seal, checkpoint.last_offset, True
@@ -145,6 +154,8 @@ class Chain:
             self._catch_up()
             if expect is not None and expect != self._seal:
                 raise ChainMoved(f"{self.path} has grown: its last seal is {self._seal}, not {expect}", last=self._seal)
+            if self._wrong_start is not None:
+                raise NotATask(f"{self.path} {self._wrong_start}: nothing is appended to it; run 'rawko verify'")
             if self._shape.format is not None and self._shape.format > FORMAT_VERSION:
                 raise NewerFormat(f"{self.path} is of format {self._shape.format}; this rawko writes {FORMAT_VERSION}")
             closing, parent = self._closing() or (b"", self._seal)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from rawko_state.config.settings import load
 from rawko_state.errors import AmbiguousTask, StorageError, TaskNotFound
 from rawko_state.journal import disk
 from rawko_state.model.names import TaskName as TaskName
@@ -19,6 +20,22 @@ from rawko_state.model.names import parse_name as parse_name
 ID_LENGTH: Final = 6
 _ID_LETTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ID = re.compile(r"[0-9A-Za-z]{1,64}")
+
+
+_IGNORE_ALL: Final = "# Made by rawko. To share tasks through git: rawko config set state.share git\n*\n"
+_IGNORE_DERIVED: Final = """\
+# Made by rawko: what can be rebuilt from the task files, and what belongs to this machine.
+/index.db*
+/live/
+/search/
+/trash/
+"""
+_ATTRIBUTES: Final = """\
+# Made by rawko: seals cover every byte, so line ends must stay as they are.
+*.task -text
+*.task.gz binary
+/blobs/* binary
+"""
 
 
 def new_id() -> str:
@@ -37,10 +54,26 @@ class Layout:
         self.trash = self.state / "trash"
 
     def make(self) -> None:
-        """Makes the folders that are missing; refuses links in their place."""
+        """Makes the folders that are missing; refuses links in their place. A new state folder ignores itself: what agents said
+        must not be committed by accident."""
         disk.make_folder(self.root / ".rawko")
+        new = not self.state.exists()
         for folder in (self.state, self.tasks, self.live, self.blobs):
             disk.make_folder(folder)
+        if new:
+            self.write_git_files(shared=load(self.root)["state.share"] == "git")
+
+    def write_git_files(self, *, shared: bool) -> None:
+        """What git takes of the state: nothing, or what is not derived."""
+        files = {
+            ".gitignore": _IGNORE_DERIVED if shared else _IGNORE_ALL,
+            **({".gitattributes": _ATTRIBUTES} if shared else {}),
+        }
+        for name, text in files.items():
+            with disk.naming("write", self.state / name):
+                descriptor = os.open(self.state / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                    stream.write(text)
 
     def check(self) -> None:
         """Refuses links in place of the folders that are there."""

@@ -9,6 +9,7 @@ from typing import Protocol
 from rawko_state.errors import RawkoError
 from rawko_state.format.codec import FORMAT_VERSION
 from rawko_state.format.scan import Record, Scan, bounded
+from rawko_state.format.seal import HEADER_LIMIT, start_problem
 from rawko_state.journal import blobs
 from rawko_state.journal.chain import Chain
 from rawko_state.journal.layout import Layout, TaskName
@@ -79,6 +80,9 @@ def walk(chain: Walkable, verdict: Verdict, is_whole: Callable[[Blob], bool]) ->
             continue
         chain_faults.append(str(problem))
         verdict.can_repair |= tail
+    wrong = start_problem(chain.fetch(0, HEADER_LIMIT))
+    if wrong is not None:
+        chain_faults.insert(0, f"the file {wrong}")
     verdict.faults[:0] = chain_faults
     if scan.header.format is not None and scan.header.format > FORMAT_VERSION:
         verdict.faults.append(f"format {scan.header.format} is newer than this rawko understands")

@@ -417,9 +417,6 @@ class ProjectStore(HostedStore, Protocol):
     def state_folder(self) -> Path:
         """Where the task files and all that belongs to them are."""
 
-    def make_folders(self) -> None:
-        """Makes the project's folders, closed to others, if they are not there."""
-
     def disk(self) -> Mapping[str, int]:
         """Bytes, by what they are used for."""
 

@@ -34,6 +34,16 @@ class TestCommand:
         assert "nothing is ever removed" in rawko(tmp_path, "cleanup", "--yes").stdout
         assert len(contents(tmp_path)) == 3
 
+    def test_where_nobody_can_be_asked_nothing_is_done_without_yes(self, store: FileStore, tmp_path: Path) -> None:
+        made = filled(store, 3)
+        store.delete(made[0])
+        configure(tmp_path, "max_count: 0")
+        before = contents(tmp_path)
+        for words in (("cleanup",), ("cleanup", "--json"), ("cleanup", "--empty-trash")):
+            assert "--yes" in rawko(tmp_path, *words, code=2).stderr
+        assert contents(tmp_path) == before
+        assert len(store.trash()) == 1
+
     def test_dry_run_clean_restore(self, store: FileStore, tmp_path: Path) -> None:
         made = filled(store, 4)
         configure(tmp_path, "max_age: 30d, max_count: 2, min_keep: 1")
@@ -44,13 +54,13 @@ class TestCommand:
         told = json.loads(rawko(tmp_path, "cleanup", "--dry-run", "--json").stdout)
         assert [each["id"] for each in told["removed"]] == made[:3]
         assert all(each["bytes"] > 20_000 for each in told["removed"])
-        done = rawko(tmp_path, "cleanup")  # no terminal: it does not ask
+        done = rawko(tmp_path, "cleanup", "--yes")
         assert "3 tasks moved to the trash" in done.stdout
         assert [each["id"] for each in json.loads(rawko(tmp_path, "cleanup", "--trash", "--json").stdout)["trash"]]
         assert rawko(tmp_path, "cleanup", "--restore", made[0]).stdout == f"{made[0]}\n"
         rawko(tmp_path, "cleanup", "--restore")
         assert len(contents(tmp_path)) == 4
-        assert "nothing to do" in rawko(tmp_path, "cleanup").stdout
+        assert "nothing to do" in rawko(tmp_path, "cleanup", "--yes").stdout
         assert "no task" in rawko(tmp_path, "cleanup", "--restore", "zzz", code=1).stderr
 
     def test_a_bad_settings_file_stops_it(self, store: FileStore, tmp_path: Path) -> None:
@@ -128,7 +138,7 @@ class TestCommand:
         assert made[1] in rawko(tmp_path, "history", "--search", "hello").stdout
         exported = json.loads(rawko(tmp_path, "history", "export", made[1]).stdout)
         assert exported["file"].endswith(".task")
-        rawko(tmp_path, "cleanup", "--empty-trash")
+        rawko(tmp_path, "cleanup", "--empty-trash", "--yes")
         assert "no task" in rawko(tmp_path, "history", "show", made[0], code=1).stderr
 
     def test_redact_and_export(self, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rawko_state.backends.files.store import FileStore
-from rawko_state.errors import OutcomeUnknown, RawkoError, StorageError
+from rawko_state.errors import NotATask, OutcomeUnknown, RawkoError, StorageError
 from rawko_state.format.records import emit_record, scan_bytes
 from rawko_state.format.seal import GENESIS
 from rawko_state.model.entries import Execution, Request, TaskHeader, Turn
@@ -67,6 +67,10 @@ class TestTruncation:
         cuts = range(len(data) + 1) if every else sorted(c for c in near if 0 <= c <= len(data))
         for cut in cuts:
             path.write_bytes(data[:cut])
+            if b"\n" not in data[:cut]:
+                with pytest.raises(NotATask):
+                    store.resume("abc123")
+                continue
             task = store.resume("abc123")
             task.add_turn(Turn(number=1, agent="dev", status="complete", content="after the cut."))
             task.close()

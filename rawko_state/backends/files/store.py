@@ -196,10 +196,6 @@ class FileStore(IndexedStore):
         self.alive()
         self.sync.fresh()
 
-    def make_folders(self) -> None:
-        """Makes the project's folders, closed to others, if they are not there."""
-        self.journal.layout.make()
-
     @property
     def state_folder(self) -> Path:
         """Where the task files and all that belongs to them are."""
