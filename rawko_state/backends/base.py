@@ -89,7 +89,7 @@ class BaseStore(ABC):
 
     @abstractmethod
     def _abandoned(self) -> list[tuple[str, bool]]:
-        """The tasks that somebody was running when he died, or left; and whether he died."""
+        """The tasks whose process died or let go of them in the middle of a turn; and whether it died."""
 
     is_local = False
     """Whether the tasks are files of the project."""

@@ -50,7 +50,7 @@ class Step:
     """The turn of the agent that it belongs to: another one than before begins a turn. None: it belongs to what is there."""
     agent: str | None = None
     prompt: str | None = None
-    """What a person said: begins a turn of his."""
+    """What a person said: begins a turn of the user."""
     text: str | None = None
     thinking: str | None = None
     model: str | None = None

@@ -1,9 +1,9 @@
-"""Following tasks: what has happened, then what happens, with no gap and no double between the two.
+"""Following tasks: what has happened, then what happens, with no gap and nothing twice.
 
-A follower's workspace is a cursor, and nothing else is known of him: what comes after it is taken from the memory of the task's
-*feed* if that goes back so far, else from the store. A feed is one reader for all who follow the same task, woken by appends
-through this server, by PostgreSQL's notifications, or by looking now and then. So a slow follower holds up nobody: he falls out
-of the feed's memory and reads on by himself, until he is cut off at a workspace to which he can come back.
+A follower is a cursor and nothing else. What comes after the cursor is taken from the memory of the task's *feed* if that goes back
+far enough, otherwise from the store. A feed has one reader for all followers of a task. It is woken by appends through this server,
+by PostgreSQL's notifications, or by looking now and then. A slow follower holds up nobody: it falls out of the feed's memory, reads
+on from the store, and is disconnected when a message takes too long, with a cursor at which it can come back.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Feed:
         self.wake()
 
     def begin(self, events: list[tuple[str, str]]) -> None:
-        """The reader begins anew, further on: what it has passed over is not here, so whoever follows reads it himself."""
+        """The reader starts again, further on. Followers read what it skipped from the store."""
         self._first += len(self._events)
         self._events.clear()
         self._numbers.clear()

@@ -18,7 +18,7 @@ _PROBLEM: Final[Schema] = {
 _REFUSALS: Final = {
     "400": "the request is not one",
     "401": "who asks is not known",
-    "403": "he may not",
+    "403": "not allowed",
     "404": "there is no such thing",
     "409": "this cannot follow what is",
     "412": "the task has grown since",

@@ -173,7 +173,7 @@ class _Events:
             bye = json.dumps({"code": code, "cursor": cursor})
             await put(f"event: bye\ndata: {bye}\n\n", more=False)
         except asyncio.TimeoutError:
-            return  # the connection is closed; he comes back with Last-Event-ID
+            return  # the connection is closed; the client comes back with Last-Event-ID
         except RawkoError as error:
             await put(f"event: problem\ndata: {json.dumps(problems.problem(error), default=str)}\n\n", more=False)
 
@@ -184,6 +184,6 @@ async def _gone(receive: Receive) -> None:
 
 
 async def _drained(socket: WebSocket) -> None:
-    """Nothing that a follower says matters; but that he is gone does."""
+    """Ignore incoming messages; only watch for the disconnect."""
     while (await socket.receive())["type"] != "websocket.disconnect":
         pass

@@ -85,7 +85,7 @@ class FileStore(IndexedStore):
             row = self.sync.index().row(prefix)
             name = parse_name(Path(row["file_path"]).name) if row else None
             if name is not None and name.packed:
-                plain = replace(name, packed=False)  # somebody may have unpacked it, and died before he could say so
+                plain = replace(name, packed=False)  # a process may have unpacked it, and died before it could say so
                 name = plain if self.journal.layout.path(plain).exists() else name
             if name is not None and self.journal.layout.path(name).exists():
                 return name

@@ -195,7 +195,7 @@ class Notifier:
     """Notifies other processes of tasks that something happened to, some at a time, after it is durable.
 
     Not in the transaction itself: PostgreSQL lets one transaction at a time notify, until it is on the disk, so that no two
-    appends could share a sync. If this process dies before it has told, whoever follows looks for himself, a little later.
+    appends could share a sync. If this process dies first, followers notice a little later by looking.
     """
 
     def __init__(self, postgres: Postgres) -> None:

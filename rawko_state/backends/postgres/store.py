@@ -250,8 +250,8 @@ class PostgresStore(IndexedStore):
         return self.tasks.size(name.id) is None and upload_task(self, self.redactor, name, records)
 
     def _put(self, name: TaskName, source: TaskBytes, *, base: int = 0) -> None:
-        """A whole task, new or anew. Inside a transaction; whoever listens may hear of it a moment before it is there, and looks
-        again when he finds nothing."""
+        """A whole task, new or anew. Inside a transaction; listeners may hear of it a moment before it is there, and look
+        again when they find nothing."""
         projected(self.tasks, name, source, base)
         self.tasks.notify(name.id)
 

@@ -115,7 +115,7 @@ class RemoteWriter(Writer):
                 self._look()
                 if expect is not None:
                     raise
-                continue  # somebody was faster: what is to be said may depend on what he said
+                continue  # somebody was faster: what to append may depend on what they appended
             if "state" not in done:
                 # The server died before it could answer, and knows by the seal alone that this was done.
                 self._look()
