@@ -225,7 +225,7 @@ def put_away(layout: Layout, blobs: Iterable[str]) -> None:
 
 
 def strays(layout: Layout, there: Sequence[Discarded]) -> set[str]:
-    """Blobs in the trash that nothing which is ``there`` refers to: the process that deleted their task was killed before it came to
+    """Blobs in the trash that nothing which is ``there`` refers to: who deleted their task was killed before coming to
     them. None while there is a task of which the log does not say what it refers to."""
     if any(each.rule == _UNKNOWN for each in there):
         return set()

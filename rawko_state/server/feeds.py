@@ -1,9 +1,9 @@
 """Following tasks: what has happened, then what happens, with no gap and nothing twice.
 
-A follower is a cursor and nothing else. What comes after the cursor is taken from the memory of the task's *feed* if that goes back
-far enough, otherwise from the store. A feed has one reader for all followers of a task. It is woken by appends through this server,
-by PostgreSQL's notifications, or by looking now and then. A slow follower holds up nobody: it falls out of the feed's memory, reads
-on from the store, and is disconnected when a message takes too long, with a cursor at which it can come back.
+A follower is a cursor and nothing else. What comes after the cursor is taken from the memory of the task's *feed* if that goes
+back far enough, otherwise from the store. A feed has one reader for all followers of a task. It is woken by appends through this
+server, by PostgreSQL's notifications, or by looking now and then. A slow follower holds up nobody: it falls out of the feed's
+memory, reads on from the store, and is disconnected when a message takes too long, with a cursor at which it can come back.
 """
 
 from __future__ import annotations
