@@ -1,8 +1,8 @@
 """From the steps of another agent's session to the records of a task.
 
 What a person said first is the request, what they say later is a turn of the user. What the agent said in one go, with the
-tools that it called and what they gave, is a turn of the agent. Every step, understood or not, stands in the ``[Payload]`` of the turn that it
-came in (those before the first turn in that of a note), in order and as it was.
+tools that it called and what they gave, is a turn of the agent. Every step, understood or not, stands in the ``[Payload]`` of
+the turn that it came in (those before the first turn in that of a note), in order and as it was.
 """
 
 from __future__ import annotations
