@@ -64,7 +64,7 @@ class TestKilledAnywhere:
                 spans = {name: range(begin.get(name, 0) + 1, seen[name] + 1) for name in self.CALLS}
         assert any(len(span) for span in spans.values())
         for call, span in spans.items():
-            points = list(span) if every else sample(list(span), 2)
+            points = list(span) if every else sample(list(span), 1)
             for point in points:
                 folder = tmp_path / f"{call}-{point}"
                 shutil.copytree(prepare, folder)

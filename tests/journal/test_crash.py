@@ -120,7 +120,7 @@ class TestKilledAtEverySystemCall:
     def test_sigkill(self, call: str, tmp_path: Path, spans: dict[str, range], every: bool) -> None:
         points = list(spans[call])
         assert points, f"the driver makes no {call}"
-        for number in points if every else sample(points, 6):
+        for number in points if every else sample(points, 4):
             folder = tmp_path / str(number)
             folder.mkdir()
             lines, fired = injected(folder, call, f"signal=KILL:when={number}", bpf=False)
@@ -143,7 +143,7 @@ class TestFailingSystemCalls:
         self, call: str, error: str, lasting: str, tmp_path: Path, spans: dict[str, range], every: bool
     ) -> None:
         points = list(spans[call])
-        for number in points if every else sample(points, 3):
+        for number in points if every else sample(points, 2):
             folder = tmp_path / f"{number}{lasting}"
             folder.mkdir()
             lines, fired = injected(folder, call, f"error={error}:when={number}{lasting}", bpf=True)
@@ -316,7 +316,7 @@ class TestPowerCuts:
         try:
             chance = random.Random(7)
             said = 0
-            for number in range(100 if every else 20):
+            for number in range(100 if every else 12):
                 count, lost = self._round(image, f"p{number}", chance.randrange(1, 30))
                 assert lost == 0, f"round {number}: {lost} of {count} acknowledged turns are lost"
                 said += count

@@ -40,9 +40,11 @@ class TestKilled:
         found.append(said(store, "needle and more"))
         # The fold is what the process does last; most of what comes before are imports.
         points = range(max(1, total - 120), total + 1)
-        points = points if every else sorted(random.Random(call).sample(list(points), min(4, len(points))))
+        chosen = list(points) if every else random.Random(call).sample(list(points), len(points))
         killed = 0
-        for point in points:
+        for point in chosen:
+            if killed >= 2 and not every:
+                break  # an earlier fold leaves less to do, so not every point is reached
             found.append(said(store, f"needle p{point}"))
             subprocess.run(
                 [

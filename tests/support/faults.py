@@ -84,9 +84,11 @@ def counted(folder: Path) -> dict[str, range]:
 
 
 def sample(points: list[int], count: int) -> list[int]:
-    """So many of them, the first and the last among them."""
+    """So many of them, the first and the last among them; of one, the middle."""
     if len(points) <= count:
         return points
+    if count == 1:
+        return [points[len(points) // 2]]
     return [points[round(number * (len(points) - 1) / (count - 1))] for number in range(count)]
 
 
