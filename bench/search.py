@@ -84,9 +84,9 @@ def build(root: Path) -> str:
     """Builds in a process of its own, so that its memory can be told."""
     code = (
         "import sys, time, resource; from pathlib import Path; from rawko_state.backends.files.store import FileStore; "
-        "from rawko_state.backends.files.flush import fold; "
+        "from rawko_state.backends.files.flush import flush; "
         "s = FileStore(Path(sys.argv[1])); i = s.sync.fresh(); t = time.perf_counter(); "
-        "n = fold(i, s.journal); d = time.perf_counter() - t; "
+        "n = flush(i, s.journal); d = time.perf_counter() - t; "
         "print(n, d, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True, check=True)
