@@ -64,7 +64,13 @@ _TEMPORARY = tempfile.gettempdir()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A limit for each test, by how slow the machine is; ten times that where every point is gone through."""
+    """A limit for each test, by how slow the machine is; ten times that where every point is gone through. What is marked
+    ``every`` runs only then."""
+    if not config.getoption("--every"):
+        left_out = [item for item in items if item.get_closest_marker("every") is not None]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if item not in left_out]
     limit = float(config.getini("timeout")) * machine.slowness() * (10 if config.getoption("--every") else 1)
     for item in items:
         if item.get_closest_marker("timeout") is None:

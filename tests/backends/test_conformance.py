@@ -107,13 +107,9 @@ class TestRemoteOverLocal(StoreConformance):
         store.close()
 
 
+@pytest.mark.every
 class TestRemoteOverPostgres(StoreConformance):
     """Remote over files and PostgreSQL itself are each tested whole; the two together with --every, and in CI."""
-
-    @pytest.fixture(autouse=True)
-    def _only_with_every(self, every: bool) -> None:
-        if not every:
-            pytest.skip("a part of --every")
 
     @pytest.fixture
     def server(self, postgres: str, workspace: str, tmp_path: Path) -> Iterator[Served]:
