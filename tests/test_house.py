@@ -83,3 +83,23 @@ def test_tests_are_not_too_long() -> None:
         if (count := len(path.read_text().splitlines())) > 620
     }
     assert long == {}
+
+
+def test_what_is_loaded_later_is_what_the_types_say() -> None:
+    """A lazily loaded module has an import of the same name for type checkers and import-linter."""
+    wrong = []
+    for name, tree in modules():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.If) or ast.unparse(node.test) != "TYPE_CHECKING":
+                continue
+            typed = {
+                alias.asname or alias.name: f"{each.module}.{alias.name}"
+                for each in node.body
+                if isinstance(each, ast.ImportFrom)
+                for alias in each.names
+            }
+            for each in node.orelse:
+                if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call):
+                    target, loaded = ast.unparse(each.targets[0]), ast.literal_eval(each.value.args[0])
+                    wrong += [f"{name}: {target}"] if typed.get(target) != loaded else []
+    assert wrong == []
