@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 _AREAS = (
     "backends", "cli", "exchange", "index", "integrations", "lifecycle", "search", "server", "support", "tasks"
@@ -21,10 +21,12 @@ pytest.register_assert_rewrite(*(f"tests.{area}" for area in _AREAS), "rawko_sta
 from tests.support import hermetic, machine, processes  # noqa: E402 - after the line above
 from tests.support.postgres import OwnPostgres, is_installed  # noqa: E402
 
-for name, examples in (("normal", 100), ("quick", 30), ("nightly", 20_000)):
+# A mutant need only be noticed: looking for the smallest example takes minutes.
+for name, examples in (("normal", 100), ("quick", 30), ("nightly", 20_000), ("mutants", 100)):
     settings.register_profile(
         name,
         max_examples=examples,
+        phases=[phase for phase in Phase if name != "mutants" or phase not in (Phase.shrink, Phase.explain)],
         deadline=None,
         suppress_health_check=list(HealthCheck),  # how long an example takes is the machine's business
         database=None,

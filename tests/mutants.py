@@ -90,7 +90,7 @@ def run(name: str, file: str, old: str, new: str, tests: str) -> bool:
                 "no:cacheprovider",
             ],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": folder},
+            env={**os.environ, "PYTHONPATH": folder, "RAWKO_HYPOTHESIS": "mutants"},
             capture_output=True,
             text=True,
         )
