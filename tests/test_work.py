@@ -157,7 +157,7 @@ class TestModules:
         loaded = done.stderr
         assert "peewee" not in loaded
         assert "yaml" not in loaded
-        assert loaded.count("rawko_state") <= 14
+        assert loaded.count("rawko_state") <= 16
 
 
 class TestPostgres:

@@ -230,18 +230,22 @@ class TestFeeds:
         client("POST", f"tasks/{task}/turns", {"agent": "a", "content": "two"})
         until("two")
         genuine = EventReader.poll
-        failures = []
+        away = threading.Event()
+        failures: list[bool] = []
 
         def fails(self: EventReader) -> Any:
-            if threading.current_thread().name == "feeds" and not failures:
+            if threading.current_thread().name == "feeds" and away.is_set():
                 failures.append(True)
                 raise StorageError("away", "x")
             return genuine(self)
 
         monkeypatch.setattr(EventReader, "poll", fails)
+        (feed,) = server.server.hub._feeds.values()
+        away.set()
         client("POST", f"tasks/{task}/turns", {"agent": "a", "content": "three"})
-        until("three")
-        assert failures
+        wait_for(lambda: failures and feed.reader is None)
+        away.clear()
+        wait_for(lambda: feed.reader is not None, "a new reader, which begins after the third turn")
         client("POST", f"tasks/{task}/turns", {"agent": "a", "content": "four"})
         until("four")
         assert seen == ["one", "two", "three", "four"]
