@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from datetime import datetime
 
 import click
 
-from rawko_state.cli.printing import one_line
+from rawko_state.cli.printing import one_line, screen
 from rawko_state.cli.project import store_of
 from rawko_state.cli.times import When, local, took
 from rawko_state.store import RELEVANCE, SORTS, TIME, TaskFilter, TaskSummary
@@ -169,7 +168,7 @@ def _table(found: list[TaskSummary], *, filtered: bool) -> None:
     if not found:
         click.echo("no task matches" if filtered else "no task has been recorded here yet", err=True)
         return
-    size = shutil.get_terminal_size()
+    size = screen()
     rows = [
         (
             s.id,
@@ -210,7 +209,7 @@ def page(lines: list[str], height: int) -> None:
     colour = use_colour()
     text = "\n".join(lines)
     if sys.stdout.isatty() and len(lines) >= height:
-        click.echo_via_pager(text if colour else click.unstyle(text), color=colour)
+        click.echo_via_pager(click.unstyle(text) if colour is False else text, color=colour)
     else:
         click.echo(text, color=colour)
 

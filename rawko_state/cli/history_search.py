@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from typing import Any
 
 import click
 
 from rawko_state.cli.history_cmd import JSON_VERSION, STATUS_COLOURS, about, page
-from rawko_state.cli.printing import one_line, visible
+from rawko_state.cli.printing import one_line, screen, visible
 from rawko_state.cli.times import local
 from rawko_state.errors import RawkoError
 from rawko_state.store import Hit, TaskFilter
@@ -57,7 +56,7 @@ def _as_json(hit: Hit) -> dict[str, Any]:
 
 
 def _print(hits: tuple[Hit, ...], turns: bool) -> None:
-    size = shutil.get_terminal_size()
+    size = screen()
     lines: list[str] = []
     last = None
     for hit in hits:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli.history_cmd import STATUS_COLOURS, page, use_colour
-from rawko_state.cli.printing import one_line, visible
+from rawko_state.cli.printing import one_line, screen, visible
 from rawko_state.cli.project import complete_ids, store_of
 from rawko_state.cli.times import local, took
 from rawko_state.cli.watch_cmd import show
@@ -120,7 +119,7 @@ def _turns_as_json(turns: list[Turn], *, alone: bool) -> None:
 
 def _paged(lines: Iterable[str]) -> None:
     if sys.stdout.isatty():
-        page(list(lines), shutil.get_terminal_size().lines)
+        page(list(lines), screen().lines)
         return
     for line in lines:
         click.echo(line, color=use_colour())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -57,3 +59,9 @@ def progress(what: str = "") -> Callable[[int, int], None] | None:
             click.echo(f"\r{label}{bar:30} {done:,}/{total:,}" + ("\n" if done == total else ""), nl=False, err=True)
 
     return step
+
+
+def screen() -> os.terminal_size:
+    """The size of the terminal; 80 by 24 where it does not say."""
+    size = shutil.get_terminal_size()
+    return os.terminal_size((size.columns or 80, size.lines or 24))  # Python 3.10 passes zeros on
