@@ -54,15 +54,16 @@ def write_task(
 class FileBulkWriter:
     """Writes tasks of one project, in any process: it travels to workers as a path."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, sync: Sync | None = None) -> None:
+        """``sync`` stays in the process that asked for it: that one indexes."""
+        self.root, self._sync = root, sync
         self._open: tuple[Journal, Redactor] | None = None
 
     def __getstate__(self) -> Path:
         return self.root
 
     def __setstate__(self, root: Path) -> None:
-        self.root, self._open = root, None
+        self.root, self._sync, self._open = root, None, None
 
     def write(self, name: TaskName, records: Iterable[Sequence[Entry]], *, pack: bool = False) -> Bulk | None:
         if self._open is None:
@@ -73,14 +74,14 @@ class FileBulkWriter:
         return write_task(journal, redactor, name, records, taken(journal, name), pack=pack)
 
     def index(self, written: Iterable[object]) -> None:
-        sync = Sync(Journal(self.root), lambda message: None)
+        if self._sync is None:
+            self._sync = Sync(Journal(self.root), lambda message: None)
         with contextlib.suppress(RawkoError):  # then the next look at the folder does it
-            index = sync.index()
+            index = self._sync.index()
             with index.transaction():
                 for rows in written:
                     assert isinstance(rows, Bulk)
                     index.put_new(rows)
-        sync.close()
 
 
 def taken(journal: Journal, name: TaskName) -> Callable[[str], bool]:

@@ -138,7 +138,7 @@ SETTINGS: Final = (
     Setting("remote-server", TEXT, None, "The address of a `rawko serve` that is used instead of the files here."),
     Setting("resume.budget", WHOLE, None, "Tokens that the context of `rawko resume` is shortened to, without --budget."),
     Setting("runners", COMMANDS, {}, "For each agent the command that `rawko resume` runs when that is next.", own_only=True),
-    Setting("search.fold", one_of("auto", "off"), "auto", "Whether searches and finished tasks fold what is new, unasked."),
+    Setting("search.fold", one_of("auto", "off"), "auto", "Whether what is new is taken into the search index by itself."),
     Setting("state.retention.compress_after", DURATION, None, "Finished tasks become `.task.gz` after this time."),
     Setting("state.retention.keep_failed", SWITCH, True, "Whether failed and interrupted tasks are kept, whatever their age."),
     Setting("state.retention.max_age", DURATION, None, "Tasks that ended longer ago go to the trash."),

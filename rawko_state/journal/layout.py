@@ -22,7 +22,7 @@ _ID_LETTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ID = re.compile(r"[0-9A-Za-z]{1,64}")
 
 
-_IGNORE_ALL: Final = "# Made by rawko. To share tasks through git: rawko config set state.share git\n*\n"
+_IGNORE_ALL: Final = "# Made by rawko. To share tasks through git: rawko config set --project state.share git\n*\n"
 _IGNORE_DERIVED: Final = """\
 # Made by rawko: what can be rebuilt from the task files, and what belongs to this machine.
 /index.db*

@@ -235,7 +235,7 @@ class FileStore(IndexedStore):
         return locks.gate(self.journal.layout.live / name, timeout=timeout)
 
     def bulk_writer(self) -> bulk.FileBulkWriter:
-        return bulk.FileBulkWriter(self.root)
+        return bulk.FileBulkWriter(self.root, self.sync)
 
     def check_lease(self, task_id: str, token: str) -> None:
         """TaskBusy unless this token has the task now."""
