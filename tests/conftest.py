@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, settings
 _AREAS = (
     "backends", "cli", "exchange", "index", "integrations", "lifecycle", "search", "server", "support", "tasks"
 )  # fmt: skip
-pytest.register_assert_rewrite(*(f"tests.{area}" for area in _AREAS), "rawko_state.testing")
+pytest.register_assert_rewrite(*(f"tests.{area}" for area in _AREAS))
 
 from tests.support import hermetic, machine, processes  # noqa: E402 - after the line above
 from tests.support.postgres import OwnPostgres, is_installed  # noqa: E402

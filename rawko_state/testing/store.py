@@ -1,16 +1,4 @@
-"""The suite that every backend passes. For one of your own, give it a store:
-
-    from rawko_state.testing import StoreConformance
-
-    class TestMyStore(StoreConformance):
-        @pytest.fixture
-        def store(self): ...          # a store without tasks
-        @pytest.fixture
-        def another(self, store): ... # the same tasks through a store of another process
-
-and run it with pytest (``pip install 'rawko-state[testing]'``). What is tested here is what the commands, the server and the
-integrations rely on.
-"""
+"""What every store is tested for: the contract of ``store/contract.py``, as commands and integrations rely on it."""
 
 from __future__ import annotations
 
@@ -18,10 +6,7 @@ import threading
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-try:
-    import pytest
-except ImportError as missing:
-    raise ImportError("rawko_state.testing needs pytest: pip install 'rawko-state[testing]'") from missing
+import pytest
 
 from rawko_state.errors import (
     AmbiguousTask,
@@ -34,10 +19,9 @@ from rawko_state.errors import (
     TaskBusy,
     TaskNotFound,
 )
-from rawko_state.format.records import emit_record, scan_bytes
+from rawko_state.format.records import scan_bytes
 from rawko_state.lifecycle.resuming import newest_to_resume, snapshot_at
 from rawko_state.model.entries import (
-    Blob,
     Entry,
     Execution,
     Note,
@@ -51,7 +35,7 @@ from rawko_state.model.entries import (
 )
 from rawko_state.model.names import name_for
 from rawko_state.store import TaskFilter
-from rawko_state.store.contract import HostedStore, Store
+from rawko_state.store.contract import Store
 
 __all__ = ["StoreConformance"]
 
@@ -72,7 +56,7 @@ def _bytes(store: Store, task_id: str) -> bytes:
         return bytes(reader.fetch(0, reader.size))
 
 
-def _said(number: int = 1, **more: Any) -> Turn:
+def said(number: int = 1, **more: Any) -> Turn:
     return Turn(number=number, agent="dev", status="complete", **more)
 
 
@@ -88,7 +72,7 @@ class StoreConformance:
     def test_a_task_is_there_when_its_call_has_returned(self, store: Store, another: Store) -> None:
         with store.start("Fix the login", title="Login", labels={"team": "auth"}, model="m1", branch="main") as task:
             task.decide(selected="dev", reason="small")
-            done = task.add_turn(_said(content="Fixed.", tokens={"in": 3, "out": 4}))
+            done = task.add_turn(said(content="Fixed.", tokens={"in": 3, "out": 4}))
             assert done.state.turns == 2
             task.finish("success", "It works", files=["a.py"])
         summary = another.summary(task.id)
@@ -110,14 +94,14 @@ class StoreConformance:
     @pytest.mark.parametrize("text", _TEXTS)
     def test_every_text_comes_back_exactly(self, store: Store, another: Store, text: str) -> None:
         with store.start("x") as task:
-            task.add_turn(_said(content=text, payload=text, state={"text": text}))
+            task.add_turn(said(content=text, payload=text, state={"text": text}))
         turn = another.turn(task.id, 1)
         assert (turn.content, turn.payload, turn.state) == (text, text, {"text": text})
 
     def test_the_bytes_are_one_chain(self, store: Store, another: Store) -> None:
         with store.start("x") as task:
             for number in range(5):
-                task.add_turn(_said(content=str(number)))
+                task.add_turn(said(content=str(number)))
             task.finish("failure", error="no")
         data = _bytes(another, task.id)
         records, problems = scan_bytes(data)
@@ -131,8 +115,8 @@ class StoreConformance:
 
     def test_any_span_of_the_bytes(self, store: Store) -> None:
         with store.start("x") as task:
-            task.add_turn(_said(content="y" * 1000))
-            task.add_turn(_said(content="z" * 1000))
+            task.add_turn(said(content="y" * 1000))
+            task.add_turn(said(content="z" * 1000))
         whole = _bytes(store, task.id)
         with store.reader(task.id) as reader:
             for offset in (0, 1, 100, len(whole) // 2, len(whole) - 1, len(whole)):
@@ -220,7 +204,7 @@ class StoreConformance:
     def test_search_is_fresh_to_the_last_append(self, store: Store, another: Store) -> None:
         task = store.start("Fix the tokenValidation in auth/sso.rs", detached=True)
         other = store.start("Something else", detached=True)
-        task.add_turn(_said(content="The clock skew is ignored."))
+        task.add_turn(said(content="The clock skew is ignored."))
 
         def found(query: str, **wanted: Any) -> list[str]:
             return [hit.task.id for hit in another.search(query, TaskFilter(sort="relevance", **wanted)).hits]
@@ -236,7 +220,7 @@ class StoreConformance:
         (hit,) = another.search("skew").hits
         assert (hit.kind, hit.turn, hit.agent) == ("turn", 1, "dev")
         assert [hit.excerpt[first:last] for first, last in hit.highlights] == ["skew"]
-        other.add_turn(_said(content="another skew"))
+        other.add_turn(said(content="another skew"))
         assert set(found("skew")) == {task.id, other.id}
         assert another.search("skevv").suggestion in ("skew", None)
 
@@ -245,11 +229,11 @@ class StoreConformance:
     def test_of_two_writers_with_one_tail_one_wins(self, store: Store, another: Store) -> None:
         task = store.start("x", detached=True)
         seal = task.seal
-        task.add_turn(_said(content="first"), expect=seal)
+        task.add_turn(said(content="first"), expect=seal)
         late = another.attach(task.id)
         with pytest.raises(ChainMoved):
-            late.add_turn(_said(content="second"), expect=seal)
-        late.add_turn(_said(content="third"), expect=late.seal)
+            late.add_turn(said(content="second"), expect=seal)
+        late.add_turn(said(content="third"), expect=late.seal)
         assert store.summary(task.id).turns == 2
 
     def test_many_writers_lose_and_double_nothing(self, store: Store, another: Store) -> None:
@@ -260,7 +244,7 @@ class StoreConformance:
             try:
                 mine = which.attach(task.id)
                 for number in range(10):
-                    mine.add_turn(_said(content=f"{name}-{number}."))
+                    mine.add_turn(said(content=f"{name}-{number}."))
                 mine.close()
             except BaseException as error:
                 trouble.append(error)
@@ -287,7 +271,7 @@ class StoreConformance:
         task.finish("success")
         again = store.attach(task.id)
         with pytest.raises(IllegalMove):
-            again.add_turn(_said())
+            again.add_turn(said())
         with pytest.raises(IllegalMove):
             again.set_status("paused")
         with pytest.raises(InvalidValue):
@@ -295,7 +279,7 @@ class StoreConformance:
 
     def test_a_record_can_be_asked_for_by_its_seal(self, store: Store) -> None:
         task = store.start("x", detached=True)
-        done = task.add_turn(_said(content="y"))
+        done = task.add_turn(said(content="y"))
         assert task.holds(done.seal)
         assert not task.holds("0" * 15 + "1")
 
@@ -349,7 +333,7 @@ class StoreConformance:
     def test_cursors_neither_miss_nor_double(self, store: Store, another: Store) -> None:
         task = store.start("x", detached=True)
         for number in range(4):
-            task.add_turn(_said(content=str(number)))
+            task.add_turn(said(content=str(number)))
         task.finish("success")
         whole = list(another.events(task.id))
         for at in range(len(whole)):
@@ -368,7 +352,7 @@ class StoreConformance:
         thread = threading.Thread(target=follow)
         thread.start()
         for number in range(5):
-            task.add_turn(_said(content=f"turn {number}"))
+            task.add_turn(said(content=f"turn {number}"))
         task.finish("success", "done")
         thread.join(20)
         assert not thread.is_alive()
@@ -387,7 +371,7 @@ class StoreConformance:
             (call,) = left.tools
             assert not isinstance(call, str)
             assert call.result == "may have run"
-            resumed.add_turn(_said(content="Finished."))
+            resumed.add_turn(said(content="Finished."))
         assert store.summary(task.id).turns == 2
 
     def test_questions_wait_for_answers(self, store: Store, another: Store) -> None:
@@ -425,14 +409,14 @@ class StoreConformance:
 
     def test_runs_forks_and_notes(self, store: Store, another: Store) -> None:
         with store.start("first") as task:
-            task.add_turn(_said(content="1"))
+            task.add_turn(said(content="1"))
         with store.resume(task.id, message="second") as again:
-            again.add_turn(_said(content="2"))
+            again.add_turn(said(content="2"))
         summary = another.summary(task.id)
         assert (summary.runs, summary.turns, summary.status) == (2, 2, "completed")
         assert another.requests(task.id) == ["first", "second"]
         with another.fork(task.id, 1, message="otherwise") as fork:
-            fork.add_turn(_said(content="3"))
+            fork.add_turn(said(content="3"))
         assert store.summary(fork.id).parent == f"{task.id}@1"
         assert store.turn(fork.id, 2).content == "3"
         assert [child[0] for child in another.children(task.id)] == [fork.id]
@@ -452,8 +436,8 @@ class StoreConformance:
 
     def test_snapshots_are_found_again(self, store: Store, another: Store) -> None:
         with store.start("x") as task:
-            task.add_turn(_said(), snapshot={"provider": "zfs", "ref": "tank@1"})
-            task.add_turn(_said())
+            task.add_turn(said(), snapshot={"provider": "zfs", "ref": "tank@1"})
+            task.add_turn(said())
         (made,) = another.snapshots(task.id)
         assert (made["turn"], made["provider"], made["ref"]) == (1, "zfs", "tank@1")
         found = snapshot_at(another, task.id, 2)
@@ -465,7 +449,7 @@ class StoreConformance:
     def test_secrets_do_not_get_in(self, store: Store, another: Store) -> None:
         secret = "ghp_" + "a1B2" * 9
         task = store.start(f"use {secret}", detached=True)
-        task.add_turn(_said(content=f"I used {secret}.", payload=f'{{"key": "{secret}"}}'))
+        task.add_turn(said(content=f"I used {secret}.", payload=f'{{"key": "{secret}"}}'))
         assert secret.encode() not in _bytes(another, task.id)
         assert "[redacted:" in (another.turn(task.id, 1).content or "")
 
@@ -487,14 +471,14 @@ class StoreConformance:
         with pytest.raises(InvalidValue):
             store.add_file("../evil.task", data)
         with another.resume("abc123", message="more") as task:
-            task.add_turn(_said(content="Again."))
+            task.add_turn(said(content="Again."))
         assert _bytes(store, "abc123").startswith(data)
         (verdict,) = store.verify("abc123")
         assert verdict.faults == []
 
     def test_a_torn_end_is_kept_and_marked(self, store: Store, another: Store) -> None:
         with store.start("x") as task:
-            task.add_turn(_said(content="y"))
+            task.add_turn(said(content="y"))
         data = _bytes(store, task.id)
         torn = data.replace(task.id.encode(), b"tornid") + b"--- Turn 2: dev ---\n[Content]\nhalf a tu"
         whole = torn[: len(data)]
@@ -575,7 +559,7 @@ class StoreConformance:
     def test_a_task_from_its_first_record(self, store: Store, another: Store) -> None:
         header = TaskHeader(id="", status="running", title="Mine", source="elsewhere:1")
         with store.create(header, [Request(text="x"), Execution()], detached=True) as task:
-            task.add_turn(_said(content="said"))
+            task.add_turn(said(content="said"))
         assert another.summary(task.id).title == "Mine"
         assert another.by_source("elsewhere:") == {"elsewhere:1": task.id}
 
@@ -586,7 +570,7 @@ class StoreConformance:
         secret = "ghp_" + "a1B2" * 9
         records: list[list[Entry]] = [
             [header, Request(text="x"), Execution()],
-            [_said(content=f"with {secret}")],
+            [said(content=f"with {secret}")],
             [Result(status="success")],
         ]
         assert store.add_task(name, records) is True
@@ -613,14 +597,14 @@ class StoreConformance:
     def test_in_a_session_the_answers_are_the_same(self, store: Store) -> None:
         with store.start("x", detached=True) as task:
             for number in range(3):
-                task.add_turn(_said(content=f"turn {number}"))
+                task.add_turn(said(content=f"turn {number}"))
         rows, _ = store.turn_rows(task.id)
         with store.reading(), store.reading():
             assert [store.turn(task.id, row.turn, row=row).content for row in rows] == ["turn 0", "turn 1", "turn 2"]
             assert store.turn(task.id, 2).content == "turn 1"
             assert store.summary(task.id).turns == 3
         task = store.attach(task.id)
-        task.add_turn(_said(content="turn 3"))
+        task.add_turn(said(content="turn 3"))
         task.close()
         assert store.summary(task.id).turns == 4
 
@@ -630,7 +614,7 @@ class StoreConformance:
         assert [event.kind for event in reader.poll()][:2] == ["status", "request"]
         assert list(reader.poll()) == []
         assert task.id in another.active()
-        task.add_turn(_said(content="said"))
+        task.add_turn(said(content="said"))
         assert [event.text for event in reader.poll() if event.kind == "turn"] == ["said"]
         again = another.event_reader(task.id, reader.cursor)
         assert list(again.poll()) == []
@@ -639,7 +623,7 @@ class StoreConformance:
 
     def test_upkeep(self, store: Store) -> None:
         with store.start("x") as task:
-            task.add_turn(_said(content="said", tools=(ToolCall("shell.exec", "ls", "ok", None, "long " * 10_000),)))
+            task.add_turn(said(content="said", tools=(ToolCall("shell.exec", "ls", "ok", None, "long " * 10_000),)))
             task.finish("success")
         assert store.reconcile() == []
         assert store.freed_bytes([task.id]) == {task.id: 50_000}
@@ -655,58 +639,3 @@ class StoreConformance:
         assert store.flush_due() in (None, "now", "background")
         assert store.flush(wait=True) >= 0
         assert [hit.task.id for hit in store.search("said").hits] == [task.id]
-
-
-class HostedConformance:
-    """What a store needs besides, for a server to run on it. Give it a ``store`` as above."""
-
-    def test_how_far_a_task_has_come(self, store: HostedStore) -> None:
-        with store.start("x", detached=True) as task:
-            done = task.add_turn(_said(content="said"))
-        position = store.position(task.id)
-        assert (position.end, position.seal, position.state.turns) == (done.end, done.seal, 1)
-        assert store.holds(task.id, done.seal)
-        assert not store.holds(task.id, "0" * 15 + "1")
-
-    def test_leases_of_clients(self, store: HostedStore) -> None:
-        task = store.start("x", detached=True)
-        token = store.take_lease(task.id, None, 60.0)
-        store.check_lease(task.id, token)
-        with pytest.raises(TaskBusy):
-            store.check_lease(task.id, "0" * 32)
-        with pytest.raises(TaskBusy):
-            store.take_lease(task.id)
-        assert store.take_lease(task.id, token, 60.0) == token
-        store.expire_leases()
-        store.release_lease(task.id, token)
-        with pytest.raises(TaskBusy):
-            store.check_lease(task.id, token)
-
-    def test_drafts_of_clients(self, store: HostedStore) -> None:
-        task = store.start("x", detached=True)
-        assert store.add_to_draft(task.id, b"{}\n") is False
-        store.begin_draft(task.id, b'{"agent": "a"}\n')
-        assert store.add_to_draft(task.id, b'{"kind": "text"}\n') is True
-        assert store.draft_lines(task.id) == [b'{"agent": "a"}\n', b'{"kind": "text"}\n']
-        assert store.drafted() == {task.id}
-        store.drop_draft(task.id)
-        assert (store.draft_lines(task.id), store.drafted()) == ([], set())
-
-    def test_long_outputs(self, store: HostedStore) -> None:
-        blob = store.put_blob(b"output")
-        assert store.blob_bytes(blob) == b"output"
-        assert store.blob_bytes(Blob("0" * 64, 6)) is None
-
-    def test_a_longer_writing_takes_the_place_of_a_shorter_one(self, store: HostedStore) -> None:
-        with store.start("x", detached=True) as task:
-            task.add_turn(_said(content="one"))
-        name, short = store.find(task.id), store.position(task.id)
-        with store.reader(task.id) as reader:
-            before = reader.fetch(0, reader.size)
-        more, _ = emit_record([_said(content="two")], short.seal)
-        longer = before + more
-        assert not store.replace_task(name, [longer], [], len(before) + 1, short.seal)
-        assert store.replace_task(name, [longer], [], len(before), short.seal)
-        assert store.turn(task.id, 1).content in ("one", "two")
-        with store.reader(task.id) as reader:
-            assert reader.fetch(0, reader.size) == longer
