@@ -44,7 +44,7 @@ MUTANTS = [
     ("trash-change-not-noticed", "journal/trash.py", "            if (mine.st_size, mine.st_mtime_ns) != leaving.stat or ", "            if ", "TestTrash"),
     ("trash-restored-taken-again", "journal/trash.py", "(each.rule == BY_HAND or each.name.id not in back) and ", "", "TestOddOnes"),
     ("trash-blobs-of-the-unread", "backends/files/trash.py", "        if blobs and sync.knows_all():", "        if blobs:", "TestOddOnes"),
-    ("pack-leftover-kept", "journal/archive.py", "    if not name.packed and os.path.lexists(leftover):", "    if False:", "TestOddOnes"),
+    ("pack-leftover-kept", "journal/archive.py", "    if is_leftover(layout, name):", "    if False:", "TestOddOnes"),
     ("pack-not-checked", "journal/source.py", " or zlib.crc32(text) != crc:", ":", "damaged_one"),
     ("redact-nothing", "tasks/task.py", "        return self.redactor.entry(entry)", "        return entry", "TestNothingReachesTheDisk"),
     ("redact-no-stream", "tasks/live_turn.py", "self._keep_text(self._said.feed(text))", "self._keep_text(text)", "TestNothingReachesTheDisk"),

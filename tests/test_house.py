@@ -18,7 +18,6 @@ SEALS = {
     "journal/chain.py": {"seal_line"},  # compares what stands in a file with what it knew
     "journal/rewrite.py": {"seal_record"},  # bytes that were read are sealed anew
     "backends/files/ingest.py": {"seal_line"},  # compares, too
-    "lifecycle/moving.py": {"seal_record"},  # a task that has grown apart is sealed anew under another id
 }
 
 

@@ -91,6 +91,9 @@ class BaseStore(ABC):
     def _abandoned(self) -> list[tuple[str, bool]]:
         """The tasks whose process died or let go of them in the middle of a turn; and whether it died."""
 
+    look_around: Callable[[], Mapping[str, str | None]] | None = None
+    """What start() asks for what it was not told of where the task is started."""
+
     is_local = False
     """Whether the tasks are files of the project."""
 
@@ -153,22 +156,27 @@ class BaseStore(ABC):
 
         An attached task (the default) is run by this process until it is finished or closed; a detached one may be written
         to by one process after another. ``fields`` become ``X-Name:`` lines of the header. ``before`` is told the id and the
-        first seal just before the task comes into being.
+        first seal just before the task comes into being. What of repo, branch, commit, cwd, runtime and agent is not given is
+        found out, where the setting ``record.surroundings`` lets it.
         """
+        if not request.strip():
+            raise InvalidValue("a task begins with a request that says something; this one is empty")
+        created = created or datetime.now(timezone.utc).replace(microsecond=0)
+        around = self.look_around() if self.look_around is not None else {}
         header = entry_types.TaskHeader(
             id="",
-            created=created or datetime.now(timezone.utc).replace(microsecond=0),
+            created=created,
             status="running",
             title=title,
             parent=parent,
-            agent=agent,
+            agent=around.get("agent") if agent is None else agent,
             model=model,
             provider=provider,
-            repo=repo,
-            branch=branch,
-            commit=commit,
-            cwd=cwd,
-            runtime=runtime,
+            repo=around.get("repo") if repo is None else repo,
+            branch=around.get("branch") if branch is None else branch,
+            commit=around.get("commit") if commit is None else commit,
+            cwd=around.get("cwd") if cwd is None else cwd,
+            runtime=around.get("runtime") if runtime is None else runtime,
             labels=dict(labels or {}),
             user=user,
             writer="detached" if detached else None,
@@ -176,7 +184,7 @@ class BaseStore(ABC):
             extra=tuple(entry_types.Field(_own(name), value) for name, value in (fields or {}).items()),
             sections=tuple(entry_types.Section(name, text) for name, text in (sections or {}).items()),
         )
-        entries = [entry_types.Request(text=request, by=by), entry_types.Execution()]
+        entries = [entry_types.Request(text=request, by=by, at=created), entry_types.Execution()]
         return self.create(header, entries, detached=detached, before=before)
 
     def create(
@@ -448,14 +456,15 @@ class IndexedStore(BaseStore):
     def turn(self, prefix: str, number: int, *, row: TurnRow | None = None) -> Turn:
         """One turn, by one seek, whatever the size of the file; with its row, without asking the index."""
         name = self._caught_up(prefix)
-        place = (row.offset, row.length) if row else queries.turn_place(self.sync.index(), name.id, number)
+        place = row[-3:] if row else queries.turn_place(self.sync.index(), name.id, number)
         if place is None:
             raise RawkoError(f"task {name.id} has no turn {number}")
+        damaged, offset, length = place
         with self._opened(name) as reader:
-            found = reader.turn_at(*place)
+            found = reader.turn_at(offset, length)
         if found is None:
             raise RawkoError(f"task {name.id} has no turn {number} any more")
-        return found
+        return replace(found, damaged=True) if damaged else found
 
     def entries(self, prefix: str, *, whole: bool = True) -> Iterator[tuple[str, Entry]]:
         """Everything that a task's file says, block by block: the kind of its record, and the block. One block at a time is
@@ -588,6 +597,8 @@ def entries_of(reader: TaskReader, *, whole: bool) -> Iterator[tuple[str, Entry]
             if record.kind == "tail" and isinstance(entry, entry_types.Turn):
                 # Whatever it says of itself, it was not finished.
                 entry = replace(entry, status="interrupted")
+            elif record.kind == "damaged":
+                entry = replace(entry, damaged=True)
             yield record.kind, entry
 
 

@@ -6,9 +6,10 @@ if the user trusts it: those come with a clone, and whoever made it would get ev
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rawko_state.config.settings import Settings, load
 from rawko_state.errors import InvalidValue
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from rawko_state.backends.postgres import host as postgres_host
     from rawko_state.backends.postgres import store as postgres_store
     from rawko_state.backends.remote import store as remote_store
+    from rawko_state.config import project, repository, surroundings
+    from rawko_state.config.surroundings import Surroundings
     from rawko_state.index import server_state, userdb
     from rawko_state.index.userdb import UserState
     from rawko_state.journal import layout
@@ -34,11 +37,15 @@ else:
     postgres_host = lazy("rawko_state.backends.postgres.host")
     postgres_store = lazy("rawko_state.backends.postgres.store")
     remote_store = lazy("rawko_state.backends.remote.store")
+    project = lazy("rawko_state.config.project")
+    repository = lazy("rawko_state.config.repository")
+    surroundings = lazy("rawko_state.config.surroundings")
     server_state = lazy("rawko_state.index.server_state")
     userdb = lazy("rawko_state.index.userdb")
     layout = lazy("rawko_state.journal.layout")
 
 Warn = Callable[[str], None]
+S = TypeVar("S", bound="Store")
 
 
 def _silent(message: str) -> None:
@@ -70,9 +77,41 @@ def open_store(
     if url is None:
         if workspace is not None:
             raise InvalidValue("--workspace is for servers that have such; the files of a project have none")
-        return open_files(root, warn)
+        return _watching(open_files(root, warn))
     named = workspace or (settings["workspace"] if settings is not None else None)
-    return remote_store.RemoteStore(url, workspace=named, root=root, warn=warn or _silent)
+    return _watching(remote_store.RemoteStore(url, workspace=named, root=root, warn=warn or _silent))
+
+
+def _watching(store: S) -> S:
+    """Tasks that are started from now on say where: this process is where the work is done. (A server's is not.)"""
+    told: set[Surroundings] = set()
+
+    def look() -> dict[str, str | None]:
+        if not load(store.root)["record.surroundings"]:
+            return {}
+        found = surroundings.look_around(store.root)
+        if found not in told:
+            told.add(found)
+            with contextlib.suppress(Exception):  # the task is what counts; the lists are learned anew
+                learn_of(store.root, found)
+        return found._asdict()
+
+    store.look_around = look
+    return store
+
+
+def learn_of(root: Path, found: Surroundings | None = None) -> None:
+    """Puts a project, and the agent and runtime that were met in it, on the user's lists."""
+    at = repository.Repository.around(root)
+    remote, branch = redactor_for(root).entry(
+        (next(iter(at.remotes), None), at.default_branch) if at is not None else (None, None)
+    )
+    with user_state() as user:
+        user.saw_project(str(root), project.vcs_of(root) or "none", remote, branch)
+        if found is not None and found.runtime is not None:
+            user.saw_runtime(found.runtime, surroundings.devcontainer_of(root))
+        if found is not None and found.agent is not None:
+            user.saw_agent(found.agent, "")
 
 
 def open_files(root: Path | str, warn: Warn | None = _silent) -> ProjectStore:

@@ -62,6 +62,7 @@ def command(ctx: click.Context) -> None:
     wrong += _search(store)
     alive = store.alive()
     click.echo(f"running   {len(alive)}" + (f" ({', '.join(sorted(alive))})" if alive else ""))
+    wrong += _tasks(store)
     wrong += _files(state / "tasks", store.strangers())
     wrong += _permissions(state)
     wrong += _of_the_user()
@@ -91,6 +92,25 @@ def _search(store: ProjectStore) -> Iterator[tuple[str, str]]:
     click.echo(f"unflushed  {left:,} bytes, which searches read from the files")
     if problem is not None:
         yield f"the search index: {problem}; searches read the files", "rawko reindex"
+
+
+_MOST = 10
+
+
+def _tasks(store: ProjectStore) -> Iterator[tuple[str, str]]:
+    """Task files that are not as they should be; of many alike, a few."""
+    try:
+        found = store.concerns()
+    except RawkoError as error:
+        yield str(error), "rawko reindex"
+        return
+    by_what: dict[str, list[str]] = {}
+    for task_id, what in found:
+        by_what.setdefault(what, []).append(task_id)
+    for what, ids in by_what.items():
+        shown = ", ".join(ids[:_MOST]) + (f" and {len(ids) - _MOST} more" if len(ids) > _MOST else "")
+        each = f"rawko verify {ids[0]}" if len(ids) == 1 else "rawko verify -q"
+        yield f"{shown}: {what}", f"{each} tells more; --repair puts right what can be"
 
 
 def _files(tasks: Path, strangers: list[str]) -> Iterator[tuple[str, str]]:

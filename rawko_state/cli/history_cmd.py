@@ -57,15 +57,17 @@ class History(click.Group):
 @click.option("--turns", is_flag=True, help="With --search: every turn that matches, not the best one of each task.")
 @click.option("--file", metavar="PATH", help="Tasks that touched this path, folder or glob.")
 @click.option("--agent", help="Tasks in which this agent had a turn.")
-@click.option("--since", type=When(), help="Created at or after: 2024-01-15, yesterday, 7d.")
-@click.option("--until", type=When(), help="Created before.")
+@click.option(
+    "--since", type=When(), help="At or after: 2024-01-15, yesterday, 7d. By the time that --sort names; else updated."
+)
+@click.option("--until", type=When(), help="Before; likewise.")
 @click.option(
     "--label", "labels", multiple=True, metavar="NAME[=VALUE]", help="With this label; may be given several times."
 )
 @click.option(
     "--sort",
     type=click.Choice([*SORTS, RELEVANCE, TIME]),
-    help="Largest or newest first. The default is created; with --search it is relevance.",
+    help="Largest or newest first. The default is updated (the last activity); with --search it is relevance.",
 )
 @click.option("--reverse", is_flag=True, help="The other way round.")
 @click.option("--all-projects", is_flag=True, help="Of all projects in which rawko was used.")
@@ -89,7 +91,7 @@ def command(
     all_projects: bool,
     form: str | None,
 ) -> None:
-    """List tasks, newest first. All options can be combined.
+    """List tasks, the last active first. All options can be combined.
 
     \b
     rawko history --status failed --since 7d
@@ -111,7 +113,7 @@ def command(
         since=since,
         until=until,
         labels=tuple(_label(label) for label in labels),
-        sort=sort or ("created" if search is None else RELEVANCE),
+        sort=sort or ("updated" if search is None else RELEVANCE),
         reverse=reverse,
         limit=limit or None,
     )
@@ -148,15 +150,7 @@ def command(
 def _statuses(given: tuple[str, ...]) -> tuple[str, ...]:
     from rawko_state.model import status as words
 
-    chosen = [part for value in given for part in value.split(",") if part]
-    for word in chosen:
-        if words.canonical(word) not in words.STATUSES:
-            import difflib
-
-            near = difflib.get_close_matches(word, words.STATUSES, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(words.STATUSES)}"
-            raise click.BadParameter(f"no status {word!r}{hint}", param_hint="'--status'")
-    return tuple(words.canonical(word) for word in chosen)
+    return tuple(words.canonical(part) for value in given for part in value.split(",") if part)
 
 
 def _label(text: str) -> tuple[str, str | None]:
@@ -172,7 +166,7 @@ def _table(found: list[TaskSummary], *, filtered: bool) -> None:
     rows = [
         (
             s.id,
-            local(s.created),
+            local(s.updated),
             one_line(s.status, 16),
             took(s.duration_ms),
             one_line(", ".join(s.agents), 24),
@@ -180,7 +174,7 @@ def _table(found: list[TaskSummary], *, filtered: bool) -> None:
         )
         for s in found
     ]
-    heads = ("ID", "CREATED", "STATUS", "TOOK", "AGENTS", "REQUEST")
+    heads = ("ID", "UPDATED", "STATUS", "TOOK", "AGENTS", "REQUEST")
     widths = [max(len(heads[n]), *(len(row[n]) for row in rows)) for n in range(5)]
     left = max(20, size.columns - sum(widths) - 2 * 5)
     lines = [click.style("  ".join([*(heads[n].ljust(widths[n]) for n in range(5)), heads[5]]), dim=True)]

@@ -60,6 +60,7 @@ def _rank(found: Found, wanted: TaskFilter) -> tuple[Any, ...]:
         # Scores are of one project's words each: what holds more of the query comes first, then by score.
         return (hit.words, hit.score, summary.created or "", summary.id)
     value: Any = {
+        "updated": summary.updated or "",
         "completed": summary.completed or "",
         "duration": summary.duration_ms or 0,
         "turns": summary.turns,

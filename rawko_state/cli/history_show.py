@@ -139,8 +139,8 @@ def _task(store: Store, summary: TaskSummary) -> Iterator[str]:
     yield click.style(visible(summary.file), dim=True)
     yield from _family(store, summary)
     for kind, entry in store.entries(summary.id):
-        if kind == "damaged":
-            yield click.style("[the record of what follows is damaged]", fg="red")
+        if kind == "damaged" and not isinstance(entry, Turn):
+            yield click.style("[what follows is damaged: its seal does not match]", fg="red")
         yield from _entry(entry)
 
 
@@ -238,6 +238,8 @@ def _turn(turn: Turn) -> Iterator[str]:
     facts += [f"by {turn.by}"] if turn.by else []
     head = click.style(visible(f"{turn.number}. {turn.agent}"), bold=True)
     yield "\n" + head + click.style(visible("  " + " · ".join(fact for fact in facts if fact)), dim=True)
+    if turn.damaged:
+        yield click.style("[damaged: its seal does not match]", fg="red")
     if turn.selected is not None:
         yield visible(f"-> {turn.selected}")
     for text in (turn.decision, turn.reason, turn.guidance):

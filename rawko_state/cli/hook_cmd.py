@@ -69,10 +69,18 @@ def _change(ctx: click.Context, agent: str, project: bool, dry_run: bool, *, ins
         click.echo(f"nothing to change in {path}")
         return
     click.echo(visible(difference(before, after, path)), nl=False)
-    if not dry_run:
+    if not dry_run and not install and _is_nothing(after):
+        path.unlink()
+        click.echo(f"{path} held nothing else, and is gone", err=True)
+    elif not dry_run:
         write(path, after)
         undo = f"rawko hook uninstall {agent}{' --project' if project else ''}"
         click.echo(f"written to {path}" + (f"; undo: {undo}" if install else ""), err=True)
+
+
+def _is_nothing(text: str) -> bool:
+    """Settings without a setting: what install() began."""
+    return text.strip() in ("", "{}")
 
 
 def _same(before: str, after: str) -> bool:

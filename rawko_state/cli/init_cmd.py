@@ -9,8 +9,7 @@ from pathlib import Path
 
 import click
 
-from rawko_state.backends.select import make_folders
-from rawko_state.cli.projects_cmd import learn
+from rawko_state.backends.select import learn_of, make_folders
 from rawko_state.errors import StorageError
 
 SETTINGS = """\
@@ -41,7 +40,7 @@ def command(ctx: click.Context, gitignore: bool | None) -> None:
         if not settings.exists():
             settings.write_text(SETTINGS, encoding="utf-8")
         with contextlib.suppress(Exception):  # the list of projects can be learned anew
-            learn(root)
+            learn_of(root)
         click.echo(f"project at {root}")
         _gitignore(root / ".gitignore", gitignore)
     except OSError as error:

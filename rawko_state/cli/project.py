@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from rawko_state.backends.select import open_files, open_store
+from rawko_state.backends.select import learn_of, open_files, open_store
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.config.project import find_project
 from rawko_state.config.settings import load
@@ -20,11 +20,9 @@ from rawko_state.lazy import lazy
 from rawko_state.store import TaskFilter
 
 if TYPE_CHECKING:
-    from rawko_state.cli import projects_cmd
     from rawko_state.lifecycle import cleanup
     from rawko_state.store.contract import ProjectStore, Store
 else:
-    projects_cmd = lazy("rawko_state.cli.projects_cmd")
     cleanup = lazy("rawko_state.lifecycle.cleanup")
 
 REMOTE, WORKSPACE = "rawko.remote", "rawko.workspace"
@@ -95,7 +93,7 @@ def _learn_of(root: Path, *, again: bool) -> None:
     with contextlib.suppress(Exception):  # it can be learned of anew
         places, here = stood_at(root), str(root)
         if (root / ".rawko/state/live").exists() and (again or places[-1:] != [here]):
-            projects_cmd.learn(root)
+            learn_of(root)
             kept = [place for place in places if place != here]
             _places_file(root).write_bytes(b"\0".join(map(os.fsencode, [*kept, here])))
 

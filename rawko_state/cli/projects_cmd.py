@@ -9,10 +9,9 @@ from pathlib import Path
 
 import click
 
-from rawko_state.backends.select import redactor_for, user_state
+from rawko_state.backends.select import learn_of, user_state
 from rawko_state.cli.printing import visible
 from rawko_state.cli.times import local
-from rawko_state.config.project import branch, remotes, vcs_of
 from rawko_state.errors import NoProject
 
 
@@ -48,16 +47,6 @@ def is_there(root: str) -> bool:
     return os.path.isdir(os.path.join(root, ".rawko", "state"))
 
 
-def learn(root: Path) -> None:
-    remote, now_on = next(iter(remotes(root)), None), branch(root)
-    if remote or now_on:
-        # A remote may be https://user:password@...
-        redactor = redactor_for(root)
-        remote, now_on = redactor.entry((remote, now_on))
-    with user_state() as user:
-        user.saw_project(str(root), vcs_of(root) or "none", remote, now_on)
-
-
 @command.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
 def add(folders: tuple[Path, ...]) -> None:
@@ -66,7 +55,7 @@ def add(folders: tuple[Path, ...]) -> None:
         root = folder.resolve()
         if not (root / ".rawko").is_dir():
             raise NoProject(f"{root} is no project: it has no .rawko folder")
-        learn(root)
+        learn_of(root)
         click.echo(str(root))
 
 
@@ -91,7 +80,7 @@ def scan(folder: Path, depth: int) -> None:
     """Look for projects below DIR."""
     count = 0
     for root in _below(folder.resolve(), depth):
-        learn(root)
+        learn_of(root)
         click.echo(str(root))
         count += 1
     click.echo(f"{count} found", err=True)

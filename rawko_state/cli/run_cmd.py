@@ -11,7 +11,6 @@ import click
 
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import labels_of, me, store_of
-from rawko_state.config.project import branch
 from rawko_state.errors import RawkoError, Stopped
 from rawko_state.integrations.recording import run
 
@@ -45,7 +44,6 @@ def command(
     task = store.start(
         request,
         agent=name,
-        branch=branch(store.root),
         cwd=os.getcwd(),
         by=me(store.root),
         labels=labels_of(labels),

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from rawko_state.config.repository import Repository
 from rawko_state.errors import NoProject
 
 # One of these in a folder makes it the root of a repository.
@@ -43,40 +44,16 @@ def find_project(start: Path | None = None, *, override: str | None = None) -> P
 
 
 def worktrees(root: Path) -> list[str]:
-    """The folders in which this repository is checked out, the project's own among them."""
-    found = [
-        line.removeprefix("worktree ")
-        for line in _git(root, "worktree", "list", "--porcelain")
-        if line.startswith("worktree ")
-    ]
+    """The folders in which this project is checked out, its own among them."""
+    found = Repository.around(root)
     # A project may be a folder inside its repository.
-    top = next(iter(_git(root, "rev-parse", "--show-toplevel")), "")
-    inside = os.path.relpath(root, top) if top else "."
-    return [os.path.normpath(os.path.join(folder, inside)) for folder in found]
+    return [os.path.normpath(folder / root.relative_to(found.top)) for folder in found.worktrees] if found else []
 
 
 def remotes(root: Path) -> list[str]:
-    """Where the repository comes from and goes to; what is called origin first."""
-    lines = sorted(_git(root, "remote", "-v"), key=lambda line: not line.startswith("origin\t"))
-    return list(dict.fromkeys(line.split("\t")[1].rpartition(" ")[0] for line in lines if "\t" in line))
-
-
-def branch(root: Path) -> str | None:
-    return next(iter(_git(root, "branch", "--show-current")), None)
-
-
-def _git(root: Path, *words: str) -> list[str]:
-    import subprocess
-
-    if not (root / ".git").exists() and vcs_of(root) is not None:
-        return []
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, errors="replace"
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return done.stdout.splitlines() if done.returncode == 0 else []
+    """Where the project's repository comes from and goes to; what is called origin first."""
+    found = Repository.around(root)
+    return found.remotes if found else []
 
 
 def vcs_of(folder: Path) -> str | None:

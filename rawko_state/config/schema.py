@@ -132,6 +132,7 @@ class Setting:
 
 
 SETTINGS: Final = (
+    Setting("record.surroundings", SWITCH, True, "Whether new tasks record repository, branch, commit, folder and runtime."),
     Setting("redact.env", WORDS, (), "Environment variables whose values are secrets: taken out wherever they stand."),
     Setting("redact.off", WORDS, (), "Rules of redaction that are not to be applied; `all` for none of them.", own_only=True),
     Setting("redact.patterns", PATTERNS, {}, "Your own formats of secrets.", own_only=True),

@@ -15,6 +15,8 @@ def markdown(task_id: str, status: str, entries: Iterable[Entry]) -> Iterator[st
     """Piece by piece, so that a large task is never held whole."""
     yield f"# Task {task_id}\n\n- **Status:** {_line(status)}\n"
     for entry in entries:
+        if entry.damaged:
+            yield "\n> **Damaged:** the seal of what follows does not match.\n"
         if isinstance(entry, TaskHeader):
             yield from _header(entry)
         elif isinstance(entry, Request):

@@ -83,6 +83,8 @@ def _top(task_id: str, status: str, header: TaskHeader | None) -> Iterator[str]:
 
 
 def _part(entry: Entry) -> Iterator[str]:
+    if entry.damaged:
+        yield "<p class='meta interrupted'>Damaged: the seal of what follows does not match.</p>\n"
     if isinstance(entry, Request):
         by = f"<span class='meta'>{_text(entry.by)}</span>" if entry.by else ""
         yield f"<article class='user'><header><span class='who'>Request</span>{by}</header>{_said(entry.text)}</article>\n"

@@ -94,7 +94,7 @@ _FIELDS: Final[Mapping[type[Entry], tuple[_Part, ...]]] = {
         _text("By"),
         _Part("Answers", "answers", values.write_count, values.read_count),
     ),
-    Result: (_text("Status"), _time("Completed"), _DURATION, *map(_text, ("Summary", "Error", "By"))),
+    Result: (_text("Status"), _time("Completed"), _DURATION, *map(_text, ("Summary", "Error", "Reason", "By"))),
     Resumed: tuple(map(_text, ("By", "Agent", "Reason", "Writer"))),
     Note: (
         _time("At"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from rawko_state.format.values import write_time
@@ -75,7 +75,7 @@ def entry_events(entry: Entry, before: TaskState, after: TaskState, *, stored: b
     elif isinstance(entry, Unknown):
         yield RecordEvent("unknown", text=entry.marker)
     elif changed and not isinstance(entry, Torn):
-        yield RecordEvent("status", text=after.status)
+        yield RecordEvent("status", time_text(before.updated), text=after.status)
 
 
 def _turn_events(turn: Turn) -> Iterator[RecordEvent]:
@@ -85,11 +85,12 @@ def _turn_events(turn: Turn) -> Iterator[RecordEvent]:
     for call in turn.tools:
         if isinstance(call, ToolCall):
             data = {"of": started, "args": call.args, "result": call.result, "time": call.time}
-            yield RecordEvent("tool", None, *who, call.tool, data)
+            yield RecordEvent("tool", _at(turn.started, call.time), *who, call.tool, data)
     for step in turn.progress:
         if isinstance(step, Progress):
             kind = step.kind if step.kind in KINDS_OF_PROGRESS else "progress"
-            yield RecordEvent(kind, None, *who, step.text, {"of": started, "time": step.time, "kind": step.kind})
+            data = {"of": started, "time": step.time, "kind": step.kind}
+            yield RecordEvent(kind, _at(turn.started, step.time), *who, step.text, data)
     data = {
         "started": started,
         "status": turn.status,
@@ -106,6 +107,19 @@ def _turn_events(turn: Turn) -> Iterator[RecordEvent]:
         "files": [[file.operation, file.path] for file in turn.files if not isinstance(file, str)],
     }
     yield RecordEvent("turn", started, *who, turn.content, data)
+
+
+def _at(started: datetime | None, clock: str | None) -> str | None:
+    """When something happened in a turn that began then: its log says hours, minutes and seconds."""
+    if started is None or clock is None:
+        return time_text(started)
+    try:
+        hour, minute, second = map(int, clock.split(":"))
+        found = started.replace(hour=hour, minute=minute, second=second, microsecond=0)
+        # Past midnight. A clock that is a second behind, as the log has no fractions, is no day ahead.
+        return time_text(found + timedelta(days=1) if started - found > timedelta(hours=1) else found)
+    except (ValueError, OverflowError):
+        return time_text(started)
 
 
 def _question(turn: Turn) -> dict[str, Any]:

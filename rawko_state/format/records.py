@@ -43,6 +43,8 @@ def build_record(entries: Sequence[Entry], state: TaskState, parent: str, offset
     """One record that follows the seal ``parent`` at ``offset``. Raises IllegalMove if an entry may not follow the state."""
     blocks, at, pieces = [], offset, []
     for entry in entries:
+        if type(entry) is TaskHeader:
+            entry = replace(entry, format=FORMAT_VERSION)
         state = state.step(entry)
         piece = emit_block(encode(entry))
         pieces.append(piece)
@@ -54,7 +56,6 @@ def build_record(entries: Sequence[Entry], state: TaskState, parent: str, offset
 
 def first_record(header: TaskHeader, entries: Sequence[Entry]) -> BuiltRecord:
     """The record that a new task begins with."""
-    header = replace(header, format=FORMAT_VERSION)
     return build_record([header, *entries], TaskState(id=header.id), GENESIS, 0)
 
 

@@ -31,6 +31,11 @@ def write_time(value: datetime) -> str:
     return text + "Z"
 
 
+def write_exact_time(value: datetime) -> str:
+    """The same, always with milliseconds: such texts sort as their times do."""
+    return f"{write_time(value.replace(microsecond=0))[:-1]}.{value.microsecond // 1000:03d}Z"
+
+
 def read_time(text: str) -> datetime | None:
     match = _TIME.fullmatch(text)
     if match is None:
@@ -134,9 +139,22 @@ def read_flag(text: str) -> bool | None:
 
 def write_json(value: Any) -> str:
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        if isinstance(value, (dict, list, tuple)):
+            _check_names(value)
+        return text
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(f"not a JSON value: {error}") from None
+
+
+def _check_names(value: Any) -> None:
+    """JSON has names that are text only: others would come back changed."""
+    for inner in value.values() if isinstance(value, dict) else value:
+        if isinstance(inner, (dict, list, tuple)):
+            _check_names(inner)
+    if isinstance(value, dict) and not all(isinstance(name, str) for name in value):
+        wrong = next(name for name in value if not isinstance(name, str))
+        raise ValueError(f"the name {wrong!r} is not text")
 
 
 def read_json(text: str) -> Any:

@@ -197,6 +197,26 @@ class Index(TaskDatabase):
         """Call it inside a transaction."""
         self.connection.execute("INSERT OR REPLACE INTO index_meta (k, v) VALUES (?, ?)", (key, value))
 
+    def seals(self, task_id: str) -> set[str]:
+        """Of the records of a task that count."""
+        with mapped(self.name):
+            found = self.connection.execute(
+                "SELECT seal FROM task_records WHERE task_id = ? AND kind != 'damaged' AND seal IS NOT NULL", (task_id,)
+            )
+            return {row[0] for row in found}
+
+    def meta_like(self, beginning: str) -> list[str]:
+        """The keys that begin so."""
+        with mapped(self.name):
+            found = self.connection.execute(
+                "SELECT k FROM index_meta WHERE k >= ? AND k < ? ORDER BY k", (beginning, beginning + "\U0010ffff")
+            )
+            return [row[0] for row in found]
+
+    def drop_meta(self, key: str) -> bool:
+        """Call it inside a transaction. Whether there was one."""
+        return bool(self.connection.execute("DELETE FROM index_meta WHERE k = ?", (key,)).rowcount)
+
     @contextlib.contextmanager
     def filling(self) -> Iterator[None]:
         """Fast and unsafe: for an index that is thrown away if anything goes wrong. Its indexes are made at the end."""

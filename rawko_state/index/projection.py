@@ -16,7 +16,7 @@ from typing import Any, Final
 from rawko_state.format.events import RecordEvent, damaged_event, entry_events, torn_event
 from rawko_state.format.scan import Fetch, Record, bounded
 from rawko_state.format.seal import GENESIS
-from rawko_state.format.values import read_json, read_label_lines, read_time, write_labels, write_time
+from rawko_state.format.values import read_json, read_label_lines, read_time, write_exact_time, write_labels, write_time
 from rawko_state.model.appended import LocatedBlock
 from rawko_state.model.entries import (
     Execution,
@@ -249,13 +249,16 @@ class Projector:
                     row[column] = shown(value)
         if row["created_at"] is None:
             row["created_at"] = _stamp(row["file_path"])
+        if row["updated_at"] is None:
+            created = read_time(row["created_at"] or "")
+            row["updated_at"] = None if created is None else write_exact_time(created)
         self._kept = state
 
 
 _NOTHING: Final = (
-    "created_at", "completed_at", "status", "duration_ms", "request", "result_summary", "title", "parent_id", "parent_turn",
-    "agent", "model", "provider", "repo", "branch", "commit", "cwd", "runtime", "labels", "user", "source", "extra", "agents",
-    "error", "question", "selected", "format", "tokens_in", "tokens_out", "cost", "tail_seal",
+    "created_at", "completed_at", "updated_at", "status", "duration_ms", "request", "result_summary", "title", "parent_id",
+    "parent_turn", "agent", "model", "provider", "repo", "branch", "commit", "cwd", "runtime", "labels", "user", "source",
+    "extra", "agents", "error", "question", "selected", "format", "tokens_in", "tokens_out", "cost", "tail_seal",
 )  # fmt: skip
 _ZERO: Final = (
     "pinned", "detached", "turns", "runs", "by_header", "damaged", "torn_bytes", "indexed_end", "tail_offset", "file_size",
@@ -274,6 +277,7 @@ def _state_of(row: Row) -> TaskState:
         status=row["status"] or "pending",
         duration_ms=row["duration_ms"],
         completed=read_time(row["completed_at"]) if row["completed_at"] else None,
+        updated=read_time(row["updated_at"]) if row["updated_at"] else None,
         turns=row["turns"],
         runs=row["runs"],
         title=row["title"],
@@ -385,6 +389,7 @@ _COLUMNS_OF: Final[dict[str, tuple[tuple[str, Callable[[Any], Any]], ...]]] = {
     "duration_ms": (("duration_ms", _int),),
     "created": (("created_at", _time),),
     "completed": (("completed_at", _time),),
+    "updated": (("updated_at", lambda value: None if value is None else write_exact_time(value)),),
     "title": (("title", _text),),
     "pinned": (("pinned", int),),
     "detached": (("detached", int),),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from functools import reduce
 from operator import or_
 from typing import Any, Final
 
 from rawko_state.errors import InvalidValue
-from rawko_state.format.values import read_label_lines, write_labels, write_time
+from rawko_state.format.values import read_label_lines, write_exact_time, write_labels, write_time
 from rawko_state.index.orm import p
 from rawko_state.index.rows import TaskDatabase
 from rawko_state.model import status as words
@@ -38,6 +39,7 @@ def history(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str]) -> 
 
 def _sorted_by(task: Any, sort: str) -> Any:
     columns = {
+        "updated": task.updated_at,
         "created": task.created_at,
         "completed": task.completed_at,
         "duration": task.duration_ms,
@@ -69,10 +71,12 @@ def _conditions(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str])
     found: list[Any] = [task.id.is_null(False)]
     if wanted.status:
         found.append(reduce(or_, [_has_status(task, status, alive) for status in wanted.status]))
+    when = {"created": task.created_at, "completed": task.completed_at}.get(wanted.sort, task.updated_at)
+    written = write_exact_time if when is task.updated_at else write_time
     if wanted.since is not None:
-        found.append(task.created_at >= write_time(wanted.since))
+        found.append(when >= written(wanted.since))
     if wanted.until is not None:
-        found.append(task.created_at < write_time(wanted.until))
+        found.append(when < written(wanted.until))
     for name, value in wanted.labels:
         needle = f"\n{write_labels({name: value})}\n" if value is not None else f"\n{name}="
         found.append(index.contains(task.labels, needle))
@@ -153,6 +157,7 @@ def _summary(row: dict[str, Any], alive: Collection[str], touched: Iterable[tupl
     return TaskSummary(
         id=row["id"],
         created=row["created_at"],
+        updated=row["updated_at"],
         completed=row["completed_at"],
         status=status,
         duration_ms=row["duration_ms"],
@@ -184,18 +189,18 @@ def ids(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str]) -> dict
         return {row[0]: row[1] for row in query.tuples()}
 
 
-def turn_place(index: TaskDatabase, task_id: str, number: int) -> tuple[int, int] | None:
-    """Where a turn stands in its file: offset and length."""
+def turn_place(index: TaskDatabase, task_id: str, number: int) -> tuple[int, int, int] | None:
+    """Whether the record of a turn is damaged, and where it stands in its file: offset and length."""
     agents = index.tables.agents
     with index.mapped():
         found = (
-            agents.select(agents.offset, agents.length)
+            agents.select(agents.damaged, agents.offset, agents.length)
             .where((agents.task == task_id) & (agents.turn == number))
             .order_by(agents.offset)
             .limit(1)
             .tuples()
         )
-        return next(((row[0], row[1]) for row in found), None)
+        return next(((row[0], row[1], row[2]) for row in found), None)
 
 
 def turn_places(index: TaskDatabase, task_id: str) -> Iterator[tuple[int, int]]:
@@ -272,6 +277,30 @@ def holds(index: TaskDatabase, task_id: str, seal: str) -> bool:
         return bool(table.select(p.SQL("1")).where(mine).exists())
 
 
+def concerns(index: TaskDatabase) -> Iterator[tuple[str, str, bool]]:
+    """Tasks whose files are not as they should be: id, what is wrong, and whether an append on its way looks the same."""
+    task = index.tables.tasks
+    tail = (task.file_size > task.indexed_end) & task.tail_seal.is_null(False) & ~task.file_path.endswith(".gz")
+    unfinished = task.format.is_null(True) & task.source.is_null(False) & task.tail_seal.is_null(False)
+    with index.mapped():
+        query = task.select(task.id, task.damaged, task.runs, tail, unfinished).order_by(task.id)
+        query = query.where((task.damaged > 0) | (task.runs == 0) | tail | unfinished)
+        for task_id, damaged, begun, torn, no_format in query.tuples():
+            if not begun:
+                yield task_id, "its file does not say what was asked: it is empty, cut off, or no task file", False
+                continue
+            if damaged:
+                yield task_id, f"{damaged} damaged records", False
+            if torn:
+                yield task_id, "the end of its file is unfinished", True
+            if no_format:
+                yield (
+                    task_id,
+                    "an earlier version imported it without Format, and with a Status that is not kept",
+                    False,
+                )
+
+
 def runs(index: TaskDatabase, task_id: str) -> list[RunRow]:
     table = index.tables.runs
     names = (
@@ -319,7 +348,7 @@ def children(index: TaskDatabase, task_id: str) -> list[tuple[str, int | None, s
 def stats(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str], days: int, top: int) -> Stats:
     tables = index.tables
     task, agents, files = tables.tasks, tables.agents, tables.files
-    conditions = _conditions(index, wanted, alive)
+    conditions = _conditions(index, replace(wanted, sort="created"), alive)
     count, total = p.fn.COUNT(task.id), p.fn.SUM(task.duration_ms)
     with index.mapped():
         by_status, time_by_status = {}, {}

@@ -17,18 +17,26 @@ def rows(
     """Every task, or one. ``alive`` are those that a process runs, ``exempt`` those that were brought back from the trash."""
     with index.mapped():
         rows = index.connection.execute(
-            "SELECT id, created_at, completed_at, status, pinned, parent_id, file_path, file_size, file_mtime_ns, detached"
+            "SELECT id, updated_at, status, pinned, parent_id, file_path, file_size, file_mtime_ns, detached, damaged"
             f" FROM {index.at('tasks')}" + (f" WHERE id = {index.mark}" if only is not None else ""),
             (only,) if only is not None else (),
         ).fetchall()
     found = []
-    for task_id, created, completed, status, pinned, parent, path, size, mtime, detached in rows:
+    for task_id, last, status, pinned, parent, path, size, mtime, detached, damaged in rows:
         if status == words.RUNNING and not detached and task_id not in alive:
             status = words.INTERRUPTED
-        last = max(created or "", completed or "") or None
         found.append(
             RetentionRow(
-                task_id, last, status or words.PENDING, bool(pinned), task_id in exempt, parent, path, size, mtime
+                task_id,
+                last,
+                status or words.PENDING,
+                bool(pinned),
+                task_id in exempt,
+                parent,
+                path,
+                size,
+                mtime,
+                bool(damaged),
             )
         )
     return found

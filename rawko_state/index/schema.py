@@ -60,6 +60,8 @@ def tables_for(db: p.Database, within: str | None = None) -> Tables:
         id = p.TextField(primary_key=True)
         created_at = Timestamp(null=True)
         completed_at = Timestamp(null=True)
+        updated_at = Timestamp(null=True)
+        """The latest time that the task's records state."""
         status = p.TextField(null=True)
         duration_ms = p.IntegerField(null=True)
         request = p.TextField(null=True)
@@ -378,10 +380,37 @@ def _blobs(connection: Any) -> None:
     _run(connection, _4_BLOBS)
 
 
+# The latest time that the records of a task state, with milliseconds: they have rows already. Only the files of tasks that were
+# cancelled by a note are read again, as it now says when they ended.
+_5_UPDATED = """
+ALTER TABLE tasks ADD COLUMN updated_at TIMESTAMP;
+DELETE FROM tasks WHERE status = 'cancelled' AND completed_at IS NULL;
+DELETE FROM index_meta WHERE k = 'tasks_stamp';
+UPDATE tasks SET updated_at = (
+    SELECT max(
+        substr(x, 1, 19) || '.'
+        || CASE WHEN substr(x, 20, 1) = '.' THEN substr(rtrim(substr(x, 21), 'Z') || '000', 1, 3) ELSE '000' END || 'Z'
+    ) FROM (
+        SELECT tasks.created_at AS x
+        UNION ALL SELECT tasks.completed_at
+        UNION ALL SELECT started_at FROM task_agents WHERE task_id = tasks.id AND damaged = 0
+        UNION ALL SELECT completed_at FROM task_runs WHERE task_id = tasks.id
+        UNION ALL SELECT at FROM task_events WHERE task_id = tasks.id
+    )
+);
+CREATE INDEX idx_tasks_updated ON tasks(updated_at);
+"""
+
+
+def _updated(connection: Any) -> None:
+    _run(connection, _5_UPDATED)
+
+
 MIGRATIONS: Final = (
     Migration(1, "rfc_tables", _rfc_tables),
     Migration(2, "positions_and_runs", _positions_and_runs),
     Migration(3, "folded", _folded),
     Migration(4, "blobs", _blobs),
+    Migration(5, "updated", _updated),
 )
 VERSION: Final = MIGRATIONS[-1].number

@@ -1,6 +1,7 @@
 """Hooks: an agent tells of an event, and what its transcript says is recorded.
 
-``note_event`` is what the agent waits for, so it only notes the event in ``live/hooks.spool`` and sees to it that a sweeper runs.
+``note_event`` is what the agent waits for, so it only notes the event, in a file of its own in ``live/``, and sees to it that a
+sweeper runs.
 ``sweep`` is that one: it reads the transcripts that the events speak of from where they were last read. So a missed event costs
 nothing: the next one finds what it would have found. Nothing here may fail the agent: trouble goes to ``live/hooks.log``, or
 where there is no such folder to one in the user's state folder; `rawko doctor` shows both.
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
     from rawko_state.exchange.transcript import Session
     from rawko_state.store.contract import ProjectStore, Store
 
-SPOOL, LOG, LOCK = "hooks.spool", "hooks.log", "hooks.lock"
+EVENTS, LOG, LOCK = "hook-*.event", "hooks.log", "hooks.lock"
 ENDS: Final = frozenset(("Stop", "SessionEnd", "SubagentStop", "agent-turn-complete"))
 """Events after which nothing more comes for now."""
 _IDLE: Final = 1.5
+_LOOKING: Final = 0.5
 _LARGEST_LOG: Final = 1 << 20
 _NAMES: Final = {
     "session_id": ("session_id", "thread-id", "thread_id"),
@@ -48,11 +50,14 @@ def note_event(agent: str, event: Mapping[str, Any], *, sweeper: bool = True) ->
 
         make_folders(root)
     line = json.dumps({**said, "agent": agent}).encode() + b"\n"
-    descriptor = os.open(live / SPOOL, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    # A file of its own, there whole or not at all: a sweeper takes what it has read, and nothing that is just being written.
+    name = f"hook-{time.time_ns():020d}-{os.getpid()}"
+    descriptor = os.open(live / f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         os.write(descriptor, line)
     finally:
         os.close(descriptor)
+    os.rename(live / f"{name}.new", live / f"{name}.event")
     if sweeper and not _is_swept(live):
         _start(root)
 
@@ -150,20 +155,19 @@ def trouble(live: Path) -> list[tuple[str, Path]]:
 def sweep(store: ProjectStore, idle: float = _IDLE) -> int:
     """Records what has been told of, until nothing comes for a while. Returns how many events there were; 0 at once if another
     process is at it."""
-    from rawko_state.errors import RawkoError
+    from rawko_state.errors import StorageError
 
     live = _live(store)
     done = 0
     # Who tells of something while we still have the lock starts no sweeper: so we look again when it is free.
-    while not _is_swept(live):
+    while True:
         try:
-            with store.lock(LOCK, timeout=0):
+            # Whoever looks whether a sweeper runs has the lock for a moment.
+            with store.lock(LOCK, timeout=_LOOKING):
                 done += _swept(store, idle)
-        except RawkoError as error:
-            if not _is_swept(live):
-                log(live, str(error))
-            break
-        if not (live / SPOOL).exists():
+        except StorageError:
+            break  # another one is at it
+        if not any(live.glob(EVENTS)):
             break
     return done
 
@@ -188,17 +192,14 @@ def _swept(store: ProjectStore, idle: float) -> int:
 
 def _taken(live: Path) -> list[dict[str, Any]]:
     """The events that have come since, and those that a sweeper took which died."""
-    with contextlib.suppress(FileNotFoundError):
-        os.rename(live / SPOOL, live / f"{SPOOL}.{time.time_ns()}")
     events = []
-    for path in sorted(live.glob(f"{SPOOL}.*")):
-        for line in path.read_bytes().splitlines():
-            with contextlib.suppress(ValueError):
-                event = json.loads(line)
-                if isinstance(event, dict):
-                    events.append({**event, "spool": path})
-    if not events:
-        for path in live.glob(f"{SPOOL}.*"):
+    for path in sorted(live.glob(EVENTS)):
+        event = None
+        with contextlib.suppress(ValueError):
+            event = json.loads(path.read_bytes())
+        if isinstance(event, dict):
+            events.append({**event, "noted": path})
+        else:
             path.unlink(missing_ok=True)
     return events
 
@@ -247,7 +248,7 @@ def _record(files: ProjectStore, events: list[dict[str, Any]]) -> None:
         for text in wrong:
             if not isinstance(text, Unfinished):
                 log(_live(files), f"{session.path}: {text}")
-    for path in {event["spool"] for event in events}:
+    for path in {event["noted"] for event in events}:
         path.unlink(missing_ok=True)
 
 

@@ -7,7 +7,8 @@ import hashlib
 import os
 from collections.abc import Iterable
 
-from rawko_state.errors import StorageError
+from rawko_state.errors import RawkoError, StorageError
+from rawko_state.format.seal import HEADER_LIMIT, header_shape
 from rawko_state.journal import disk
 from rawko_state.journal.layout import Layout, TaskName
 from rawko_state.journal.locks import append_lock
@@ -49,11 +50,49 @@ def unpack(layout: Layout, name: TaskName) -> TaskName:
 def drop_leftover(layout: Layout, name: TaskName) -> None:
     """Somebody was killed between making one form and removing the other: the plain one counts, so the packed one goes, before
     it could be taken for the task. The caller holds the append lock of the plain one."""
-    leftover = layout.path(dataclasses.replace(name, packed=True))
-    if not name.packed and os.path.lexists(leftover):
+    if is_leftover(layout, name):
+        leftover = layout.path(dataclasses.replace(name, packed=True))
         with disk.naming("remove", leftover):
             os.unlink(leftover)
         disk.sync_folder(layout.tasks)
+
+
+def is_leftover(layout: Layout, name: TaskName) -> bool:
+    """Whether the packed form of a plain task is there too, and holds nothing that the plain one does not."""
+    packed_path = layout.path(dataclasses.replace(name, packed=True))
+    if name.packed or not os.path.lexists(packed_path):
+        return False
+    try:
+        plain = open_source(layout.path(name))
+    except RawkoError:
+        return False
+    try:
+        other = open_source(packed_path)
+    except RawkoError:
+        plain.close()
+        return False
+    try:
+        return other.path == packed_path and _begins_with(plain, other)
+    except RawkoError:
+        return False  # it cannot be read: perhaps by somebody else
+    finally:
+        plain.close()
+        other.close()
+
+
+def _begins_with(whole: FileBytes, beginning: FileBytes) -> bool:
+    """The header's copies of status and duration may have been written since."""
+    holes = header_shape(whole.fetch(0, HEADER_LIMIT)).holes
+    at = 0
+    for piece in unpacked(beginning):
+        mine, theirs = bytearray(whole.fetch(at, len(piece))), bytearray(piece)
+        for first, last in holes:
+            if at <= first and last <= at + len(piece):
+                mine[first - at : last - at] = theirs[first - at : last - at] = bytes(last - first)
+        if mine != theirs:
+            return False
+        at += len(piece)
+    return True
 
 
 def is_in_place(source: FileBytes) -> bool:

@@ -15,6 +15,7 @@ from typing import Final
 
 from rawko_state.errors import ChainMoved, NewerFormat, NotATask, StorageError
 from rawko_state.format.codec import FORMAT_VERSION
+from rawko_state.format.conflict import LARGEST, conflict_in, may_be_conflict
 from rawko_state.format.records import HeaderCopy, build_record, emit_torn, header_copies
 from rawko_state.format.scan import Problem, Scan, bounded
 from rawko_state.format.seal import (
@@ -63,6 +64,7 @@ class Chain:
         self._seal = GENESIS
         self._sealed = False
         self._unterminated = False
+        self._is_merged = False
         self._size = 0
         # Whoever wrote the last record may have failed to sync it; see format.md, section 9.
         self._rewrite_last = True
@@ -154,8 +156,9 @@ class Chain:
             self._catch_up()
             if expect is not None and expect != self._seal:
                 raise ChainMoved(f"{self.path} has grown: its last seal is {self._seal}, not {expect}", last=self._seal)
-            if self._wrong_start is not None:
-                raise NotATask(f"{self.path} {self._wrong_start}: nothing is appended to it; run 'rawko verify'")
+            wrong = self._wrong()
+            if wrong is not None:
+                raise NotATask(f"{self.path} {wrong}: nothing is appended to it; run 'rawko verify'")
             if self._shape.format is not None and self._shape.format > FORMAT_VERSION:
                 raise NewerFormat(f"{self.path} is of format {self._shape.format}; this rawko writes {FORMAT_VERSION}")
             closing, parent = self._closing() or (b"", self._seal)
@@ -252,7 +255,10 @@ class Chain:
             self._end, self._seal = 0, GENESIS
         scan = self._scan(self._end, self._seal)
         fetch = bounded(self.fetch)
+        doubtful = False
         for record in scan:
+            if record.kind in ("damaged", "tail", "unsealed") and size <= LARGEST:
+                doubtful = doubtful or may_be_conflict(self.fetch(record.offset, record.length))
             if record.counts:
                 self._state = self._state.apply_all(block.entry(fetch, head_only=True) for block in record.blocks)
             elif record.kind == "damaged":
@@ -260,9 +266,18 @@ class Chain:
                     self._state = self._state.apply_damaged(block.entry(fetch, head_only=True))
             if record.kind in ("sealed", "torn"):
                 self._last_offset, self._unterminated = record.offset, record.unterminated
+        self._is_merged = doubtful and conflict_in(self.fetch(0, size)) is not None
         self.problems = scan.problems
         self._end, self._seal, self._size = scan.tail_offset, scan.tail_seal, size
         self._sealed = scan.sealed
+
+    def _wrong(self) -> str | None:
+        """Why nothing may be appended, if so: what is there would be buried under a TORN marker."""
+        if self._wrong_start is not None:
+            return self._wrong_start
+        if not self._state.runs and not self._is_merged:
+            return "ends before its request"
+        return "holds two writings that git has merged (<<<<<<< … >>>>>>>)" if self._is_merged else None
 
     def _closing(self) -> tuple[bytes, str] | None:
         """The record that must stand before the next one, and its seal: over a torn tail, or a whole unsealed file."""

@@ -152,7 +152,38 @@ class Journal:
         return task_id in self._ids
 
     def find(self, prefix: str) -> TaskName:
-        return self.layout.find(prefix)
+        """The one task whose id is, or starts with, this."""
+        name = self.layout.find(prefix)
+        same = [each for each in self.layout.names() if each.id == name.id]
+        return self.chosen(same) if len({each.stamp for each in same}) > 1 else name
+
+    def names(self) -> dict[str, TaskName]:
+        """Every task by its id."""
+        found: dict[str, list[TaskName]] = {}
+        for name in self.layout.names():
+            found.setdefault(name.id, []).append(name)
+        return {task_id: names[0] if len(names) == 1 else self.chosen(names) for task_id, names in found.items()}
+
+    def chosen(self, names: Sequence[TaskName]) -> TaskName:
+        """Of several files with one id the one that counts: it was created when its name says so; else it has the longer chain;
+        else its name comes first. Of a task in both forms, the plain one."""
+        first = {name.stamp: name for name in sorted(names, reverse=True)}  # the plain form sorts before the packed one
+        if len(first) == 1:
+            return next(iter(first.values()))
+        return min(first.values(), key=lambda name: (*self._claim(name), name))
+
+    def _claim(self, name: TaskName) -> tuple[bool, int]:
+        """Smaller is better."""
+        try:
+            with self.reader(name) as reader:
+                scan = reader.scan()
+                created = None
+                for record in scan:
+                    if record.offset == 0 and record.blocks:
+                        created = getattr(record.blocks[0].entry(reader.fetch, head_only=True), "created", None)
+                return created is None or name_for(created, name.id).stamp != name.stamp, -scan.tail_offset
+        except RawkoError:
+            return True, 0
 
     def open(self, name: TaskName, checkpoint: Checkpoint | None = None, *, read_only: bool = False) -> Chain:
         """For appending, unless it is only to be looked at."""

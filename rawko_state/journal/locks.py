@@ -22,6 +22,9 @@ from rawko_state.journal import disk
 
 APPEND_TIMEOUT: Final = 60.0
 _POLL: Final = 0.02
+_LOOKING: Final = 1.0
+_WRITING: Final = 5.0
+_WIDTH: Final = 512
 
 if os.name == "nt":
     import msvcrt
@@ -136,7 +139,8 @@ class Lease:
 
     def __init__(self, path: Path, task: str, wait: float = 0.0) -> None:
         self.path, self.task = path, task
-        until = time.monotonic() + wait
+        began = time.monotonic()
+        until = began + wait
         while True:
             descriptor = disk.open_or_create(path)
             if _locked(descriptor, path):
@@ -146,16 +150,17 @@ class Lease:
                 continue
             holder = _read_holder(descriptor)
             os.close(descriptor)
-            if time.monotonic() >= until:
+            # Whoever looks whether a dead process has left it holds it for a moment.
+            patience = until if _is_held(holder) else max(until, began + _LOOKING)
+            if time.monotonic() >= patience:
                 raise TaskBusy(task, str(holder) if holder else "another process")
             time.sleep(_POLL)
         self._descriptor: int | None = descriptor
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         content = json.dumps({"pid": os.getpid(), "host": _host(), "since": now}).encode()
         try:
-            with disk.naming("write to", path):
-                os.ftruncate(descriptor, 0)
-            disk.write_at(descriptor, content, 0, path)
+            # In place and always as long: at no moment is it empty, or half of one and half of another.
+            disk.write_at(descriptor, content.ljust(_WIDTH), 0, path)
         except BaseException:
             self.release()
             raise
@@ -216,20 +221,30 @@ def holder_of(path: Path) -> Holder | None:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Whether whoever held this lease has died without letting go of it. Of other machines nobody can tell, and a process that is
-    just taking or leaving it is alive."""
+    """Whether whoever held this lease has died without letting go of it; one that names nobody is nobody's. Of other machines
+    nobody can tell, and a process that is just taking or leaving it is alive."""
     try:
         descriptor = disk.open_regular(path, write=os.name == "nt")
     except StorageError:
         return False
     try:
         holder = _read_holder(descriptor)
-        if holder is None or holder.host != _host() or disk.is_running(holder.pid) or not _try_lock(descriptor):
+        if _is_held(holder) or (holder is None and _is_young(descriptor)) or not _try_lock(descriptor):
             return False
         _unlock(descriptor)
         return True
     finally:
         os.close(descriptor)
+
+
+def _is_held(holder: Holder | None) -> bool:
+    """Whether the one whom a lease names may be there."""
+    return holder is not None and (holder.host != _host() or disk.is_running(holder.pid))
+
+
+def _is_young(descriptor: int) -> bool:
+    """Whether somebody may be about to write to it."""
+    return abs(time.time() - os.fstat(descriptor).st_mtime) < _WRITING
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

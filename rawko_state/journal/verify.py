@@ -8,12 +8,18 @@ from typing import Protocol
 
 from rawko_state.errors import RawkoError
 from rawko_state.format.codec import FORMAT_VERSION
+from rawko_state.format.conflict import LARGEST, conflict_in, may_be_conflict
 from rawko_state.format.scan import Record, Scan, bounded
 from rawko_state.format.seal import HEADER_LIMIT, start_problem
-from rawko_state.journal import blobs
+from rawko_state.journal import blobs, repair
 from rawko_state.journal.chain import Chain
 from rawko_state.journal.layout import Layout, TaskName
-from rawko_state.model.entries import Blob, TaskHeader, ToolCall, Turn
+from rawko_state.model.entries import Blob, Entry, Note, TaskHeader, ToolCall, Turn
+from rawko_state.model.state import TaskState
+from rawko_state.model.status import FINISHED
+
+LINE_ENDS, CONFLICT, NO_FORMAT = "line ends", "conflict", "no format"
+"""What is mended by writing the file anew."""
 
 
 @dataclass(slots=True)
@@ -28,8 +34,11 @@ class Verdict:
     """Bytes of marked torn spans: kept, and no fault."""
     faults: list[str] = field(default_factory=list)
     """The first one is the first bad record of the file."""
+    warnings: list[str] = field(default_factory=list)
+    """What may be missing, though all that is there is as it was written."""
     repaired: list[str] = field(default_factory=list)
     can_repair: bool = False
+    to_rewrite: set[str] = field(default_factory=set)
 
 
 def verify(layout: Layout, name: TaskName, *, repair: bool = False) -> Verdict:
@@ -49,9 +58,12 @@ def verify(layout: Layout, name: TaskName, *, repair: bool = False) -> Verdict:
         chain.close()
     if repair and verdict.can_repair:
         try:
-            chain = Chain(path, name.id)
-            _repair(chain, verdict)
-            chain.close()
+            if _rewrite(layout, name, verdict) and not name.packed:
+                chain = Chain(path, name.id)
+                try:
+                    _repair(chain, verdict)
+                finally:
+                    chain.close()
         except RawkoError as error:
             verdict.faults.append(str(error))
     return verdict
@@ -65,48 +77,131 @@ class Walkable(Protocol):
     def fetch(self, offset: int, length: int) -> bytes: ...
 
 
+@dataclass(slots=True)
+class _Walk:
+    """What is gathered on the way through a file."""
+
+    state: TaskState
+    header: TaskHeader | None = None
+    statuses: set[str] = field(default_factory=set)
+    """What the records have said the task is, one after another."""
+    imported: bool = False
+    sealed: bool = False
+    unmatched: list[tuple[int, int]] = field(default_factory=list)
+    """Spans that no seal covers as it should."""
+    end: int = 0
+
+
 def walk(chain: Walkable, verdict: Verdict, is_whole: Callable[[Blob], bool]) -> None:
     """Without the append lock, as it may take long; what looks unfinished is looked at again under it."""
     scan = chain.scan_again()
+    found = _Walk(TaskState(id=verdict.name.id))
     for record in scan:
-        _look_at(record, chain, verdict, is_whole)
+        _look_at(record, chain, verdict, found, is_whole)
     torn, stale = chain.look_again()
     verdict.unsealed = scan.header.format is None
-    chain_faults = []
+    _chain_faults(scan, torn, verdict)
+    if _is_merged(chain, found):
+        verdict.faults.insert(0, "git has left two writings in it (<<<<<<< … >>>>>>>)")
+        verdict.to_rewrite.add(CONFLICT)
+    else:
+        _start_faults(chain, verdict, found)
+    if scan.header.format is not None and scan.header.format > FORMAT_VERSION:
+        verdict.faults.append(f"format {scan.header.format} is newer than this rawko understands")
+    elif stale and not verdict.to_rewrite:
+        verdict.can_repair = True
+        copied = found.header.status if found.header is not None else None
+        if copied in FINISHED and copied not in found.statuses:
+            verdict.warnings.append(f"the header says {copied}, and no record does: the end of the file is missing")
+        else:
+            verdict.faults.append("the header's Status or Duration differs from what the records say")
+    if verdict.unsealed and found.sealed and found.imported and found.header is not None and found.header.source:
+        verdict.warnings.append("an earlier version imported it without Format, and with a Status that is not kept")
+        verdict.to_rewrite.add(NO_FORMAT)
+    verdict.can_repair |= bool(verdict.to_rewrite)
+
+
+def _chain_faults(scan: Scan, torn: int, verdict: Verdict) -> None:
+    faults = []
     for problem in scan.problems:
         tail = problem.code == "torn"
         on_its_way = tail and not torn
         if on_its_way or (verdict.unsealed and not tail and problem.code != "seal"):
             continue
-        chain_faults.append(str(problem))
+        faults.append(str(problem))
         verdict.can_repair |= tail
-    wrong = start_problem(chain.fetch(0, HEADER_LIMIT))
+    verdict.faults[:0] = faults
+
+
+def _start_faults(chain: Walkable, verdict: Verdict, found: _Walk) -> None:
+    start = chain.fetch(0, HEADER_LIMIT)
+    wrong = start_problem(start)
     if wrong is not None:
-        chain_faults.insert(0, f"the file {wrong}")
-    verdict.faults[:0] = chain_faults
-    if scan.header.format is not None and scan.header.format > FORMAT_VERSION:
-        verdict.faults.append(f"format {scan.header.format} is newer than this rawko understands")
-    elif stale:
-        verdict.faults.append("the header's Status or Duration differs from what the records say")
-        verdict.can_repair = True
+        verdict.faults.insert(0, f"the file {wrong}")
+        if b"\r\n" in start[: start.find(b"\n") + 1]:
+            verdict.to_rewrite.add(LINE_ENDS)
+    elif not found.state.runs:
+        verdict.faults.insert(0, "the file ends before its request")
+    if wrong is not None or not found.state.runs:
+        verdict.can_repair = False  # to mark what is left of it as torn would bury it
 
 
-def _look_at(record: Record, chain: Walkable, verdict: Verdict, is_whole: Callable[[Blob], bool]) -> None:
+def _is_merged(chain: Walkable, found: _Walk) -> bool:
+    if found.end > LARGEST or not any(may_be_conflict(chain.fetch(*span)) for span in found.unmatched):
+        return False
+    return conflict_in(chain.fetch(0, found.end)) is not None
+
+
+def _look_at(record: Record, chain: Walkable, verdict: Verdict, found: _Walk, is_whole: Callable[[Blob], bool]) -> None:
     verdict.records += 1
+    found.sealed |= record.kind == "sealed"
     if record.kind == "torn":
         verdict.torn += record.torn
+    found.end = record.end
+    if record.kind in ("damaged", "tail", "unsealed"):
+        found.unmatched.append((record.offset, record.length))
+    fetch = bounded(chain.fetch)
     for block in record.blocks:
         is_turn = block.marker.startswith(b"--- Turn ")
-        if not record.counts or not (is_turn or block.offset == 0):
+        if not record.counts:
+            if record.kind == "damaged":
+                found.state = found.state.apply_damaged(block.entry(fetch, head_only=True))
             continue
-        entry = block.entry(bounded(chain.fetch))
+        entry = block.entry(fetch, head_only=not is_turn)
+        found.state = found.state.apply(entry)
         if isinstance(entry, Turn):
             verdict.turns += 1
             for call in entry.tools:
                 if isinstance(call, ToolCall) and call.blob and not is_whole(call.blob):
                     verdict.faults.append(f"turn {entry.number}: blob {call.blob.sha256} is missing or changed")
-        elif isinstance(entry, TaskHeader) and entry.id != verdict.name.id:
-            verdict.faults.append(f"the header says task {entry.id}; the file name counts")
+        elif block.offset == 0 and isinstance(entry, TaskHeader):
+            found.header = entry
+            if entry.id != verdict.name.id:
+                verdict.faults.append(f"the header says task {entry.id}; the file name counts")
+        else:
+            found.imported |= _is_import_note(entry)
+    if record.counts:
+        found.statuses.add(found.state.status)
+
+
+def _is_import_note(entry: Entry) -> bool:
+    return isinstance(entry, Note) and entry.kind == "imported"
+
+
+def _rewrite(layout: Layout, name: TaskName, verdict: Verdict) -> bool:
+    """What is put right by writing the file anew, one thing after another. Whether the rest may be."""
+    if LINE_ENDS in verdict.to_rewrite and repair.line_ends(layout, name):
+        verdict.repaired.append("gave it back its line ends")
+    if CONFLICT in verdict.to_rewrite:
+        child = repair.conflict(layout, name)
+        if child is None:
+            return False
+        verdict.repaired.append(
+            f"kept both writings: the second one is task {child}" if child else "kept the one writing"
+        )
+    if NO_FORMAT in verdict.to_rewrite and repair.header(layout, name):
+        verdict.repaired.append("wrote a full header, and sealed it anew")
+    return True
 
 
 def _repair(chain: Chain, verdict: Verdict) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from rawko_state.format.json_form import VERSION, plain
-from rawko_state.lifecycle.messages import of_turn
+from rawko_state.lifecycle.messages import DAMAGED, of_turn
 from rawko_state.model.entries import ToolCall, Turn
 from rawko_state.store import TaskSummary, TurnRow
 
@@ -236,6 +236,7 @@ def in_words(store: Source, place: TurnRef) -> str:
     turn = store.turn(place.task, place.row.turn, row=place.row)
     state = f" ({turn.status})" if turn.status not in (None, "complete") else ""
     lines = [f"### Turn {turn.number}: {turn.agent}{state}", ""]
+    lines += [f"[{DAMAGED}]", ""] if turn.damaged else []
     if turn.selected or turn.decision:
         lines.append(f"Selected: {turn.selected}" if turn.selected else f"Decision: {turn.decision}")
     lines += [f"Reason: {turn.reason}"] if turn.reason else []
@@ -262,12 +263,13 @@ def _tool_lines(store: Source, call: ToolCall | str) -> Iterator[str]:
 
 def one_line(row: TurnRow) -> str:
     """What the index knows of a turn."""
+    damaged = f" [{DAMAGED}]" if row.damaged else ""
     if _is_decision(row):
         what = f"selected {row.selected}" if row.selected else str(row.decision)
         reason = f": {row.reason.splitlines()[0][:200]}" if row.reason else ""
-        return f"- turn {row.turn} {row.agent}: {what}{reason}"
+        return f"- turn {row.turn} {row.agent}: {what}{reason}{damaged}"
     tools = f", {row.tool_calls} tool calls" if row.tool_calls else ""
-    return f"- turn {row.turn} {row.agent}: {row.status or 'said something'}{tools}"
+    return f"- turn {row.turn} {row.agent}: {row.status or 'said something'}{tools}{damaged}"
 
 
 # As data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.model.entries import ToolCall, Turn
 
@@ -11,11 +11,19 @@ if TYPE_CHECKING:
     from rawko_state.lifecycle.context import Source
 
 
+DAMAGED: Final = "damaged: this was changed after it was recorded, or lost a part"
+"""What is said of a turn whose seal does not match."""
+
+
 def of_turn(store: Source, turn: Turn, shape: str) -> list[dict[str, Any]]:
     """The messages that one turn comes to."""
-    kept = _payload(turn)
-    if kept:
-        return kept
+    found = _payload(turn) or _made(store, turn, shape)
+    if turn.damaged:
+        found.insert(0, {"role": "user", "content": f"[turn {turn.number}: {DAMAGED}]"})
+    return found
+
+
+def _made(store: Source, turn: Turn, shape: str) -> list[dict[str, Any]]:
     if turn.agent == "user":
         return [{"role": "user", "content": turn.content or ""}]
     if turn.is_arbiter:

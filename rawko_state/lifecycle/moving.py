@@ -7,15 +7,13 @@ overwritten.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from rawko_state.errors import RawkoError, TaskBusy, TaskNotFound
-from rawko_state.format.records import emit_blocks, emit_record, scan_bytes, seal_record
-from rawko_state.format.seal import GENESIS
-from rawko_state.model.entries import Note, Parent, TaskHeader, Torn, Turn
+from rawko_state.format.apart import as_child, child_id
+from rawko_state.format.records import scan_bytes
 from rawko_state.model.names import TaskName
 from rawko_state.store.contract import HostedStore, Store
 
@@ -122,9 +120,8 @@ def _forked(source: Store, target: HostedStore, name: TaskName, common: int) -> 
     is there already."""
     with source.reader(name.id) as reader:
         for number in range(_FORKS):
-            mark = hashlib.sha256(f"{name.id} {common} {number}".encode()).hexdigest()[:6]
-            fork = f"{name.id[:50]}x{mark}"
-            data = _renamed(reader, name.id, fork, common)
+            fork = child_id(name.id, common, number)
+            data = as_child(reader.fetch(0, reader.size), name.id, fork, common)
             there = _bytes_of(target, fork)
             mine, theirs = _seals(data), _seals(there or b"")
             if there is not None and mine == theirs:
@@ -154,36 +151,3 @@ def _bytes_of(store: Store, task_id: str) -> bytes | None:
     with store.reader(task_id) as reader:
         found: bytes = reader.fetch(0, reader.size)
         return found
-
-
-def _renamed(reader: object, task_id: str, fork: str, common: int) -> bytes:
-    """The whole writing under another id, sealed anew, naming the task that it has grown apart from."""
-    fetch = reader.fetch  # type: ignore[attr-defined]
-    data = fetch(0, reader.size)  # type: ignore[attr-defined]
-    records, _ = scan_bytes(data)
-    turn = 0
-    for record in records:
-        if record.end <= common:
-            for block in record.blocks:
-                entry = block.entry(fetch, head_only=True)
-                turn = max(turn, entry.number) if isinstance(entry, Turn) else turn
-    note = Note(kind="grown-apart", data={"task": task_id, "after_turn": turn, "at": common}, context="out")
-    pieces, seal, noted = [], GENESIS, False
-    for record in records:
-        if record.end > common and not noted:
-            # Here, and not at the end, so that a longer writing begins with the shorter one.
-            made, seal = emit_record([note], seal)
-            pieces.append(made)
-            noted = True
-        blocks = []
-        for block in record.blocks if record.kind != "tail" else ():
-            entry = block.entry(fetch)
-            if isinstance(entry, TaskHeader):
-                # Not as a fork by turns, as all its turns are its own: as a child that says where it comes from.
-                blocks.append(emit_blocks([replace(entry, id=fork, parent=Parent(task_id))]))
-            elif not isinstance(entry, Torn):
-                blocks.append(fetch(block.offset, block.length))
-        if blocks:
-            made, seal = seal_record(b"".join(blocks), seal)
-            pieces.append(made)
-    return b"".join(pieces)

@@ -1,9 +1,10 @@
 """Which tasks go, and why: a plan, made of nothing but what the index says, the policy and the time.
 
-The order is always this. Protected are: pinned tasks; those that are not over (running, waiting, paused, pending); the newest
-``min_keep`` of any status; failed and interrupted ones, if ``keep_failed``; those that were brought back from the trash. Of the
-others go, first, those that ended longer than ``max_age`` ago; then, while there are more than ``max_count`` tasks, protected
-ones counted in, the oldest. What a task that stays was forked from stays too. Without ``max_age`` and ``max_count`` nothing goes.
+The order is always this. Protected are: pinned tasks; damaged ones; those that are not over (running, waiting, paused,
+pending); the newest ``min_keep`` of any status; failed and interrupted ones, if ``keep_failed``; those that were brought back
+from the trash. Of the others go, first, those to which nothing has happened for longer than ``max_age``; then, while there are
+more than ``max_count`` tasks, protected ones counted in, the oldest. What a task that stays was forked from stays too. Without
+``max_age`` and ``max_count`` nothing goes.
 """
 
 from __future__ import annotations
@@ -100,6 +101,8 @@ def plan(tasks: Iterable[RetentionRow], policy: Policy, now: datetime) -> Plan:
 def _protection(task: RetentionRow, place: int, policy: Policy) -> str | None:
     if task.pinned:
         return "pinned"
+    if task.damaged:
+        return "damaged"
     if task.status not in _OVER:
         return task.status
     if place < policy.min_keep:

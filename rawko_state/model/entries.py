@@ -87,6 +87,8 @@ class Entry:
     sections: tuple[Section, ...] = ()
     large: tuple[Span, ...] = ()
     """Sections that the reader left in the file."""
+    damaged: bool | None = None
+    """True: it was read from a record whose seal does not match. Never written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +165,7 @@ class Result(Entry):
     duration_ms: int | None = None
     summary: str | None = None
     error: str | None = None
+    reason: str | None = None
     by: str | None = None
     files_modified: tuple[str, ...] = ()
     output: Json = None

@@ -31,6 +31,8 @@ class TaskState:
     status: str = words.PENDING
     duration_ms: int | None = None
     completed: datetime | None = None
+    updated: datetime | None = None
+    """The latest time that any block states, to the millisecond."""
     turns: int = 0
     """The highest turn number so far."""
     runs: int = 0
@@ -54,7 +56,7 @@ class TaskState:
             return self._header(entry)
         if isinstance(entry, Request):
             now = self.status if self.by_header else words.PENDING
-            return replace(self, runs=self.runs + 1, status=now)
+            return replace(self, runs=self.runs + 1, status=now, updated=_later(self.updated, entry.at))
         if isinstance(entry, Execution):
             return self if self.by_header else replace(self, status=words.RUNNING)
         if isinstance(entry, Result):
@@ -63,7 +65,8 @@ class TaskState:
             detached = entry.writer == "detached"
             # A question stays open until it is answered, whoever goes on.
             status = words.RUNNING if self.question is None else words.WAITING
-            return replace(self, status=status, completed=None, by_header=False, detached=detached)
+            updated = _later(self.updated, entry.at)
+            return replace(self, status=status, completed=None, updated=updated, by_header=False, detached=detached)
         if isinstance(entry, Note):
             return self._note(entry)
         return self
@@ -72,6 +75,8 @@ class TaskState:
         """apply(), for writers: refuses what may not follow. The one place that guards every way in."""
         after = self.apply(entry)
         if isinstance(entry, Turn):
+            if entry.status is not None:
+                words.turn_status(entry.status)
             # What a dead writer had said is kept, whatever has become of the task since.
             left_over = entry.status == words.INTERRUPTED
             if not left_over and (self.status in words.FINISHED or self.status == words.PENDING):
@@ -108,6 +113,7 @@ class TaskState:
             self,
             id=self.id or header.id,
             created=header.created,
+            updated=_later(self.updated, header.created),
             format=header.format,
             title=header.title,
             labels=dict(header.labels),
@@ -142,6 +148,7 @@ class TaskState:
             selected=selected,
             by_header=by_header,
             turns=max(self.turns, turn.number),
+            updated=_later(self.updated, turn.started),
         )
 
     def _result(self, result: Result) -> TaskState:
@@ -153,6 +160,7 @@ class TaskState:
             self,
             status=words.RESULT_STATUS.get(word, word or words.COMPLETED),
             completed=result.completed,
+            updated=_later(self.updated, result.completed),
             duration_ms=duration,
             question=None,
             by_header=False,
@@ -163,8 +171,17 @@ class TaskState:
         for key in note.unlabel:
             labels.pop(key, None)
         status = self.status if note.status is None else words.canonical(note.status)
+        completed, duration = self.completed, self.duration_ms
+        if status in words.FINISHED and status != self.status:
+            # Earlier versions cancelled by a note. It says when; how long a first run took follows from that.
+            completed = note.at
+            if note.at is not None and self.created is not None and self.runs <= 1 and duration is None:
+                duration = max(0, int((note.at - self.created).total_seconds() * 1000))
         return replace(
             self,
+            completed=completed,
+            duration_ms=duration,
+            updated=_later(self.updated, note.at),
             question=None if status in words.FINISHED else self.question,
             title=self.title if note.title is None else note.title,
             labels=labels,
@@ -172,3 +189,12 @@ class TaskState:
             status=status,
             by_header=self.by_header and note.status is None,
         )
+
+
+def _later(known: datetime | None, stated: datetime | None) -> datetime | None:
+    """The later of two times, to the millisecond."""
+    if stated is None or stated.tzinfo is None:  # without a time zone it is no time; the writer refuses it
+        return known
+    if stated.microsecond % 1000:
+        stated = stated.replace(microsecond=stated.microsecond // 1000 * 1000)
+    return stated if known is None or stated > known else known

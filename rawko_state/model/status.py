@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
+from rawko_state.errors import InvalidValue
+
 PENDING: Final = "pending"
 RUNNING: Final = "running"
 WAITING: Final = "waiting"
@@ -32,6 +34,8 @@ MOVES: Final = MappingProxyType(
 
 RESULT_STATUS: Final = MappingProxyType({"success": COMPLETED, "failure": FAILED, "cancelled": CANCELLED})
 
+TURN_STATUSES: Final = ("complete", "failed", INTERRUPTED, WAITING)
+
 # What other systems call the same thing.
 SYNONYMS: Final = MappingProxyType(
     {
@@ -50,6 +54,22 @@ SYNONYMS: Final = MappingProxyType(
 def canonical(word: str) -> str:
     """Our word for a status; an unknown one stays as it is, so that a newer version's words survive."""
     return SYNONYMS.get(word, word)
+
+
+def outcome_of(word: str) -> str:
+    """The word for the result of a run: success, failure or cancelled. ``completed`` and ``failed`` are understood too."""
+    found = next((result for result, status in RESULT_STATUS.items() if status == canonical(word)), None)
+    if found is None:
+        raise InvalidValue(f"a result is success, failure or cancelled, not {word!r}")
+    return found
+
+
+def turn_status(word: str) -> str:
+    """The word for how a turn ended. ``completed``, ``success`` and ``failure`` are understood too."""
+    found = {COMPLETED: "complete", FAILED: "failed"}.get(canonical(word), word)
+    if found not in TURN_STATUSES:
+        raise InvalidValue(f"a turn is {', '.join(TURN_STATUSES[:-1])} or {TURN_STATUSES[-1]}, not {word!r}")
+    return found
 
 
 def is_legal(now: str, wanted: str) -> bool:

@@ -113,8 +113,8 @@ class Finder(ABC):
             for leaf in query.leaves()
             if isinstance(leaf, Field) and leaf.name != "tool"
         }
-        plain = replace(wanted, sort="created", reverse=False, limit=None)
-        allowed = None if plain == TaskFilter() else tasks.ids(plain)
+        plain = replace(wanted, reverse=False, limit=None)
+        allowed = None if replace(plain, sort=TaskFilter().sort) == TaskFilter() else tasks.ids(plain)
         documents, size = tasks.totals()
 
         def universe() -> Iterator[tuple[str, int]]:
@@ -219,10 +219,10 @@ def filter_of(field: Field) -> TaskFilter:
         "model": lambda: TaskFilter(model=value),
         "branch": lambda: TaskFilter(branch=value),
         "id": lambda: TaskFilter(ids=(value,)),
-        "after": lambda: TaskFilter(since=parse_when(value)),
-        "since": lambda: TaskFilter(since=parse_when(value)),
-        "before": lambda: TaskFilter(until=parse_when(value)),
-        "until": lambda: TaskFilter(until=parse_when(value)),
+        "after": lambda: TaskFilter(since=parse_when(value), sort="created"),
+        "since": lambda: TaskFilter(since=parse_when(value), sort="created"),
+        "before": lambda: TaskFilter(until=parse_when(value), sort="created"),
+        "until": lambda: TaskFilter(until=parse_when(value), sort="created"),
     }[name]()
 
 
@@ -257,6 +257,7 @@ def _sorted(found: list[engine.Found], summaries: dict[str, TaskSummary], wanted
     if wanted.sort in (RELEVANCE, TIME):
         return (found[::-1] if wanted.reverse else found)[: wanted.limit]
     value: dict[str, Callable[[TaskSummary], Any]] = {
+        "updated": lambda task: task.updated or "",
         "created": lambda task: task.created or "",
         "completed": lambda task: task.completed or "",
         "duration": lambda task: -1 if task.duration_ms is None else task.duration_ms,

@@ -38,8 +38,10 @@ FILTERS: Final = (
     Param("status", {"type": "string", "enum": [*words.STATUSES]}, "Several: any of them.", many=True),
     Param("agent", STRING, "Who had a turn; * and ? match."),
     Param("file", STRING, "What was touched: a path, a folder or a glob."),
-    Param("since", _MOMENT, "Created at or after."),
-    Param("until", _MOMENT, "Created before."),
+    Param(
+        "since", _MOMENT, "At or after, by the time that is sorted by: created (the default), completed, else updated."
+    ),
+    Param("until", _MOMENT, "Before; likewise."),
     Param("label", STRING, "NAME or NAME=VALUE; several: all of them.", many=True),
     Param("pinned", FLAG),
     Param("model", STRING),
@@ -320,7 +322,7 @@ def verify_all(call: Call) -> Streamed:
 
 
 def _verdict(verdict: Any) -> dict[str, Any]:
-    names = ("unsealed", "records", "turns", "torn", "faults", "repaired", "can_repair")
+    names = ("unsealed", "records", "turns", "torn", "faults", "warnings", "repaired", "can_repair")
     return {
         "id": verdict.name.id,
         "file": verdict.name.filename,

@@ -68,7 +68,7 @@ class Found(Protocol):
 
 
 class Verdict(Protocol):
-    """What was found in one task's chain; all is well without ``faults``."""
+    """What was found in one task's chain; all is well without ``faults`` and ``warnings``."""
 
     name: TaskName
     unsealed: bool
@@ -76,6 +76,7 @@ class Verdict(Protocol):
     turns: int
     torn: int
     faults: list[str]
+    warnings: list[str]
     repaired: list[str]
     can_repair: bool
 
@@ -85,6 +86,9 @@ class Store(Protocol):
 
     root: Path
     """The project around the user, whose settings count; where the tasks are is the store's own affair."""
+
+    look_around: Callable[[], Mapping[str, str | None]] | None
+    """What start() asks for what it was not told: repo, branch, commit, cwd, runtime, agent. None: nothing is added."""
 
     @property
     def where(self) -> str:
@@ -419,6 +423,9 @@ class ProjectStore(HostedStore, Protocol):
 
     def disk(self) -> Mapping[str, int]:
         """Bytes, by what they are used for."""
+
+    def concerns(self) -> list[tuple[str, str]]:
+        """What is wrong with task files, as far as the index can tell: ids, and what to say."""
 
     def health(self) -> tuple[int, str, list[str]]:
         """How many tasks the index knows, where it is, and what is wrong with it. Catches up first."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
-SORTS: Final = ("created", "completed", "duration", "turns", "tokens")
+from rawko_state.errors import InvalidValue
+from rawko_state.model import status as words
+
+SORTS: Final = ("updated", "created", "completed", "duration", "turns", "tokens")
 RELEVANCE, TIME = "relevance", "time"
 """How what a search found may be sorted besides."""
 
@@ -21,18 +24,36 @@ class TaskFilter:
     file: str | None = None
     """An exact path, a folder, or a glob; matches what was touched, not what was mentioned."""
     since: datetime | None = None
+    """At or after, by the time that is sorted by: created or completed, else updated."""
     until: datetime | None = None
+    """Before, likewise."""
     labels: tuple[tuple[str, str | None], ...] = ()
     """Name and value; a value of None asks only for the name."""
     pinned: bool | None = None
     model: str | None = None
     branch: str | None = None
     ids: tuple[str, ...] | None = None
-    sort: str = "created"
+    sort: str = "updated"
     reverse: bool = False
     limit: int | None = None
     after: str | None = None
     """The id of the last task that was listed: what follows it, in the same order."""
+
+    def __post_init__(self) -> None:
+        if self.sort not in (*SORTS, RELEVANCE, TIME):
+            raise InvalidValue(f"tasks are not sorted by {self.sort!r}{_nearest(self.sort, SORTS)}")
+        for word in self.status:
+            if words.canonical(word) not in words.STATUSES:
+                raise InvalidValue(f"no status {word!r}{_nearest(word, words.STATUSES)}")
+        if isinstance(self.limit, int) and self.limit < 0:
+            raise InvalidValue(f"at most {self.limit} tasks cannot be listed")
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    import difflib  # only when something was mistyped
+
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +62,8 @@ class TaskSummary:
 
     id: str
     created: str | None
+    updated: str | None
+    """When something last happened to it, as its records say."""
     completed: str | None
     status: str
     duration_ms: int | None
@@ -90,7 +113,7 @@ class RetentionRow(NamedTuple):
 
     id: str
     last: str | None
-    """When it was last begun or ended."""
+    """When something last happened to it, as its records say."""
     status: str
     pinned: bool
     exempt: bool
@@ -101,6 +124,7 @@ class RetentionRow(NamedTuple):
     """Of its file, on the disk,"""
     mtime_ns: int
     """and when that was changed."""
+    damaged: bool = False
 
     @property
     def is_packed(self) -> bool:

@@ -88,6 +88,7 @@ def summary_json(summary: TaskSummary) -> dict[str, Any]:
         "id": summary.id,
         "status": summary.status,
         "created": summary.created,
+        "updated": summary.updated,
         "completed": summary.completed,
         "duration_ms": summary.duration_ms,
         "title": summary.title,

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -102,7 +102,7 @@ class Task:
         known = before is None or before.state.status in (status.PAUSED, status.CANCELLED)
         since = self._seen if known else before
         for entry in self._writer.entries_since(*((since.end, since.seal) if since is not None else (0, GENESIS))):
-            if isinstance(entry, Note) and entry.status is not None:
+            if isinstance(entry, (Note, Result)) and entry.status is not None:
                 by, reason = entry.by, entry.reason
         raise Stopped(self.id, self.state.status, by, reason)
 
@@ -131,10 +131,12 @@ class Task:
         could not stand otherwise), and then Stopped is raised.
         """
         self.check_process()
+        if turn.status is not None:
+            turn = replace(turn, status=status.turn_status(turn.status))
         if snapshot is not None:
             turn = replace(turn, sections=(*turn.sections, self._snapshot(snapshot)))
         with self.lock, self._writer.keeping_blobs(turn):
-            turn = self._cleaned_turn(turn)
+            turn = self._cleaned_turn(_timed(turn))
             before = self._writer.position()
             try:
                 appended = self._append_clean(_numbered([turn]), expect)
@@ -232,7 +234,8 @@ class Task:
             asked = self.question()
             if asked is None:
                 raise NoAnswer(f"task {self.id} asks nothing")
-            answer = self._cleaned(Turn(number=1, agent="user", by=by or _UNKNOWN_USER, content=chosen(asked, text)))
+            said = Turn(number=1, agent="user", by=by or _UNKNOWN_USER, started=_now(), content=chosen(asked, text))
+            answer = self._cleaned(said)
 
             def make(state: TaskState) -> list[Entry]:
                 if state.question is None:
@@ -284,8 +287,11 @@ class Task:
         return self._append([note])
 
     def set_status(self, wanted: str, *, by: str | None = None, reason: str | None = None) -> Appended:
-        """Pause, cancel, or continue: from any process."""
-        return self._append([Note(at=_now().replace(microsecond=0), by=by, status=wanted, reason=reason)])
+        """Pause, cancel, or continue: from any process. Cancelling ends the run, so it is a result."""
+        with self.lock:
+            note = self._cleaned(Note(at=_now().replace(microsecond=0), by=by, status=wanted, reason=reason))
+            result = replace(self._result("cancelled"), by=note.by, reason=note.reason)
+            return self._append_clean(lambda state: [result if wanted == status.CANCELLED != state.status else note])
 
     def reopen(self, *, by: str | None = None, detached: bool = False, message: str | None = None) -> Appended:
         """RESUMED: the run continues. A detached task releases its lease again.
@@ -326,20 +332,13 @@ class Task:
         completed: datetime | None = None,
     ) -> Appended:
         """Ends the run with success, failure or cancelled, and closes the task."""
-        if outcome not in status.RESULT_STATUS:
-            raise InvalidValue(f"a result is success, failure or cancelled, not {outcome!r}")
+        outcome = status.outcome_of(outcome)
         with self.lock:
             if self._live is not None:
                 with contextlib.suppress(Stopped):  # it is kept, and this is how it ends
                     self._live.end("interrupted")
-            now = completed or _now()
-            since = self.state.created if self.state.runs <= 1 and self.state.created else self._began
-            if duration_ms is None:
-                duration_ms = max(0, int((now - since).total_seconds() * 1000))
-            result = Result(
-                status=outcome,
-                completed=now.replace(microsecond=0),
-                duration_ms=duration_ms,
+            result = replace(
+                self._result(outcome, completed, duration_ms),
                 summary=summary,
                 error=error,
                 by=by,
@@ -350,6 +349,14 @@ class Task:
             self.close()
             self._writer.finished()
             return appended
+
+    def _result(self, outcome: str, completed: datetime | None = None, duration_ms: int | None = None) -> Result:
+        """How the run ends, and how long it took: since the task was created, or since its last run was begun."""
+        now = completed or _now()
+        if duration_ms is None:
+            since = self.state.created if self.state.runs <= 1 and self.state.created else self._began
+            duration_ms = max(0, int((now - since).total_seconds() * 1000))
+        return Result(status=outcome, completed=now.replace(microsecond=0), duration_ms=duration_ms)
 
     # The end
 
@@ -409,7 +416,7 @@ class Task:
                 self._append_clean(_numbered([self._cleaned_turn(turn)]))
         except InvalidValue:
             # It cannot be a turn (written by another version, or damaged): nothing of it is lost all the same.
-            self._append([Note(kind="draft", content=self._writer.draft_text())])
+            self._append([Note(at=_now(), kind="draft", content=self._writer.draft_text())])
 
     def _has_ended(self, draft: DraftContent) -> bool:
         """Whether the draft's turn was written before its writer died: then it stands after the draft's start."""
@@ -463,6 +470,13 @@ def _numbered(entries: Sequence[Entry]) -> Callable[[TaskState], list[Entry]]:
         return [replace(each, number=next(numbers)) if isinstance(each, Turn) else each for each in entries]
 
     return make
+
+
+def _timed(turn: Turn) -> Turn:
+    """A turn that does not say when it began has just ended."""
+    if turn.started is not None:
+        return turn
+    return replace(turn, started=_now() - timedelta(milliseconds=turn.duration_ms or 0))
 
 
 def chosen(question: Question, text: str) -> str:

@@ -167,9 +167,10 @@ class StoreConformance:
                 branch="main" if number < 3 else "dev/x",
                 detached=True,
             )
-            task.add_turn(Turn(number=1, agent=f"agent{number % 3}", status="complete"))
+            day = at + timedelta(days=number)
+            task.add_turn(Turn(number=1, agent=f"agent{number % 3}", status="complete", started=day))
             if number != 5:
-                task.finish("success" if number % 2 else "failure", files=[f"src/{number}.py"])
+                task.finish("success" if number % 2 else "failure", files=[f"src/{number}.py"], completed=day)
             else:
                 task.close()
             ids.append(task.id)

@@ -223,7 +223,7 @@ class TestHistory:
     def test_the_table(self, rawko, filled: Path) -> None:  # type: ignore[no-untyped-def]
         done = rawko("history", env={"COLUMNS": "100"})
         lines = done.out.splitlines()
-        assert lines[0].split() == ["ID", "CREATED", "STATUS", "TOOK", "AGENTS", "REQUEST"]
+        assert lines[0].split() == ["ID", "UPDATED", "STATUS", "TOOK", "AGENTS", "REQUEST"]
         assert len(lines) == 5
         assert all(len(line) <= 100 for line in lines)
         assert "\x1b" not in done.out
@@ -403,7 +403,7 @@ class TestExport:
     def test_html_holds_no_script_no_link_and_no_markup_of_the_content(self, rawko, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
         evil = "<script>alert(1)</script><img src=x onerror=alert(1)><a href='javascript:alert(1)'>x</a>\"' autofocus"
         with FileStore(tmp_path).start(evil, title=evil) as task:
-            task.add_turn(Turn(number=1, agent=evil.replace("\n", ""), status=evil, content=evil))
+            task.add_turn(Turn(number=1, agent=evil.replace("\n", ""), reason=evil, content=evil))
             task.finish("success", evil, files=[evil])
         page = rawko("history", "export", task.id, "--format", "html").out
         assert set(re.findall(r"<(\w+)", page)) <= {
@@ -452,7 +452,10 @@ class TestOtherCommands:
     def test_stats_and_doctor(self, rawko, filled: Path) -> None:  # type: ignore[no-untyped-def]
         assert json.loads(rawko("stats", "--json").out)["tasks"] == 4
         assert "4 tasks" in rawko("stats").out
-        assert rawko("doctor").code == 0
+        done = rawko("doctor")
+        assert done.code == 1
+        assert "dam001: 1 damaged records" in done.out
+        assert "k3f9a1: the end of its file is unfinished" in done.out
         (filled / ".rawko/state/tasks/stray.txt").write_text("x")
         (filled / ".rawko/state").chmod(0o777)
         done = rawko("doctor")

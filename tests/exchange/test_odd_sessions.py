@@ -271,7 +271,6 @@ class TestOddOnes:
             '{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "~/src/rawko/hook run tests"}]}]}}',
             '{\r\n\t"a": 1.10\r\n}',
             '{"x": "\\ud800"}',
-            "{}",
         ],
     )
     def test_settings_come_back_as_they_were(self, project: Path, tmp_path: Path, mine: str) -> None:

@@ -31,7 +31,7 @@ class TestQueries:
         return store
 
     def _numbers(self, store: FileStore, **wanted: object) -> list[str]:
-        return [s.labels["n"] for s in store.history(TaskFilter(**wanted))]  # type: ignore[arg-type]
+        return [s.labels["n"] for s in store.history(TaskFilter(**{"sort": "created", **wanted}))]  # type: ignore[arg-type]
 
     def test_filters_and_their_combination(self, filled: FileStore) -> None:
         day = datetime(2024, 1, 3, tzinfo=timezone.utc)

@@ -45,7 +45,7 @@ class TestHooks:
                 wait_for(lambda: store.history(TaskFilter(ids=(task,), status=("completed",))))
             else:
                 wait_for(lambda: store.history(TaskFilter(ids=(task,))))
-                wait_for(lambda: not list((project / ".rawko/state/live").glob("hooks.spool*")))
+                wait_for(lambda: not list((project / ".rawko/state/live").glob("hook-*")))
         wait_for(lambda: payload(store, task) == "\n".join(lines))
         assert store.summary(task).runs == 2
         agrees(store)
@@ -183,6 +183,10 @@ class TestHooks:
         )
         rawko(project, "hook", "uninstall", "claude-code", CLAUDE_CONFIG_DIR=str(path.parent))
         assert json.loads(path.read_text()) == mine
+        path.unlink()
+        for word in ("install", "uninstall"):
+            rawko(project, "hook", word, "claude-code", CLAUDE_CONFIG_DIR=str(path.parent))
+        assert not path.exists()  # where there was no file, none is left
         path.write_text("{ not json")
         assert (
             "left as it is"

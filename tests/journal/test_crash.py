@@ -67,7 +67,8 @@ class TestTruncation:
         cuts = range(len(data) + 1) if every else sorted(c for c in near if 0 <= c <= len(data))
         for cut in cuts:
             path.write_bytes(data[:cut])
-            if b"\n" not in data[:cut]:
+            if cut + 1 < ends[0]:
+                # Nothing says what was asked: to go on would bury what is left of it.
                 with pytest.raises(NotATask):
                     store.resume("abc123")
                 continue
@@ -83,7 +84,7 @@ class TestTruncation:
             last = records[-1].blocks[0].entry()
             assert isinstance(last, Turn)
             assert last.content == "after the cut."
-            assert last.number == sum(end <= cut + 1 for end in ends[1:]) + 1 or cut < ends[0]
+            assert last.number == sum(end <= cut + 1 for end in ends[1:]) + 1
 
     def test_every_flipped_bit_of_a_hundred_turns_is_noticed(self, every: bool) -> None:
         data, ends = hundred_turns()

@@ -73,6 +73,7 @@ def filled(store: FileStore, count: int, text: str = "hello") -> list[str]:
                     number=1,
                     agent="dev",
                     content=f"{text} {number}",
+                    started=NOW - timedelta(days=count - number),
                     tools=(ToolCall("x", output=f"{text} {number} " * 3000),),
                 )
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -65,12 +66,15 @@ def one_file(journal: Journal, index: Index, name: TaskName, *, grown: bool) -> 
     """What has been added to a file, if a writer's mark says that it has ``grown``, else all of it. Inside a transaction, as
     two processes may come to it at once."""
     row = index.row(name.id)
+    old: set[str] = set()
     with journal.reader(name) as reader:
         stat = reader.stat()
         if grown and row is not None and row["file_path"] == name.file_path and _still_there(reader, row):
             projector = Projector(name.id, row["file_path"], row)
             scan = reader.scan((row["indexed_end"], row["tail_seal"]))
         else:
+            if row is not None and reader.size < row["indexed_end"]:
+                old = index.seals(name.id)
             index.forget(name.id)
             projector = Projector(name.id, name.file_path)
             scan = reader.scan()
@@ -79,7 +83,23 @@ def one_file(journal: Journal, index: Index, name: TaskName, *, grown: bool) -> 
         index.put(projector, NewRows())
         for record in scan:
             put(index, projector, [located(record, reader.fetch)], stat)
+    if row is not None:
+        _note_missing(index, row, projector, was_cut=projector.row["tail_seal"] in old)
     return projector
+
+
+MISSING: Final = "missing "
+"""The key of what a file lacks that it once had, before the task's id. It is told until the file has it again, or is accepted."""
+
+
+def _note_missing(index: Index, before: Row, now: Projector, *, was_cut: bool) -> None:
+    """A file that was cut off, or put in place of a longer one: what the index knew of it is gone from it."""
+    task_id, turns = before["id"], before["turns"] - now.row["turns"]
+    known = index.meta(MISSING + task_id)
+    if known is not None and json.loads(known)["seal"] in index.seals(task_id):
+        index.drop_meta(MISSING + task_id)  # it is back
+    elif known is None and before["tail_seal"] is not None and (turns > 0 or was_cut):
+        index.set_meta(MISSING + task_id, json.dumps({"turns": max(0, turns), "seal": before["tail_seal"]}))
 
 
 def _still_there(reader: TaskReader, row: Row) -> bool:

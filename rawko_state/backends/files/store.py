@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 from rawko_state.backends.base import IndexedStore
 from rawko_state.backends.files.sync import Sync
 from rawko_state.errors import InvalidValue, RawkoError, StorageError, TaskBusy, TaskNotFound
+from rawko_state.index import queries
 from rawko_state.journal import drafts, locks
 from rawko_state.journal.journal import Journal
 from rawko_state.lazy import lazy
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from rawko_state.backends.redaction import Found
     from rawko_state.index import retention
     from rawko_state.index.database import Index
-    from rawko_state.journal import rewrite, verify
+    from rawko_state.journal import archive, rewrite, verify
     from rawko_state.journal import trash as journal_trash
     from rawko_state.journal.chain import Chain
     from rawko_state.journal.verify import Verdict
@@ -47,6 +48,7 @@ else:
     trash = lazy("rawko_state.backends.files.trash")
     writer = lazy("rawko_state.backends.files.writer")
     retention = lazy("rawko_state.index.retention")
+    archive = lazy("rawko_state.journal.archive")
     rewrite = lazy("rawko_state.journal.rewrite")
     verify = lazy("rawko_state.journal.verify")
     journal_trash = lazy("rawko_state.journal.trash")
@@ -205,6 +207,19 @@ class FileStore(IndexedStore):
         """How many tasks the index knows, where it is, and what is wrong with it. Catches up first."""
         index = self.sync.fresh()
         return index.count(), index.name, index.check()
+
+    def concerns(self) -> list[tuple[str, str]]:
+        """What is wrong with task files, as far as the index can tell: ids, and what to say. rawko verify tells more."""
+        index = self.sync.fresh_to_every_file()
+        alive = self.alive()
+        found = [
+            (task_id, what) for task_id, what, growing in queries.concerns(index) if not (growing and task_id in alive)
+        ]
+        found += [(task_id, f"{self.sync.missing(task_id)}") for task_id in self.sync.all_missing()]
+        files: dict[str, int] = {}
+        for name in self.journal.layout.names():
+            files[name.id] = files.get(name.id, 0) + 1
+        return found + [(task_id, f"{count} files have this id") for task_id, count in files.items() if count > 1]
 
     def strangers(self) -> list[str]:
         return list(self.journal.layout.strangers())
@@ -418,24 +433,72 @@ class FileStore(IndexedStore):
 
     def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Verdict]:
         """Walks one chain, or all of them in order of their names."""
-        layout = self.journal.layout
-        names = [self.find(prefix)] if prefix else sorted(layout.names())
-        seen: set[str] = set()
+        names = [self.find(prefix)] if prefix else sorted(self.journal.layout.names())
+        files: dict[str, list[TaskName]] = {}
+        for name in self.journal.layout.names():
+            files.setdefault(name.id, []).append(name)
         for name in names:
-            verdict = verify.verify(layout, name)
-            if repair and verdict.can_repair:
-                # A repair appends too, so the index must hear of it, also if this process dies.
-                mark = self.sync.mark(name.id)
-                verdict = verify.verify(layout, name, repair=True)
-                try:
-                    self.sync.catch_up(name, grown=True)
-                    self.sync.settle(mark, current=True)
-                except RawkoError:
-                    self.sync.settle(mark, current=False)
-            if name.id in seen:
-                verdict.faults.append(f"a second file with the id {name.id}; the first one counts")
-            seen.add(name.id)
+            if repair and not self.journal.layout.path(name).exists():
+                continue  # the packed form, which a repair of the plain one has removed
+            same = files.get(name.id, [name])
+            counts = self.journal.chosen(same) if len(same) > 1 else name
+            if name == counts:
+                with contextlib.suppress(RawkoError):
+                    self.sync.catch_up(name)  # if it was cut off, the index has to notice before it is asked
+            verdict = verify.verify(self.journal.layout, name)
+            self._look_beside(name, same, counts, verdict)
+            if repair and (verdict.can_repair or verdict.warnings):
+                verdict = self._repaired(name, verdict)
             yield verdict
+
+    def _look_beside(self, name: TaskName, same: list[TaskName], counts: TaskName, verdict: Verdict) -> None:
+        """What the file does not say itself: what the index knew of it, and other files of the same task."""
+        missing = self.sync.missing(name.id) if name == counts else None
+        if missing is not None:
+            verdict.warnings.append(missing)
+        packed = replace(name, packed=not name.packed)
+        if packed in same:
+            both = f"{name.filename} and {packed.filename} are both there: packing was interrupted"
+            plain = replace(name, packed=False)
+            if archive.is_leftover(self.journal.layout, plain):
+                verdict.warnings.append(f"{both}; the packed one is not needed")
+                verdict.can_repair = True
+            else:
+                verdict.faults.append(f"{both}, and they differ; the plain one counts")
+        if len({each.stamp for each in same}) > 1:
+            if counts.stamp == name.stamp:
+                verdict.warnings.append(f"another file has the id {name.id}; this one counts")
+            else:
+                verdict.faults.append(f"another file has the id {name.id}, and counts: {counts.filename}")
+
+    def _repaired(self, name: TaskName, before: Verdict) -> Verdict:
+        """Mends a file and tells the index, also if this process dies meanwhile: then its mark stays."""
+        layout = self.journal.layout
+        try:
+            lease = self.journal.lease(name.id) if before.to_rewrite else None
+        except TaskBusy as busy:
+            before.faults.append(str(busy))
+            return before
+        mark = self.sync.mark(name.id)
+        try:
+            verdict = verify.verify(layout, name, repair=True)
+            verdict.faults += [fault for fault in before.faults if fault not in verdict.faults]
+            verdict.warnings = before.warnings
+            if archive.is_leftover(layout, name):
+                chain = self.journal.open(name)  # which removes it
+                chain.close()
+                verdict.repaired.append("removed the packed form, which was left over")
+            if self.sync.missing(name.id) is not None:
+                verdict.repaired.append("took the file for what it is: what is missing is not looked for any more")
+            self.sync.catch_up(name, grown=not verdict.to_rewrite)
+            self.sync.accept(name.id)
+            self.sync.settle(mark, current=True)
+            mark = None
+            return verdict
+        finally:
+            self.sync.settle(mark, current=False)
+            if lease is not None:
+                lease.release()
 
 
 def _warn(message: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import sys
@@ -265,6 +266,12 @@ class Sync:
                 time.sleep(0.05 * (attempt + 1))  # somebody may be moving it aside just now
         raise IndexTrouble(f"{self.path} stays broken")
 
+    def fresh_to_every_file(self) -> Index:
+        """The same, after a look at the size and time of every file: somebody may have changed one in place."""
+        index = self.fresh()
+        self._sweep(index, self.journal.layout.stamp())
+        return index
+
     def _in_memory(self, error: RawkoError) -> Index:
         """The last resort: the files are there, so the question is answered."""
         self._warn(f"{error}; answering from the task files")
@@ -307,7 +314,7 @@ class Sync:
         caught_up = True
         try:
             if name is None:
-                name = self.journal.layout.find(task_id)
+                name = self.journal.find(task_id)
             if name.id == task_id:
                 self.catch_up(name, index, grown=True)
         except TaskNotFound:
@@ -393,11 +400,32 @@ class Sync:
         return self.index().meta("tasks_stamp") == self.journal.layout.stamp()
 
     def names(self) -> dict[str, TaskName]:
-        """Every task by its id; of two files with one id, the first by name counts."""
-        found: dict[str, TaskName] = {}
-        for name in sorted(self.journal.layout.names(), reverse=True):
-            found[name.id] = name
-        return found
+        """Every task by its id."""
+        return self.journal.names()
+
+    # What the index knew and the files do not say any more
+
+    def missing(self, task_id: str) -> str | None:
+        """What a file lacks that it once had, in words."""
+        found = self.index().meta(f"{ingest.MISSING}{task_id}")
+        if found is None:
+            return None
+        turns = json.loads(found)["turns"]
+        return (
+            f"{turns} turns that the index knew are missing"
+            if turns
+            else "its last record, which the index knew, is missing"
+        )
+
+    def all_missing(self) -> list[str]:
+        """The tasks whose files lack something that they once had."""
+        return [key.removeprefix(ingest.MISSING) for key in self.index().meta_like(ingest.MISSING)]
+
+    def accept(self, task_id: str) -> bool:
+        """The file is taken for what it is. Whether anything was missing."""
+        index = self.index()
+        with index.transaction():
+            return index.drop_meta(f"{ingest.MISSING}{task_id}")
 
     # Rebuilding
 
@@ -422,6 +450,9 @@ class Sync:
                         step(done, len(names))
             with beside.transaction():
                 beside.set_meta("tasks_stamp", stamp)
+            with beside.transaction():
+                for task_id in self.all_missing():
+                    beside.set_meta(f"{ingest.MISSING}{task_id}", self.index().meta(f"{ingest.MISSING}{task_id}") or "")
             # What has happened since is caught up on in the new one before it takes the place of the old.
             self._look(beside)
             if then is not None:

@@ -434,4 +434,27 @@ CREATE TABLE {s}.runtimes (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, type text NOT NULL, devcontainer_path text, metadata text
 );
 """
-MIGRATIONS: Final = (("tables", _1_TABLES), ("registry", _2_REGISTRY))
+_3_UPDATED: Final = f"""
+ALTER TABLE {{s}}.tasks ADD COLUMN updated_at {_TEXT};
+UPDATE {{s}}.tasks t SET completed_at = (
+    SELECT "at" FROM {{s}}.task_events e WHERE e.task_id = t.id AND kind = 'status' AND "text" = 'cancelled'
+    ORDER BY seq DESC LIMIT 1
+) WHERE status = 'cancelled' AND completed_at IS NULL;
+UPDATE {{s}}.tasks SET duration_ms = greatest(0, extract(epoch FROM completed_at::timestamptz - created_at::timestamptz) * 1000)
+WHERE status = 'cancelled' AND duration_ms IS NULL AND runs <= 1;
+UPDATE {{s}}.tasks t SET updated_at = (
+    SELECT max(
+        substr(x, 1, 19) || '.'
+        || CASE WHEN substr(x, 20, 1) = '.' THEN substr(rtrim(substr(x, 21), 'Z') || '000', 1, 3) ELSE '000' END || 'Z'
+    ) FROM (
+        SELECT t.created_at AS x
+        UNION ALL SELECT t.completed_at
+        UNION ALL SELECT started_at FROM {{s}}.task_agents a WHERE a.task_id = t.id AND damaged = 0
+        UNION ALL SELECT r.completed_at FROM {{s}}.task_runs r WHERE r.task_id = t.id
+        UNION ALL SELECT "at" FROM {{s}}.task_events e WHERE e.task_id = t.id
+    ) stated
+);
+CREATE INDEX idx_tasks_updated ON {{s}}.tasks (updated_at DESC NULLS LAST, id DESC);
+"""
+"""The latest time that the records of a task state, with milliseconds."""
+MIGRATIONS: Final = (("tables", _1_TABLES), ("registry", _2_REGISTRY), ("updated", _3_UPDATED))

@@ -228,7 +228,7 @@ class RemoteStore(BaseStore):
         if row is not None:
             found = self._opened(prefix).turn_at(row.offset, row.length)
             if found is not None:
-                return found
+                return replace(found, damaged=True) if row.damaged else found
         raise RawkoError(f"task {prefix} has no turn {number}")
 
     def requests(self, prefix: str, up_to: int | None = None) -> list[str]:
@@ -477,6 +477,7 @@ class _Verdict:
         self.turns: int = found["turns"]
         self.torn: int = found["torn"]
         self.faults: list[str] = found["faults"]
+        self.warnings: list[str] = found.get("warnings", [])
         self.repaired: list[str] = found["repaired"]
         self.can_repair: bool = found["can_repair"]
 

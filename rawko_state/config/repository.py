@@ -1,0 +1,130 @@
+"""What a git repository says of itself, read from its files: git need not be there, and nothing of the repository is run."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_LARGEST: Final = 4 << 20
+_REMOTE = re.compile(r'\[remote "((?:[^"\\]|\\.)*)"\]\s*')
+_URL = re.compile(r"url\s*=\s*(.*)", re.IGNORECASE)
+_WITH_USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/@]*)@")
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    top: Path
+    """The work tree,"""
+    own: Path
+    """what git keeps for it,"""
+    common: Path
+    """and what all work trees of the repository share."""
+
+    @classmethod
+    def around(cls, folder: Path) -> Repository | None:
+        """The repository that a folder is in."""
+        for top in (folder, *folder.parents):
+            mark = top / ".git"
+            if mark.is_dir():
+                own = mark
+            else:
+                # A linked work tree or a submodule: a file that says where the rest is.
+                named = _read(mark).strip()
+                if not named.startswith("gitdir: "):
+                    continue
+                own = (top / named.removeprefix("gitdir: ")).resolve()
+            shared = _read(own / "commondir").strip()
+            return cls(top, own, (own / shared).resolve() if shared else own)
+        return None
+
+    @property
+    def branch(self) -> str | None:
+        """What is checked out; None where that is a commit."""
+        head = _read(self.own / "HEAD").strip()
+        name = head.removeprefix("ref: refs/heads/")
+        return name if name != head and name != ".invalid" else None
+
+    @property
+    def commit(self) -> str | None:
+        head = _read(self.own / "HEAD").strip()
+        found = self._resolved(head.removeprefix("ref: ")) if head.startswith("ref: ") else head
+        return found if found and _COMMIT.fullmatch(found) else None
+
+    @property
+    def default_branch(self) -> str | None:
+        """What the remote calls its main branch; without one, the branch that is usually called so."""
+        for remote in ("origin", *self._names()):
+            head = _read(self.common / "refs" / "remotes" / remote / "HEAD").strip()
+            name = head.removeprefix(f"ref: refs/remotes/{remote}/")
+            if name != head:
+                return name
+        return next((name for name in ("main", "master", "trunk") if self._resolved(f"refs/heads/{name}")), None)
+
+    @property
+    def remotes(self) -> list[str]:
+        """Where it comes from and goes to, without passwords; what is called origin first."""
+        found = sorted(self._urls(), key=lambda each: each[0] != "origin")
+        return list(dict.fromkeys(without_credentials(url) for _, url in found))
+
+    @property
+    def worktrees(self) -> list[Path]:
+        """The folders in which it is checked out."""
+        found = [self.common.parent] if self.common.name == ".git" else [self.top]
+        try:
+            names = sorted(os.listdir(self.common / "worktrees"))
+        except OSError:
+            names = []
+        for name in names:
+            mark = _read(self.common / "worktrees" / name / "gitdir").strip()
+            if mark and (folder := Path(mark).parent) not in found:
+                found.append(folder)
+        return found
+
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(name for name, _ in self._urls()))
+
+    def _urls(self) -> Iterator[tuple[str, str]]:
+        name: str | None = None
+        for raw in _read(self.common / "config").splitlines():
+            line = raw.strip()
+            if line.startswith("["):
+                section = _REMOTE.fullmatch(line)
+                name = re.sub(r"\\(.)", r"\1", section[1]) if section else None
+            elif name is not None and (url := _URL.fullmatch(line)):
+                yield name, url[1].strip().strip('"')
+
+    def _resolved(self, reference: str) -> str | None:
+        for folder in (self.own, self.common):
+            found = _read(folder / reference).strip()
+            if found:
+                return found
+        for line in _read(self.common / "packed-refs").splitlines():
+            commit, _, name = line.partition(" ")
+            if name == reference:
+                return commit
+        return None
+
+
+def without_credentials(url: str) -> str:
+    """An address as it may be written down. Who logs in over ssh is no secret, and part of the address."""
+    found = _WITH_USER.match(url)
+    if found is None:
+        return url
+    user = found[2].partition(":")[0]
+    kept = f"{user}@" if "ssh" in found[1] and user else ""
+    return found[1] + kept + url[found.end() :]
+
+
+def _read(path: Path) -> str:
+    """A small text file; empty if there is none."""
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST:
+            return ""
+        return path.read_text("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,97 @@
+"""Two writings of one task in one file, as git leaves them when both sides have appended.
+
+A turn may quote a conflict, so the markers count only outside of records whose seal matches, and what lies between them must be
+two whole task files. An append that did not finish is no conflict, whatever it quotes: it holds no seal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from rawko_state.format.records import scan_bytes
+from rawko_state.format.scan import Record
+
+LARGEST: Final = 64 << 20
+"""A longer file is not looked into."""
+_MARKER = re.compile(rb"^(?:(<{7})|(\|{7})|(={7})|(>{7}))(?: [^\n]*)?\r?(?:\n|\Z)", re.MULTILINE)
+_SEAL = re.compile(rb"^\[End [0-9a-f]{16}\]\r?$", re.MULTILINE)
+_OURS, _BASE, _THEIRS, _DONE = 1, 2, 3, 4
+
+
+class Conflict(NamedTuple):
+    ours: bytes
+    theirs: bytes
+    is_whole: bool
+    """Whether the two are task files in which every seal matches."""
+
+
+class _Hunk(NamedTuple):
+    first: int
+    ours: tuple[int, int]
+    theirs: tuple[int, int]
+    last: int
+
+
+def may_be_conflict(span: bytes) -> bool:
+    """A first look at what no seal covers as it should."""
+    return b">>>>>>>" in span
+
+
+def conflict_in(data: bytes) -> Conflict | None:
+    """The two writings in a file."""
+    records, _ = scan_bytes(data)
+    hunks = list(_hunks(data, [record for record in records if record.kind in ("sealed", "torn")]))
+    if not hunks:
+        return None
+    found = Conflict(_side(data, hunks, "ours"), _side(data, hunks, "theirs"), is_whole=False)
+    if reads_well(found.ours) and reads_well(found.theirs):
+        return found._replace(is_whole=True)
+    # In the header, or behind the last record with a seal of its own: nothing but a merge makes that.
+    first, tail = records[0], records[-1]
+    behind = tail.kind == "tail" and _SEAL.search(data, tail.offset) is not None and hunks[-1].last > tail.offset
+    above = not first.blocks or hunks[0].first < (first.blocks[1].offset if len(first.blocks) > 1 else first.end)
+    return found if behind or (above and first.kind != "sealed") else None
+
+
+def reads_well(data: bytes) -> bool:
+    """Whether these are the bytes of a task file in which every seal matches."""
+    records, problems = scan_bytes(data)
+    return bool(records) and not problems and {record.kind for record in records} <= {"sealed", "torn"}
+
+
+def _side(data: bytes, hunks: Sequence[_Hunk], side: str) -> bytes:
+    pieces, at = [], 0
+    for hunk in hunks:
+        pieces += [data[at : hunk.first], data[slice(*getattr(hunk, side))]]
+        at = hunk.last
+    return b"".join([*pieces, data[at:]])
+
+
+def _hunks(data: bytes, matched: Sequence[Record]) -> Iterator[_Hunk]:
+    """Conflicts that are whole: <<<<<<<, perhaps |||||||, =======, >>>>>>>. One that is quoted inside of another is text."""
+    depth, seen, first, ours, theirs = 0, 0, 0, (0, 0), 0
+    for marker in _markers(data, matched):
+        kind = marker.lastindex
+        if kind == _OURS:
+            depth += 1
+            if depth == 1:
+                seen, first, ours = _OURS, marker.start(), (marker.end(), 0)
+        elif kind == _DONE and depth:
+            depth -= 1
+            if depth == 0 and seen == _THEIRS:
+                yield _Hunk(first, ours, (theirs, marker.start()), marker.end())
+        elif depth == 1 and ((kind == _BASE and seen == _OURS) or (kind == _THEIRS and seen in (_OURS, _BASE))):
+            ours = ours if ours[1] else (ours[0], marker.start())
+            seen, theirs = kind or 0, marker.end()
+
+
+def _markers(data: bytes, matched: Sequence[Record]) -> Iterator[re.Match[bytes]]:
+    """Outside of the records that match."""
+    at = 0
+    for found in _MARKER.finditer(data):
+        while at < len(matched) and matched[at].end <= found.start():
+            at += 1
+        if at == len(matched) or found.start() < matched[at].offset:
+            yield found

@@ -1,0 +1,145 @@
+"""Writing a task file anew to put it right. What was said stays, byte for byte; the seals of the result must match.
+
+Whoever calls this holds the task's lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final
+
+from rawko_state.errors import ChainMoved
+from rawko_state.format.apart import as_child, child_id, common_end
+from rawko_state.format.codec import FORMAT_VERSION
+from rawko_state.format.conflict import conflict_in
+from rawko_state.format.reader import TaskReader
+from rawko_state.format.records import header_copies
+from rawko_state.format.scan import bounded
+from rawko_state.format.seal import HEADER_LIMIT, header_shape, start_problem
+from rawko_state.journal import disk
+from rawko_state.journal.archive import is_in_place
+from rawko_state.journal.layout import Layout, TaskName
+from rawko_state.journal.locks import append_lock
+from rawko_state.journal.reader import open_reader
+from rawko_state.journal.rewrite import Rewriting, packed_copy, with_note
+from rawko_state.journal.source import open_source
+from rawko_state.model.entries import Entry, Note, TaskHeader
+from rawko_state.model.state import TaskState
+
+_PIECE: Final = 1 << 20
+
+
+def line_ends(layout: Layout, name: TaskName) -> bool:
+    """CRLF, as git or an editor on another system makes it, becomes LF again, where all seals match then."""
+    return _in_place(layout, name, _without_cr, _is_whole)
+
+
+def conflict(layout: Layout, name: TaskName) -> str | None:
+    """Both sides of a merge: one stays the task, the other becomes a child of it, whose id is returned; "" when it holds nothing
+    more. None, and nothing is changed, when the sides are not two whole files."""
+    with open_reader(layout.path(name)) as reader:
+        data = reader.fetch(0, reader.size)
+    found = conflict_in(data)
+    if found is None or not found.is_whole:
+        return None
+    ours, theirs, _ = found
+    common = common_end(ours, theirs)
+    if common == len(ours):
+        ours, theirs = theirs, ours  # the one is the beginning of the other
+    child = "" if common == len(theirs) else child_id(name.id, common)
+    if child:
+        beside = replace(name, id=child)
+        copy = disk.write_temporary(layout.live, as_child(theirs, name.id, child, common), finish=_copies(child))
+        try:
+            disk.rename(copy, layout.path(beside))  # first, so that at no moment one side is nowhere
+        finally:
+            disk.remove_quietly(copy)
+        disk.sync_folder(layout.tasks)
+    done = _in_place(layout, name, lambda reader: [ours] if reader.fetch(0, reader.size) == data else [], _is_whole)
+    return child if done else None
+
+
+def header(layout: Layout, name: TaskName) -> bool:
+    """A task that an earlier version imported gets the header that it should have had."""
+    work = Rewriting(_with_format, lambda text: text)
+
+    def note(changed: int) -> Note:
+        now = datetime.now(timezone.utc).replace(microsecond=0)
+        return Note(
+            at=now, kind="repaired", context="out", content="The header was completed, and the file sealed anew."
+        )
+
+    return _in_place(layout, name, lambda reader: with_note(work, reader, note), _is_whole)
+
+
+def _with_format(entry: Entry) -> Entry:
+    if isinstance(entry, TaskHeader) and entry.format is None:
+        return replace(entry, format=FORMAT_VERSION)
+    return entry
+
+
+def _without_cr(reader: TaskReader) -> Iterator[bytes]:
+    at, held = 0, b""
+    while piece := reader.fetch(at, _PIECE):
+        at += len(piece)
+        piece = held + piece
+        held = b"\r" if piece.endswith(b"\r") else b""
+        yield piece[: len(piece) - len(held)].replace(b"\r\n", b"\n")
+    yield held
+
+
+def _in_place(
+    layout: Layout,
+    name: TaskName,
+    pieces: Callable[[TaskReader], Iterable[bytes]],
+    accept: Callable[[TaskReader], bool],
+) -> bool:
+    """Puts other bytes into a task's place, whole and durable, if they are accepted."""
+    path = layout.path(name)
+    source = open_source(path, write=not name.packed)
+    try:
+        with append_lock(source.descriptor, path), open_reader(path) as reader:
+            if source.path != path or not is_in_place(source):
+                raise ChainMoved(f"{path} was packed, unpacked or replaced meanwhile; try again")
+            beside = disk.write_temporary(layout.live, pieces(reader), finish=_copies(name.id))
+            try:
+                with open_reader(beside) as again:
+                    if not accept(again):
+                        return False
+                if name.packed:
+                    beside = packed_copy(layout, beside)
+                disk.rename(beside, path)
+            finally:
+                disk.remove_quietly(beside)
+        disk.sync_folder(layout.tasks)
+        return True
+    finally:
+        source.close()
+
+
+def _copies(task_id: str) -> Callable[[int, Path], None]:
+    """Makes the header's copies say what the records say."""
+
+    def finish(descriptor: int, path: Path) -> None:
+        def fetch(offset: int, length: int) -> bytes:
+            return disk.read_range(descriptor, offset, length)
+
+        with open_reader(path) as reader:
+            state = TaskState(id=task_id)
+            for record in reader.records():
+                for block in record.blocks if record.counts else ():
+                    state = state.apply(block.entry(bounded(reader.fetch), head_only=True))
+        for copy in header_copies(header_shape(fetch(0, HEADER_LIMIT)), fetch, state):
+            if copy.data is not None:
+                disk.write_at(descriptor, copy.data, copy.offset, path)
+
+    return finish
+
+
+def _is_whole(reader: TaskReader) -> bool:
+    """Begins as a task file does, and every seal matches."""
+    kinds = {record.kind for record in reader.records()}
+    return start_problem(reader.fetch(0, HEADER_LIMIT)) is None and not reader.problems and kinds <= {"sealed", "torn"}
