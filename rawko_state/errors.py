@@ -31,6 +31,7 @@ looks at the words of a message.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 
 class RawkoError(Exception):
@@ -42,9 +43,9 @@ class InvalidValue(RawkoError, ValueError):
 
 
 class IllegalMove(RawkoError):
-    def __init__(self, task: str, now: str, wanted: str) -> None:
-        super().__init__(f"task {task} is {now}; it cannot become {wanted}")
-        self.task, self.now, self.wanted = task, now, wanted
+    def __init__(self, task: str, now: str, wanted: str, *, advice: str = "") -> None:
+        super().__init__(f"task {task} is {now}; it cannot become {wanted}" + (f": {advice}" if advice else ""))
+        self.task, self.now, self.wanted, self.advice = task, now, wanted, advice
 
 
 class NoProject(RawkoError):
@@ -78,9 +79,20 @@ class TaskExists(RawkoError):
 
 
 class TaskBusy(RawkoError):
-    def __init__(self, task: str, holder: str) -> None:
-        super().__init__(f"task {task} is being run by {holder}")
-        self.task, self.holder = task, holder
+    """``reason``: ``run`` (somebody, perhaps ``holder``, runs it), ``lost`` (the lease that was shown is not valid any more),
+    ``draft`` (a turn has not ended) or ``changed`` (somebody has written to it just now)."""
+
+    _WORDS: ClassVar = {
+        "run": "is being run by {holder}",
+        "lost": "is not yours any more: {holder} has it",
+        "draft": "has a turn that has not ended; 'rawko resume --open {task}' ends it",
+        "changed": "is being run, or was changed just now; try again",
+    }
+
+    def __init__(self, task: str, holder: str | None = None, *, reason: str = "run") -> None:
+        words = self._WORDS[reason].format(task=task, holder=holder or "somebody else")
+        super().__init__(f"task {task} {words}")
+        self.task, self.holder, self.reason = task, holder, reason
 
 
 class Stopped(RawkoError):

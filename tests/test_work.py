@@ -79,7 +79,7 @@ class TestFiles:
         assert count(lambda store: store.history(TaskFilter(limit=20))) <= 5
         assert count(lambda store: store.summary(task_id)) <= 7
         assert count(lambda store: store.turn(task_id, 7)) <= 6
-        assert count(resume) <= 12
+        assert count(resume) <= 13
         assert count(lambda store: store.search("turn")) <= 10
 
     def test_files_that_reading_a_context_opens(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

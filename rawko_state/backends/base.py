@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, cast
 from rawko_state.backends.protocols import SyncedIndex, TaskFiles
 from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
 from rawko_state.format.seal import GENESIS
+from rawko_state.format.values import read_json
 from rawko_state.index import queries
 from rawko_state.lazy import lazy
 from rawko_state.model.names import TaskName
 from rawko_state.model.status import FINISHED, INTERRUPTED, PENDING, RUNNING
-from rawko_state.store import RELEVANCE, Answer, RunRow, Stats, TaskFilter, TaskSummary, TurnRow
+from rawko_state.store import RELEVANCE, Answer, RunRow, Said, Stats, TaskFilter, TaskSummary, TurnRow
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -70,7 +71,7 @@ class BaseStore(ABC):
     def turn(self, prefix: str, number: int, *, row: TurnRow | None = None) -> Turn: ...
 
     @abstractmethod
-    def requests(self, prefix: str, up_to: int | None = None) -> list[str]: ...
+    def said(self, prefix: str, up_to: int | None = None) -> list[Said]: ...
 
     @abstractmethod
     def _new_writer(
@@ -181,7 +182,7 @@ class BaseStore(ABC):
             user=user,
             writer="detached" if detached else None,
             source=source,
-            extra=tuple(entry_types.Field(_own(name), value) for name, value in (fields or {}).items()),
+            extra=tuple(entry_types.Field(entry_types.x_name(name), value) for name, value in (fields or {}).items()),
             sections=tuple(entry_types.Section(name, text) for name, text in (sections or {}).items()),
         )
         entries = [entry_types.Request(text=request, by=by, at=created), entry_types.Execution()]
@@ -242,7 +243,8 @@ class BaseStore(ABC):
         if not first <= turn <= parent.turns:
             raise InvalidValue(f"task {parent.id} has turns {first} to {parent.turns}, and no turn {turn}")
         self.turn(parent.id, turn)  # it must be there, not only be within the range
-        request = message if message is not None else self.requests(parent.id, turn)[-1]
+        asked = [said.text for said in self.said(parent.id, turn) if said.kind == "request"]
+        request = message if message is not None else asked[-1] or "(what was asked is not known)"
         return self.start(
             request,
             title=title,
@@ -305,16 +307,40 @@ class IndexedStore(BaseStore):
     def close(self) -> None:
         self.sync.close()
 
-    def requests(self, prefix: str, up_to: int | None = None) -> list[str]:
-        """What was asked, run by run, by one seek each; with ``up_to``, in the runs that had begun by that turn."""
-        name = self._caught_up(prefix)
+    def said(self, prefix: str, up_to: int | None = None) -> list[Said]:
+        """What was asked, and the notes that are part of the conversation, by one seek each."""
+        name, index = self._caught_up(prefix), self.sync.index()
+        last = None if up_to is None else queries.turn_place(index, name.id, up_to)
         found = []
         with self._opened(name) as reader:
-            for offset, length in queries.request_places(self.sync.index(), name.id, up_to):
+            for offset, length in queries.request_places(index, name.id, up_to):
                 entry = reader.entry_at(offset, length)
                 if isinstance(entry, entry_types.Request):
-                    found.append(entry.text or "")
-        return found or [""]
+                    found.append(Said(offset, "request", entry.text or "", entry_types.said_by(entry)))
+            for offset, purpose in queries.notes_for(index, name.id):
+                if purpose == entry_types.IN_CONTEXT and (last is None or offset <= last[1]):
+                    note = reader.entry_at(offset, reader.size - offset)
+                    if isinstance(note, entry_types.Note) and note.content:
+                        found.append(Said(offset, "note", note.content, note.by))
+        return sorted(found) or [Said(0, "request", "", entry_types.UNKNOWN_USER)]
+
+    def memory(self, prefix: str) -> dict[str, Any]:
+        """What the header says, and what the last notes of these kinds have made of it."""
+        name = self._caught_up(prefix)
+        found: dict[str, Any] = {}
+        with self._opened(name) as reader:
+            header = reader.entry_at(0, reader.size)
+            for section in header.sections if isinstance(header, entry_types.TaskHeader) else ():
+                key = section.heading.lower().replace(" ", "_")
+                if key in entry_types.MEMORY:
+                    data = read_json(section.text)
+                    found[key] = section.text if data is None else data
+            for offset, purpose in queries.notes_for(self.sync.index(), name.id):
+                if purpose in entry_types.MEMORY:
+                    note = reader.entry_at(offset, reader.size - offset)
+                    if isinstance(note, entry_types.Note):
+                        found[purpose] = note.content if note.data is None else note.data
+        return {key: found[key] for key in entry_types.MEMORY if found.get(key) is not None}
 
     def turn_rows(self, prefix: str, up_to: int | None = None, most: int | None = None) -> tuple[list[TurnRow], int]:
         """What the index knows of the turns of a task, in order, none of it read from the file; and how many turns there are.
@@ -600,7 +626,3 @@ def entries_of(reader: TaskReader, *, whole: bool) -> Iterator[tuple[str, Entry]
             elif record.kind == "damaged":
                 entry = replace(entry, damaged=True)
             yield record.kind, entry
-
-
-def _own(name: str) -> str:
-    return name if name.startswith("X-") else f"X-{name}"

@@ -100,7 +100,7 @@ class LentLeases:
             self._expire()
             loan = self._loans.get(task_id)
             if loan is None or not secrets.compare_digest(token, loan.token):
-                raise TaskBusy(task_id, "somebody else, or nobody any more")
+                raise TaskBusy(task_id, reason="lost")
 
     def release(self, task_id: str, token: str) -> None:
         with self._lock:

@@ -32,6 +32,7 @@ from rawko_state.model.entries import (
     Torn,
     Turn,
     Unknown,
+    said_by,
 )
 
 if TYPE_CHECKING:
@@ -192,8 +193,7 @@ def _entry(entry: Entry) -> Iterator[str]:
         for section in entry.sections:
             yield f"\n[{visible(section.heading)}]\n{visible(section.text)}"
     elif isinstance(entry, Request):
-        by = f" by {visible(entry.by)}" if entry.by else ""
-        yield "\n" + click.style(f"Request{by}", bold=True)
+        yield "\n" + click.style(f"Request by {visible(said_by(entry) or '')}", bold=True)
         yield visible(entry.text)
     elif isinstance(entry, Turn):
         yield from _turn(entry)
@@ -235,7 +235,7 @@ def _note(note: Note) -> Iterator[str]:
 def _turn(turn: Turn) -> Iterator[str]:
     facts = [turn.status or "", took(turn.duration_ms) if turn.duration_ms is not None else "", turn.model or ""]
     facts += [f"{count} {name}" for name, count in turn.tokens.items()]
-    facts += [f"by {turn.by}"] if turn.by else []
+    facts += [f"by {by}"] if (by := said_by(turn)) else []
     head = click.style(visible(f"{turn.number}. {turn.agent}"), bold=True)
     yield "\n" + head + click.style(visible("  " + " · ".join(fact for fact in facts if fact)), dim=True)
     if turn.damaged:

@@ -17,6 +17,7 @@ from rawko_state.config.project import find_project
 from rawko_state.config.settings import load
 from rawko_state.errors import InvalidValue, RawkoError, ServerAway, StorageError
 from rawko_state.lazy import lazy
+from rawko_state.model.status import FINISHED
 from rawko_state.store import TaskFilter
 
 if TYPE_CHECKING:
@@ -41,9 +42,11 @@ def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) 
     if only_look or not store.is_local:
         return store
     for task_id in store.reconcile():
-        _warn(
-            f"the process that ran task {task_id} has died; what it had said is kept, and 'rawko resume {task_id}' goes on"
-        )
+        if store.status(task_id) not in FINISHED:
+            _warn(
+                f"the process that ran task {task_id} has died; what it had said is kept: 'rawko resume {task_id}' shows"
+                " where it stands, and how to go on"
+            )
     if tidy:
         ctx.find_root().call_on_close(lambda: _daily(store))
     return store

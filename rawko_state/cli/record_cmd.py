@@ -8,16 +8,17 @@ from typing import Any
 import click
 
 from rawko_state.cli.printing import visible
-from rawko_state.cli.project import fallback_of, stdin
+from rawko_state.cli.project import complete_ids, fallback_of, me, stdin
 from rawko_state.errors import RawkoError, Stopped
 from rawko_state.tasks.lines import Recorder
 
 
 @click.command(name="record")
+@click.argument("task_id", metavar="[ID]", required=False, shell_complete=complete_ids)
 @click.option("--quiet", "-q", is_flag=True, help="Acknowledge nothing; errors still go to standard error.")
 @click.pass_context
-def command(ctx: click.Context, quiet: bool) -> None:
-    """Write a task from JSON lines on standard input, live.
+def command(ctx: click.Context, task_id: str | None, quiet: bool) -> None:
+    """Write a task from JSON lines on standard input, live: a new one, or more of ID.
 
     Each line is an object with a "type": start, resume, turn, text, tool, progress, file, end, decision, note, ask,
     wait, answer, result. Each is acknowledged on standard output, once it is durable, by a line {"seq": N, …} with the number of
@@ -30,7 +31,8 @@ def command(ctx: click.Context, quiet: bool) -> None:
 
     The protocol is described in docs/record.md.
     """
-    recorder = Recorder(fallback_of(ctx))
+    store = fallback_of(ctx)
+    recorder = Recorder(store, store.resume(task_id, by=me(store.root)) if task_id is not None else None)
     failed = 0
     try:
         for number, line in enumerate(stdin(), 1):

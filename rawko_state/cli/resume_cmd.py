@@ -19,6 +19,7 @@ from rawko_state.lazy import lazy
 from rawko_state.lifecycle import context as contexts
 from rawko_state.lifecycle.context import build
 from rawko_state.lifecycle.resuming import newest_to_resume, snapshot_at
+from rawko_state.model.status import FINISHED
 
 if TYPE_CHECKING:
     from rawko_state.config.settings import Settings
@@ -63,8 +64,11 @@ else:
     metavar="DIR",
     help="Check the turn's snapshot out there.",
 )
+@click.option(
+    "--open", "reopen", is_flag=True, help="Say that it goes on: it is running from now on, also if it was finished."
+)
 @click.option("--print", "only_print", is_flag=True, help="Print the context, also when the settings have a runner.")
-@click.option("--dry-run", is_flag=True, help="Print the context and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the context and write nothing, also with --at-turn.")
 @click.option("--by", help="Who does it; by default the user of this machine.")
 @click.pass_context
 def command(
@@ -76,6 +80,7 @@ def command(
     form: str,
     budget: int | None,
     restore: Path | None,
+    reopen: bool,
     only_print: bool,
     dry_run: bool,
     by: str | None,
@@ -83,16 +88,17 @@ def command(
     """Go on with a task: the newest interrupted, waiting or paused one, or ID.
 
     \b
-    rawko resume                                  # print the context to go on with, for a person or a program
+    rawko resume                                  # print the context to go on with; the task stays what it is
     rawko resume abc123 --with claude             # go on in Claude Code, Codex or aider
     rawko resume abc123 --with "my-agent --auto"  # run a command that goes on, and record what it does
     rawko resume abc123 -m "and now the tests"    # a second run of a finished task
+    rawko resume abc123 --open                    # it goes on, and what is done is recorded by other commands
     rawko resume abc123 --at-turn 4               # a new task that goes on from turn 4
 
-    What was interrupted is said, and who is next: the agent that was selected last, unless it has completed since; then the
-    arbiter. COMMAND finds RAWKO_TASK, RAWKO_NEXT_AGENT, RAWKO_CONTEXT (a file) and RAWKO_PROJECT in its environment. What it
-    prints is recorded: lines of the protocol of `rawko record` as what they say, anything else as a turn. Its exit code is this
-    command's.
+    What was interrupted is said, and who is next: the agent that was selected last, unless it has completed since; then
+    whoever decides. A finished task goes on only with -m or --open. COMMAND finds RAWKO_TASK, RAWKO_NEXT_AGENT, RAWKO_CONTEXT
+    (a file) and RAWKO_PROJECT in its environment. What it prints is recorded: lines of the protocol of `rawko record` as what
+    they say, anything else as a turn. Its exit code is this command's.
     """
     store = store_of(ctx)
     message = text_of(message)
@@ -108,27 +114,48 @@ def command(
     task_id = store.find(task_id).id
     if restore is not None:
         _restore(store, task_id, at_turn, restore)
-    if dry_run:
-        with store.reading():
-            _print(store, _context(store, task_id, at_turn, budget), form, budget)
-        return
-    if command_line in ("claude", "codex", "aider") and command_line not in settings["runners"]:
+    goes_on = message is not None or reopen or command_line is not None
+    if command_line in ("claude", "codex", "aider") and command_line not in settings["runners"] and not dry_run:
         ctx.exit(_hand_over(store, task_id, at_turn, command_line, message, by, budget))
     if command_line is not None:
         runner.checked(command_line)  # before anything is written
-    if at_turn is None and _let_go_on(store, task_id, by, message, command_line):
+    status = store.status(task_id)
+    if at_turn is None and not dry_run and goes_on and _let_go_on(store, task_id, status, by, message, command_line):
         return
-    if command_line is None and settings["runners"] and not only_print:
+    finished = status in FINISHED and message is None and not reopen and at_turn is None
+    if finished and command_line is not None:
+        raise RawkoError(
+            f"task {task_id} is {status}: give -m with what is to be done next, or --open to go on with it as it is"
+        )
+    if command_line is None and settings["runners"] and not (only_print or dry_run or finished):
         command_line = settings["runners"].get(_context(store, task_id, at_turn, _FEW).next_agent)
+        goes_on = goes_on or command_line is not None
+    if dry_run or (at_turn is None and not goes_on):
+        with store.reading():
+            found = _context(store, task_id, at_turn, budget)
+            _print(store, found, form, budget, how=_how(found, running=task_id in store.alive()))
+        return
     task = _opened(store, task_id, at_turn, message, by, attached=command_line is not None)
     with store.reading():
         with_context = _context(store, task.id, None, budget)
         _say(with_context, forked=at_turn is not None)
         if command_line is None:
             task.close()
-            _print(store, with_context, form, budget)
+            _print(store, with_context, form, budget, how=_how(with_context, running=False))
             return
     ctx.exit(_run(store, task, with_context, command_line, form, budget))
+
+
+def _how(context: Context, *, running: bool) -> str:
+    """The command that goes on from here."""
+    task = context.task
+    if context.question is not None:
+        return f"rawko answer {task.id} ANSWER"
+    if running:
+        return f"it is being run now; rawko watch {task.id} follows it"
+    if task.status in FINISHED:
+        return f"rawko resume {task.id} -m 'what is to be done next'"
+    return f"rawko resume {task.id} --with COMMAND, or: rawko task turn {task.id} --agent {context.next_agent} TEXT"
 
 
 _FEW = 1_000
@@ -148,9 +175,9 @@ def _opened(store: Store, task_id: str, at_turn: int | None, message: str | None
     return store.resume(task_id, by=by, detached=not attached, message=message)
 
 
-def _let_go_on(store: Store, task_id: str, by: str, message: str | None, command_line: str | None) -> bool:
+def _let_go_on(store: Store, task_id: str, status: str, by: str, message: str | None, command_line: str | None) -> bool:
     """A paused task whose process is still there is let go on in it, with a message if there is one."""
-    if store.status(task_id) != "paused" or task_id not in store.alive():
+    if status != "paused" or task_id not in store.alive():
         return False
     if command_line is not None:
         raise RawkoError(
@@ -188,8 +215,15 @@ def _rendered(store: Store, context: Context, form: str, budget: int | None) -> 
     return contexts.prompt(store, context, budget)
 
 
-def _print(store: Store, context: Context, form: str, budget: int | None) -> None:
-    text = _rendered(store, context, form, budget)
+def _print(store: Store, context: Context, form: str, budget: int | None, how: str) -> None:
+    """For whoever goes on; that is also told how."""
+    if form == "prompt":
+        told = f"\nTo go on: {how}\n"
+        text = (
+            _rendered(store, context, form, None if budget is None else max(1, budget - contexts.tokens(told))) + told
+        )
+    else:
+        text = _rendered(store, context, form, budget)
     click.echo(visible(text) if form == "prompt" and sys.stdout.isatty() else text, nl=False)
 
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import getpass
+import json
 from typing import TYPE_CHECKING
 
 import click
 
 from rawko_state.cli.printing import visible
-from rawko_state.cli.project import complete_ids, labels_of, store_of, text_of
+from rawko_state.cli.project import complete_ids, labels_of, me, store_of, text_of
 from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.format.lines import parse_tools
 from rawko_state.format.parts import read_money
 from rawko_state.format.values import read_tokens
-from rawko_state.model.entries import FileTouch, ToolCall, Turn
+from rawko_state.model import status as words
+from rawko_state.model.entries import Field, FileTouch, ToolCall, Turn, x_name
 from rawko_state.tasks.live_turn import clock
 
 if TYPE_CHECKING:
-    from rawko_state.model.entries import FileTouch
+    from rawko_state.store.contract import Store
+    from rawko_state.tasks.task import Task
 
 
 @click.group(name="task")
@@ -37,8 +39,13 @@ def command() -> None:
 @click.option("--agent", help="The main agent.")
 @click.option("--model", help="Its model.")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="May be given several times.")
-@click.option("--branch", help="The branch it works on.")
+@click.option("--repo", help="The repository; by default the one around.")
+@click.option("--branch", help="The branch it works on; by default the one that is checked out.")
+@click.option("--commit", help="The commit; likewise.")
+@click.option("--cwd", help="The folder; by default this one.")
+@click.option("--runtime", help="devcontainer, container, local …; by default what can be told.")
 @click.option("--by", help="Who asks.")
+@click.option("--field", "fields", multiple=True, metavar="NAME=VALUE", help="A field of your own: X-NAME.")
 @click.pass_context
 def start(
     ctx: click.Context,
@@ -47,8 +54,13 @@ def start(
     agent: str | None,
     model: str | None,
     labels: tuple[str, ...],
+    repo: str | None,
     branch: str | None,
+    commit: str | None,
+    cwd: str | None,
+    runtime: str | None,
     by: str | None,
+    fields: tuple[str, ...],
 ) -> None:
     """Start a task and print its id, and nothing else. REQUEST may be '-' for standard input."""
     task = store_of(ctx).start(
@@ -56,9 +68,14 @@ def start(
         title=title,
         agent=agent,
         model=model,
+        repo=repo,
         branch=branch,
+        commit=commit,
+        cwd=cwd,
+        runtime=runtime,
         by=by,
         labels=labels_of(labels),
+        fields=_fields(fields),
         detached=True,
     )
     task.close()
@@ -75,6 +92,9 @@ def start(
 @click.option("--file", "files", multiple=True, metavar="OP:PATH", help="read:PATH, write:PATH or delete:PATH.")
 @click.option("--tokens", metavar="'in=N out=N'", help="Tokens used.")
 @click.option("--cost", metavar="AMOUNT", help="Cost in USD.")
+@click.option("--duration", metavar="SECONDS", type=click.FloatRange(0, 10**9), help="How long it took; it ended now.")
+@click.option("--by", help="On whose behalf.")
+@click.option("--field", "fields", multiple=True, metavar="NAME=VALUE", help="A field of your own: X-NAME.")
 @click.option("--expect", metavar="SEAL", help="Only if this is the last seal of the file.")
 @click.pass_context
 def turn(
@@ -88,9 +108,15 @@ def turn(
     files: tuple[str, ...],
     tokens: str | None,
     cost: str | None,
+    duration: float | None,
+    by: str | None,
+    fields: tuple[str, ...],
     expect: str | None,
 ) -> None:
-    """Add a turn. CONTENT may be '-' for standard input. Prints the turn's number."""
+    """Add a turn. CONTENT may be '-' for standard input. Prints the turn's number.
+
+    A task that was interrupted or paused goes on with it; a finished one does not: 'rawko resume --open ID' first.
+    """
     calls: list[ToolCall | str] = []
     for line in tools:
         call = parse_tools(line)[0]
@@ -105,7 +131,7 @@ def turn(
         raise InvalidValue(f"tokens are written 'in=1200 out=300', not {tokens!r}")
     if cost and price is None:
         raise InvalidValue(f"a cost is a decimal number such as 0.0123, not {cost!r}")
-    task = store_of(ctx).attach(task_id)
+    task = _going_on(store_of(ctx), task_id, by)
     appended = task.add_turn(
         Turn(
             number=1,
@@ -118,11 +144,32 @@ def turn(
             files=tuple(_touch(file) for file in files),
             tokens=counted,
             cost=price,
+            duration_ms=None if duration is None else round(duration * 1000),
+            by=by,
+            extra=tuple(Field(x_name(name), value) for name, value in _fields(fields).items()),
         ),
         expect=expect,
     )
     task.close()
     click.echo(appended.state.turns)
+
+
+def _going_on(store: Store, task_id: str, by: str | None) -> Task:
+    """The task, open to be written to. One that nobody runs any more is resumed, by whoever comes from now on."""
+    task_id = store.find(task_id).id
+    if store.status(task_id) in (words.INTERRUPTED, words.PAUSED) and task_id not in store.alive():
+        return store.resume(task_id, by=by or me(store.root), detached=True)
+    return store.attach(task_id)
+
+
+def _fields(pairs: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InvalidValue(f"a field is NAME=VALUE, not {pair!r}")
+        found[name] = value
+    return found
 
 
 def _touch(text: str) -> FileTouch:
@@ -150,7 +197,7 @@ def decide(
     agent: str,
 ) -> None:
     """Add an arbiter's decision. Prints the turn's number."""
-    task = store_of(ctx).attach(task_id)
+    task = _going_on(store_of(ctx), task_id, None)
     appended = task.decide(selected=selected, decision=decision, reason=reason, guidance=guidance, agent=agent)
     task.close()
     click.echo(appended.state.turns)
@@ -163,6 +210,9 @@ def decide(
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Set a label.")
 @click.option("--unlabel", multiple=True, metavar="NAME", help="Take a label away.")
 @click.option("--pin/--unpin", "pinned", default=None, help="Keep it from every cleanup.")
+@click.option("--kind", help="What sort of note; preferences, summary, important_steps … are kept in mind.")
+@click.option("--data", metavar="JSON", help="Any data.")
+@click.option("--in-context", is_flag=True, help="Part of the conversation: whoever resumes the task reads it.")
 @click.option("--by", help="Who says so.")
 @click.pass_context
 def note(
@@ -173,19 +223,39 @@ def note(
     labels: tuple[str, ...],
     unlabel: tuple[str, ...],
     pinned: bool | None,
+    kind: str | None,
+    data: str | None,
+    in_context: bool,
     by: str | None,
 ) -> None:
-    """Add a note: text, a title, labels, a pin. TEXT may be '-' for standard input."""
-    if text is None and title is None and not labels and not unlabel and pinned is None:
-        raise click.UsageError("nothing to note: give TEXT, --title, --label, --unlabel, --pin or --unpin", ctx)
-    task = store_of(ctx).attach(task_id)
-    task.note(text_of(text), title=title, labels=labels_of(labels), unlabel=unlabel, pinned=pinned, by=by or _me())
+    """Add a note: text, a title, labels, a pin, data. TEXT may be '-' for standard input."""
+    if text is None and title is None and not labels and not unlabel and pinned is None and data is None:
+        raise click.UsageError("nothing to note: give TEXT, --title, --label, --unlabel, --pin, --unpin or --data", ctx)
+    value = None
+    if data is not None:
+        try:
+            value = json.loads(data)
+        except ValueError as error:
+            raise InvalidValue(f"--data is not JSON: {error}") from None
+    store = store_of(ctx)
+    task = store.attach(task_id)
+    task.note(
+        text_of(text),
+        title=title,
+        labels=labels_of(labels),
+        unlabel=unlabel,
+        pinned=pinned,
+        kind=kind,
+        data=value,
+        in_context=True if in_context else None,
+        by=by or me(store.root),
+    )
     task.close()
 
 
 @command.command()
 @click.argument("task_id", metavar="ID", shell_complete=complete_ids)
-@click.option("--status", type=click.Choice(["success", "failure", "cancelled"]), default="success", show_default=True)
+@click.option("--status", default="success", show_default=True, help="success, failure or cancelled.")
 @click.option("--summary", help="What came of it.")
 @click.option("--error", help="What went wrong.")
 @click.option("--file", "files", multiple=True, metavar="PATH", help="A file that was modified.")
@@ -207,15 +277,8 @@ def delete(ctx: click.Context, task_ids: tuple[str, ...]) -> None:
     failed = False
     for task_id in task_ids:
         try:
-            click.echo(f"{store.delete(task_id, by=_me())} is in the trash", err=True)
+            click.echo(f"{store.delete(task_id, by=me(store.root))} is in the trash", err=True)
         except RawkoError as error:
             failed = True
             click.echo(f"rawko: {visible(str(error))}", err=True)
     ctx.exit(1 if failed else 0)
-
-
-def _me() -> str | None:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return None

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rawko_state.config.repository import Repository
 from rawko_state.errors import NoProject
+from rawko_state.lazy import lazy
+
+if TYPE_CHECKING:
+    from rawko_state.config import repository
+else:
+    repository = lazy("rawko_state.config.repository")
 
 # One of these in a folder makes it the root of a repository.
 VCS_MARKS: Final = {".git": "git", ".hg": "hg", ".jj": "jj", ".svn": "svn", ".pijul": "pijul", "_FOSSIL_": "fossil"}
@@ -45,14 +50,14 @@ def find_project(start: Path | None = None, *, override: str | None = None) -> P
 
 def worktrees(root: Path) -> list[str]:
     """The folders in which this project is checked out, its own among them."""
-    found = Repository.around(root)
+    found = repository.Repository.around(root)
     # A project may be a folder inside its repository.
     return [os.path.normpath(folder / root.relative_to(found.top)) for folder in found.worktrees] if found else []
 
 
 def remotes(root: Path) -> list[str]:
     """Where the project's repository comes from and goes to; what is called origin first."""
-    found = Repository.around(root)
+    found = repository.Repository.around(root)
     return found.remotes if found else []
 
 

@@ -6,7 +6,19 @@ import re
 from collections.abc import Iterable, Iterator
 
 from rawko_state.format.values import write_duration, write_time
-from rawko_state.model.entries import Entry, Note, Request, Result, Resumed, TaskHeader, ToolCall, Torn, Turn, Unknown
+from rawko_state.model.entries import (
+    Entry,
+    Note,
+    Request,
+    Result,
+    Resumed,
+    TaskHeader,
+    ToolCall,
+    Torn,
+    Turn,
+    Unknown,
+    said_by,
+)
 
 _RUN_OF_TICKS = re.compile("`+")
 
@@ -20,7 +32,7 @@ def markdown(task_id: str, status: str, entries: Iterable[Entry]) -> Iterator[st
         if isinstance(entry, TaskHeader):
             yield from _header(entry)
         elif isinstance(entry, Request):
-            yield f"\n## Request\n\n{_fenced(entry.text)}\n"
+            yield f"\n## Request by {_line(said_by(entry) or '')}\n\n{_fenced(entry.text)}\n"
         elif isinstance(entry, Turn):
             yield from _turn(entry)
         elif isinstance(entry, Result):

@@ -17,6 +17,7 @@ from rawko_state.model.entries import (
     Torn,
     Turn,
     Unknown,
+    said_by,
     touched,
 )
 
@@ -86,7 +87,7 @@ def _part(entry: Entry) -> Iterator[str]:
     if entry.damaged:
         yield "<p class='meta interrupted'>Damaged: the seal of what follows does not match.</p>\n"
     if isinstance(entry, Request):
-        by = f"<span class='meta'>{_text(entry.by)}</span>" if entry.by else ""
+        by = f"<span class='meta'>{_text(said_by(entry) or '')}</span>"
         yield f"<article class='user'><header><span class='who'>Request</span>{by}</header>{_said(entry.text)}</article>\n"
     elif isinstance(entry, Turn):
         yield from _turn(entry)

@@ -17,6 +17,7 @@ from typing import Final
 
 from rawko_state.exchange.transcript import Call, Output, Session, Step
 from rawko_state.model.entries import (
+    UNKNOWN_USER,
     Entry,
     Execution,
     Field,
@@ -307,7 +308,7 @@ class _Open:
         return Turn(
             number=1,
             agent=_one_line(self._agent) or "agent",
-            by="unknown_user" if person else None,
+            by=UNKNOWN_USER if person else None,
             status=None if person else "interrupted" if self._aborted else "complete",
             duration_ms=max(0, spent) if spent is not None and not person else None,
             tool_calls=len(self._tools) or None,

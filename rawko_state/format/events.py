@@ -19,6 +19,7 @@ from rawko_state.model.entries import (
     Torn,
     Turn,
     Unknown,
+    said_by,
 )
 from rawko_state.model.state import TaskState
 
@@ -54,7 +55,9 @@ def entry_events(entry: Entry, before: TaskState, after: TaskState, *, stored: b
         yield RecordEvent("status", time_text(entry.created), text=after.status, data=data)
     elif isinstance(entry, Request):
         if not stored:
-            yield RecordEvent("request", time_text(entry.at), text=entry.text, data={"by": entry.by, "run": after.runs})
+            yield RecordEvent(
+                "request", time_text(entry.at), text=entry.text, data={"by": said_by(entry), "run": after.runs}
+            )
     elif isinstance(entry, Turn):
         if not stored:
             yield from _turn_events(entry)
@@ -71,6 +74,7 @@ def entry_events(entry: Entry, before: TaskState, after: TaskState, *, stored: b
             yield RecordEvent("status", time_text(entry.at), text=after.status, data=data)
         else:
             data = {"by": entry.by, "title": entry.title, "labels": dict(entry.labels), "pinned": entry.pinned}
+            data |= {"kind": entry.kind, "context": entry.context}
             yield RecordEvent("note", time_text(entry.at), text=entry.content, data=data)
     elif isinstance(entry, Unknown):
         yield RecordEvent("unknown", text=entry.marker)
@@ -102,7 +106,7 @@ def _turn_events(turn: Turn) -> Iterator[RecordEvent]:
         "selected": turn.selected,
         "decision": turn.decision,
         "reason": turn.reason,
-        "by": turn.by,
+        "by": said_by(turn),
         "answers": turn.answers,
         "files": [[file.operation, file.path] for file in turn.files if not isinstance(file, str)],
     }

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from rawko_state.format.values import write_time
+from rawko_state.model.entries import Request, Turn, said_by
 
 VERSION: Final = 1
 """Of all shapes that are made of these."""
@@ -22,6 +23,8 @@ def plain(value: Any) -> Any:
             inner = getattr(value, item.name)
             if inner is not None and inner != () and inner != {}:
                 found[item.name] = plain(inner)
+        if isinstance(value, (Request, Turn)) and (by := said_by(value)) is not None:
+            found["by"] = by
         return found
     if isinstance(value, datetime):
         return write_time(value)

@@ -19,6 +19,8 @@ from rawko_state.format.seal import GENESIS
 from rawko_state.format.values import read_json, read_label_lines, read_time, write_exact_time, write_labels, write_time
 from rawko_state.model.appended import LocatedBlock
 from rawko_state.model.entries import (
+    IN_CONTEXT,
+    MEMORY,
     Execution,
     Parent,
     Request,
@@ -218,8 +220,9 @@ class Projector:
         rows.run_updates.append({**done, "output": None if result.output is None else _safe(json.dumps(result.output))})
 
     def _event(self, rows: NewRows, seq: int, event: RecordEvent) -> None:
-        """The sequence number is the place in the file, so it is the same after every rebuild. A note's text is in the file."""
-        text = None if event.kind == "note" else _safe(event.text, SHORT)
+        """The sequence number is the place in the file, so it is the same after every rebuild. A note's text is in the file; here
+        stands what it is for: part of the conversation, or something that the task is to keep in mind."""
+        text = _purpose(event) if event.kind == "note" else _safe(event.text, SHORT)
         key = {"task_id": self.row["id"], "seq": seq, "kind": event.kind}
         rows.events.append({**key, "at": event.at, "turn": event.turn, "text": text})
 
@@ -289,6 +292,11 @@ def _state_of(row: Row) -> TaskState:
         selected=row["selected"],
         by_header=bool(row["by_header"]),
     )
+
+
+def _purpose(note: RecordEvent) -> str | None:
+    kind = note.data["kind"]
+    return kind if kind in MEMORY else IN_CONTEXT if note.data["context"] == IN_CONTEXT else None
 
 
 def labels_text(labels: Mapping[str, str]) -> str | None:

@@ -14,6 +14,7 @@ from rawko_state.format.values import read_label_lines, write_exact_time, write_
 from rawko_state.index.orm import p
 from rawko_state.index.rows import TaskDatabase
 from rawko_state.model import status as words
+from rawko_state.model.entries import UNKNOWN_USER
 from rawko_state.store import RunRow, Stats, TaskFilter, TaskSummary, TurnRow
 
 # Up to so many matching tasks are looked up one by one; with more, the tasks are walked in order until enough match.
@@ -269,6 +270,16 @@ def note_places(index: TaskDatabase, task_id: str) -> list[int]:
         return [row[0] for row in query.order_by(events.seq.desc()).tuples()]
 
 
+def notes_for(index: TaskDatabase, task_id: str) -> list[tuple[int, str]]:
+    """The notes that are for something: where they stand, in order, and what for."""
+    events = index.tables.events
+    with index.mapped():
+        mine = (events.task == task_id) & (events.kind == "note") & events.text.is_null(False)
+        return [
+            (row[0], row[1]) for row in events.select(events.seq, events.text).where(mine).order_by(events.seq).tuples()
+        ]
+
+
 def holds(index: TaskDatabase, task_id: str, seal: str) -> bool:
     """Whether a task has a record with this seal that counts."""
     table = index.tables.records
@@ -317,7 +328,8 @@ def runs(index: TaskDatabase, task_id: str) -> list[RunRow]:
     )
     with index.mapped():
         query = table.select(*[getattr(table, name) for name in names]).where(table.task == task_id)
-        return [RunRow(*row) for row in query.order_by(table.run).tuples()]
+        found = [RunRow(*row) for row in query.order_by(table.run).tuples()]
+    return [row if row.by else row._replace(by=UNKNOWN_USER) for row in found]
 
 
 def files(index: TaskDatabase, task_id: str) -> list[tuple[int, str, str]]:

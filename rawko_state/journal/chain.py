@@ -11,11 +11,10 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rawko_state.errors import ChainMoved, NewerFormat, NotATask, StorageError
 from rawko_state.format.codec import FORMAT_VERSION
-from rawko_state.format.conflict import LARGEST, conflict_in, may_be_conflict
 from rawko_state.format.records import HeaderCopy, build_record, emit_torn, header_copies
 from rawko_state.format.scan import Problem, Scan, bounded
 from rawko_state.format.seal import (
@@ -30,9 +29,15 @@ from rawko_state.format.seal import (
 from rawko_state.journal import disk
 from rawko_state.journal.locks import append_lock
 from rawko_state.journal.source import open_source
+from rawko_state.lazy import lazy
 from rawko_state.model.appended import Appended
 from rawko_state.model.entries import Entry
 from rawko_state.model.state import TaskState
+
+if TYPE_CHECKING:
+    from rawko_state.format import conflict
+else:
+    conflict = lazy("rawko_state.format.conflict")  # few files are doubtful
 
 _PIECE: Final = 1 << 20
 # The kernel writes pages in groups; when one group fails, bytes that were synced before the failed record can go with it.
@@ -257,8 +262,8 @@ class Chain:
         fetch = bounded(self.fetch)
         doubtful = False
         for record in scan:
-            if record.kind in ("damaged", "tail", "unsealed") and size <= LARGEST:
-                doubtful = doubtful or may_be_conflict(self.fetch(record.offset, record.length))
+            if record.kind in ("damaged", "tail", "unsealed") and size <= conflict.LARGEST:
+                doubtful = doubtful or conflict.may_be_conflict(self.fetch(record.offset, record.length))
             if record.counts:
                 self._state = self._state.apply_all(block.entry(fetch, head_only=True) for block in record.blocks)
             elif record.kind == "damaged":
@@ -266,7 +271,7 @@ class Chain:
                     self._state = self._state.apply_damaged(block.entry(fetch, head_only=True))
             if record.kind in ("sealed", "torn"):
                 self._last_offset, self._unterminated = record.offset, record.unterminated
-        self._is_merged = doubtful and conflict_in(self.fetch(0, size)) is not None
+        self._is_merged = doubtful and conflict.conflict_in(self.fetch(0, size)) is not None
         self.problems = scan.problems
         self._end, self._seal, self._size = scan.tail_offset, scan.tail_seal, size
         self._sealed = scan.sealed

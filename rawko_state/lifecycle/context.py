@@ -1,4 +1,4 @@
-"""The context to go on with a task: what was asked, decided and said, within a budget.
+"""The context to go on with a task: what was asked, decided and said, in the order in which it happened, within a budget.
 
 Only what is kept is read from the file, by one seek each; of the turns in the middle that do not fit, the index tells enough for
 one line. So the time depends on what is kept, not on the size of the task.
@@ -7,14 +7,14 @@ one line. So the time depends on what is kept, not on the size of the task.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from rawko_state.format.json_form import VERSION, plain
 from rawko_state.lifecycle.messages import DAMAGED, of_turn
 from rawko_state.model.entries import ToolCall, Turn
-from rawko_state.store import TaskSummary, TurnRow
+from rawko_state.store import Said, TaskSummary, TurnRow
 
 BYTES_PER_TOKEN: Final = 3
 """Of UTF-8. Real tokenisers make fewer tokens of nearly all text, so a budget is never exceeded there either."""
@@ -23,6 +23,8 @@ _SHARE_OF_OLD: Final = 4
 _TOKENS_A_LINE: Final = 6
 """A turn takes at least so many, told in one line."""
 _FEW: Final = 50
+NOBODY: Final = "agent"
+"""Who is next where nobody has spoken yet, and nobody decides."""
 _OUTPUT: Final = 4_000
 """Characters of a tool's output, when a turn is told in words."""
 
@@ -31,7 +33,8 @@ class Source(Protocol):
     """What a context is made from: a Store."""
 
     def summary(self, prefix: str, /) -> TaskSummary: ...
-    def requests(self, prefix: str, /, up_to: int | None = None) -> list[str]: ...
+    def said(self, prefix: str, /, up_to: int | None = None) -> list[Said]: ...
+    def memory(self, prefix: str, /) -> Mapping[str, Any]: ...
     def turn_rows(self, prefix: str, up_to: int | None, most: int | None, /) -> tuple[list[TurnRow], int]: ...
     def turn(self, prefix: str, number: int, /, *, row: TurnRow | None = None) -> Turn: ...
     def turn_output(self, call: ToolCall, /) -> str | None: ...
@@ -46,14 +49,24 @@ class TurnRef:
     row: TurnRow
 
 
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A request, or a note that is part of the conversation, and how many turns stand before it."""
+
+    said: Said
+    before: int
+
+
 @dataclass(slots=True)
 class Context:
     """What whoever goes on has to know."""
 
     task: TaskSummary
-    requests: list[str]
+    prompts: list[Prompt]
+    memory: Mapping[str, Any]
+    """The system prompt, preferences, important steps and the like."""
     next_agent: str
-    """The agent that was selected last and has not completed since; else the arbiter."""
+    """The agent that was selected last and has not completed since; else whoever decides."""
     guidance: str | None
     interrupted: list[TurnRef]
     """What was begun after the last decision and not completed."""
@@ -65,13 +78,22 @@ class Context:
     unread: int = 0
     """How many turns of a huge task were not even looked up, as they cannot fit."""
 
+    @property
+    def requests(self) -> list[str]:
+        return [prompt.said.text for prompt in self.prompts if prompt.said.kind == "request"]
+
+    @property
+    def conversation(self) -> list[TurnRef]:
+        """The turns in order, the interrupted ones among them."""
+        return self.turns + self.after
+
 
 def build(store: Source, prefix: str, at_turn: int | None = None, budget: int | None = None) -> Context:
     """The conversation of a task up to its last arbiter decision, and what has come after it; or up to a turn. With a budget,
     of a huge task only what may fit into it is looked up."""
     task = store.summary(prefix)
     most = None if budget is None else max(_FEW, budget // _TOKENS_A_LINE)
-    places, requests, total = _conversation(store, task, at_turn, most)
+    places, prompts, total = _conversation(store, task, at_turn, most)
     decision = next((at for at in range(len(places) - 1, -1, -1) if _is_decision(places[at].row)), None)
     cut = len(places) if decision is None else decision + 1
     selected = places[decision].row.selected if decision is not None else None
@@ -88,39 +110,57 @@ def build(store: Source, prefix: str, at_turn: int | None = None, budget: int | 
             cut -= 1
         after = places[cut:]
         spoke = [place.row.agent for place in places if place.row.agent != "user"]
-        selected = spoke[-1] if spoke else None
+        selected = spoke[-1] if spoke else NOBODY
     interrupted = [place for place in after if place.row.status == "interrupted"]
-    unread = total - len(places)
-    return Context(task, requests, selected or "arbiter", guidance, interrupted, question, places[:cut], after, unread)
+    return Context(
+        task,
+        prompts,
+        store.memory(task.id),
+        selected or places[decision or 0].row.agent,
+        guidance,
+        interrupted,
+        question,
+        places[:cut],
+        after,
+        total - len(places),
+    )
 
 
 def _conversation(
     store: Source, task: TaskSummary, at_turn: int | None, most: int | None
-) -> tuple[list[TurnRef], list[str], int]:
-    """A fork's conversation is its parent's up to where it was forked, and then its own. The turns, the requests, and how many
-    turns there are."""
-    rows, total = store.turn_rows(task.id, at_turn, most)
-    own = [TurnRef(task.id, row) for row in rows]
-    requests = store.requests(task.id, at_turn)
-    seen = {task.id}
-    parent = task.parent
-    while parent is not None and "@" in parent:
-        name, _, turn = parent.partition("@")
-        if name in seen:
-            break  # a circle, made by hand
+) -> tuple[list[TurnRef], list[Prompt], int]:
+    """A fork's conversation is its parent's up to where it was forked, and then its own. The turns, what was asked and noted
+    between them, and how many turns there are."""
+    turns: list[TurnRef] = []
+    total = 0
+    parts: list[tuple[list[TurnRef], list[Said]]] = []
+    seen: set[str] = set()
+    name, up_to, parent = task.id, at_turn, task.parent
+    while True:
         seen.add(name)
+        rows, count = store.turn_rows(name, up_to, most)
+        parts.insert(0, ([TurnRef(name, row) for row in rows], store.said(name, up_to)))
+        total += count
+        if parent is None or "@" not in parent or parent.partition("@")[0] in seen:
+            break  # no fork, or a circle, made by hand
+        name, _, turn = parent.partition("@")
+        up_to = int(turn)
         try:
-            above = store.summary(name)
-            rows, more = store.turn_rows(name, int(turn), most)
-            asked = store.requests(name, int(turn))
-        except KeyError:  # the parent is gone; what it said is missing, and said to be
-            requests = [f"[the task {name} that this one was forked from is gone]", *requests]
+            parent = store.summary(name).parent
+        except KeyError:  # what the parent said is missing, and said to be
+            gone = Said(0, "request", f"[the task {name} that this one was forked from is gone]", None)
+            parts.insert(0, ([], [gone]))
             break
-        own = [TurnRef(name, row) for row in rows] + own
-        total += more
-        requests = asked + requests if asked[-1:] != requests[:1] else asked[:-1] + requests
-        parent = above.parent
-    return own, requests, total
+    prompts: list[Prompt] = []
+    for refs, said in parts:
+        for each in said:
+            before = len(turns) + sum(ref.row.offset < each.offset for ref in refs)
+            again = prompts and each.kind == "request" and prompts[-1].said.text == each.text
+            if again and before == len(turns):
+                prompts.pop()  # a fork without a message of its own repeats what was asked
+            prompts.append(Prompt(each, before))
+        turns += refs
+    return turns, prompts, total
 
 
 def _is_decision(row: TurnRow) -> bool:
@@ -139,28 +179,63 @@ def prompt(store: Source, context: Context, budget: int | None = None) -> str:
     head = _head(context)
     tail = _tail(store, context, budget)
     stopped = {(place.task, place.row.offset) for place in context.interrupted}
-    places = context.turns + [place for place in context.after if (place.task, place.row.offset) not in stopped]
+    places = {
+        at: place for at, place in enumerate(context.conversation) if (place.task, place.row.offset) not in stopped
+    }
+    asked = [_asked(context, prompt) for prompt in context.prompts]
     if budget is None:
-        return "\n".join([head, *(in_words(store, place) for place in places), tail]).rstrip() + "\n"
-    return _fitted(store, head, places, tail, budget, context.unread)
+        told = {at: in_words(store, place) for at, place in places.items()}
+        return "\n".join([head, *_in_order(context, asked, told), tail]).rstrip() + "\n"
+    return _fitted(store, context, head, asked, places, tail, budget)
 
 
-def _fitted(store: Source, head: str, places: Sequence[TurnRef], tail: str, budget: int, unread: int) -> str:
+def _in_order(context: Context, asked: Sequence[str], told: Mapping[int, str]) -> list[str]:
+    """What was asked and what was said, as it happened."""
+    found: list[str] = []
+    waiting = list(zip(context.prompts, asked, strict=True))
+    for at in range(len(context.conversation) + 1):
+        while waiting and waiting[0][0].before <= at:
+            found.append(waiting.pop(0)[1])
+        if at in told:
+            found.append(told[at])
+    return [text for text in found if text]
+
+
+def _asked(context: Context, prompt: Prompt) -> str:
+    if prompt.said.kind == "note":
+        by = f" by {prompt.said.by}" if prompt.said.by else ""
+        return f"### Note{by}\n\n{prompt.said.text}\n"
+    several = len(context.requests) > 1
+    number = sum(each.said.kind == "request" for each in context.prompts[: context.prompts.index(prompt) + 1])
+    return f"## Request{f' {number}' if several else ''}\n\n{prompt.said.text}\n"
+
+
+def _fitted(
+    store: Source,
+    context: Context,
+    head: str,
+    asked: list[str],
+    places: Mapping[int, TurnRef],
+    tail: str,
+    budget: int,
+) -> str:
     room = budget - 1
     note = "[Shortened to fit: {} of {} turns are left out, {} are told in one line each.]\n"
     fixed = tokens(note.format("00000000", "00000000", "00000000"))
-    head = _cut(head, max(0, (room - fixed) * 2 // _SHARE_OF_OLD))
-    tail = _cut(tail, max(0, (room - fixed - tokens(head)) // 2))
-    room -= fixed + tokens(head) + tokens(tail)
+    share = max(0, (room - fixed) * 2 // _SHARE_OF_OLD)
+    head = _cut(head, share // 2)
+    asked = _fitting_texts(asked, share - tokens(head))
+    tail = _cut(tail, max(0, (room - fixed - share) // 2))
+    room -= fixed + tokens(head) + sum(tokens(text) + 1 for text in asked) + tokens(tail)
     whole: dict[int, str] = {}
     # The plan (what was said first after the request) and the newest turns, whole.
-    plan = next((at for at, place in enumerate(places) if not _is_decision(place.row)), None)
+    plan = next((at for at, place in places.items() if not _is_decision(place.row)), None)
     if plan is not None and places[plan].row.length // (2 * BYTES_PER_TOKEN) <= room:
         text = in_words(store, places[plan])
         if tokens(text) + 1 <= room // 3:
             whole[plan] = text
             room -= tokens(text) + 1
-    for at in range(len(places) - 1, -1, -1):
+    for at in reversed(list(places)):
         if at in whole:
             continue
         if places[at].row.length // (2 * BYTES_PER_TOKEN) > room:
@@ -171,7 +246,7 @@ def _fitted(store: Source, head: str, places: Sequence[TurnRef], tail: str, budg
         whole[at] = text
         room -= tokens(text) + 1
     # Of the others one line each: the decisions first, then as many as fit, the newest first.
-    others = [at for at in range(len(places)) if at not in whole]
+    others = [at for at in places if at not in whole]
     others.sort(key=lambda at: (not _is_decision(places[at].row), -at))
     lines: dict[int, str] = {}
     for at in others:
@@ -180,11 +255,19 @@ def _fitted(store: Source, head: str, places: Sequence[TurnRef], tail: str, budg
             break
         lines[at] = line
         room -= tokens(line) + 1
-    total = len(places) + unread
+    total = len(places) + context.unread
     left_out = total - len(whole) - len(lines)
-    shortened = note.format(left_out, total, len(lines)) if len(whole) < total else ""
-    middle = [whole.get(at) or lines[at] for at in range(len(places)) if at in whole or at in lines]
-    return _cut("\n".join([head, shortened + "\n".join(middle), tail]).rstrip(), budget - 1) + "\n"
+    shortened = [note.format(left_out, total, len(lines))] if len(whole) < total else []
+    middle = _in_order(context, asked, {**lines, **whole})
+    return _cut("\n".join([head, *shortened, *middle, tail]).rstrip(), budget - 1) + "\n"
+
+
+def _fitting_texts(texts: list[str], room: int) -> list[str]:
+    """Texts in so many tokens: the first and the last, shortened where they must be; the others are empty then."""
+    if sum(tokens(text) + 1 for text in texts) <= room:
+        return texts
+    each = max(0, room // min(2, len(texts)) - 2)
+    return [_cut(text, each) if at in (0, len(texts) - 1) else "" for at, text in enumerate(texts)]
 
 
 def _cut(text: str, most: int) -> str:
@@ -208,9 +291,9 @@ def _head(context: Context) -> str:
     facts += [f"branch: {task.branch}"] if task.branch else []
     facts += [f"forked from {task.parent}"] if task.parent and "@" in task.parent else []
     lines += [", ".join(facts), ""]
-    for number, request in enumerate(context.requests, 1):
-        lines += ["## Request" if len(context.requests) == 1 else f"## Request {number}", "", request, ""]
-    lines += ["## What has happened so far", ""] if context.turns or context.after else []
+    for name, value in context.memory.items():
+        text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
+        lines += [f"## {name.replace('_', ' ').capitalize()}", "", text, ""]
     return "\n".join(lines)
 
 
@@ -225,7 +308,7 @@ def _tail(store: Source, context: Context, budget: int | None) -> str:
     if context.question is not None and context.question.question is not None:
         lines += ["## Open question", "", context.question.question.text, ""]
         lines += [f"- {choice}" for choice in context.question.question.choices]
-    lines += ["## Next", "", f"{context.next_agent} is next."]
+    lines += ["## Next", "", f"{'The ' if context.next_agent == NOBODY else ''}{context.next_agent} is next."]
     if context.guidance:
         lines += ["", f"Guidance: {context.guidance}"]
     return "\n".join(lines)
@@ -285,6 +368,8 @@ def as_json(store: Source, context: Context, budget: int | None = None) -> dict[
         "title": context.task.title,
         "parent": context.task.parent,
         "requests": _fitting(context.requests, share),
+        "said": [{**each.said._asdict(), "before": each.before} for each in context.prompts] if share is None else [],
+        "memory": dict(context.memory) if share is None or _size(dict(context.memory)) <= share else {},
         "next": context.next_agent,
         "guidance": None if context.guidance is None else _fitting([context.guidance], share)[0],
         "interrupted": [place.row.turn for place in context.interrupted[-_FEW:]],
@@ -297,7 +382,7 @@ def as_json(store: Source, context: Context, budget: int | None = None) -> dict[
         {"turn": row.turn, "selected": row.selected, "decision": row.decision, "reason": row.reason}
         for row in decisions
     ]
-    return _with_turns(store, context, found, budget, lambda turn: {"turns": [plain(turn)]})
+    return _with_turns(store, context, found, budget, lambda turn: [plain(turn)])
 
 
 def messages(store: Source, context: Context, budget: int | None = None) -> list[dict[str, Any]]:
@@ -306,20 +391,28 @@ def messages(store: Source, context: Context, budget: int | None = None) -> list
     provider = (context.task.model or "").lower()
     shape = "anthropic" if "claude" in provider else "openai"
     share = None if budget is None else budget // 4
-    first = [{"role": "user", "content": request} for request in _fitting(context.requests, share)]
-    found: dict[str, Any] = {"turns": []}
-    kept = _with_turns(
-        store,
-        context,
-        found,
-        None if budget is None else budget - _size(first),
-        lambda turn: {"turns": of_turn(store, turn, shape)},
-    )
-    omitted = kept.get("omitted")
-    if omitted:
-        first.append({"role": "user", "content": f"[{omitted} earlier turns are left out to fit the budget]"})
-    turns: list[dict[str, Any]] = kept["turns"]
-    return first + turns
+    asked = _fitting([prompt.said.text for prompt in context.prompts], share)
+    prompts = context.prompts if len(asked) == len(context.prompts) else [context.prompts[0], context.prompts[-1]]
+    system = context.memory.get("system_prompt")
+    first = [{"role": "system", "content": system}] if isinstance(system, str) and share is None else []
+    spent = _size(first) + _size([{"role": "user", "content": text} for text in asked])
+    room = None if budget is None else budget - spent - 40
+    said: dict[int, list[dict[str, Any]]] = {}
+    left = len(context.conversation) + context.unread
+    for at, turn in _newest(store, context, room, lambda turn: of_turn(store, turn, shape)):
+        said[at] = turn
+        left -= 1
+    found = list(first)
+    waiting = list(zip(prompts, asked, strict=True))
+    told = left == 0
+    for at in range(len(context.conversation) + 1):
+        while waiting and waiting[0][0].before <= at:
+            found.append({"role": "user", "content": waiting.pop(0)[1]})
+        if at in said and not told:
+            found.append({"role": "user", "content": f"[{left} earlier turns are left out to fit the budget]"})
+            told = True
+        found += said.get(at, [])
+    return found
 
 
 def _fitting(texts: list[str], share: int | None) -> list[str]:
@@ -334,28 +427,35 @@ def _fitting(texts: list[str], share: int | None) -> list[str]:
 
 
 def _with_turns(
-    store: Source, context: Context, found: dict[str, Any], budget: int | None, shown: Any
+    store: Source, context: Context, found: dict[str, Any], budget: int | None, shown: Callable[[Turn], list[Any]]
 ) -> dict[str, Any]:
-    places = context.turns + context.after
     room = None if budget is None else budget - _size(found) - _size({"omitted": 10**9, "turns": []})
     if room is not None and room < 0 and "decisions" in found:
         # The decisions themselves are too many: the newest of them.
         while found["decisions"] and room < 0:
             room += _size(found["decisions"].pop(0))
-    chosen: list[Any] = []
-    left = len(places) + context.unread
-    for place in reversed(places):
+    chosen = [items for _, items in _newest(store, context, room, shown)][::-1]
+    left = len(context.conversation) + context.unread - len(chosen)
+    turns = [item for items in chosen for item in items]
+    return {**found, "turns": turns, **({"omitted": left} if left else {})}
+
+
+def _newest(
+    store: Source, context: Context, room: int | None, shown: Callable[[Turn], list[Any]]
+) -> Iterator[tuple[int, list[Any]]]:
+    """The turns as they are shown, with their places, the newest first, as long as there is room."""
+    places = context.conversation
+    for at in range(len(places) - 1, -1, -1):
+        place = places[at]
         if room is not None and place.row.length // (4 * BYTES_PER_TOKEN) > max(room, 0):
-            break
-        items = shown(store.turn(place.task, place.row.turn, row=place.row))["turns"]
-        size = tokens(json.dumps(items))
+            return
+        items = shown(store.turn(place.task, place.row.turn, row=place.row))
         if room is not None:
+            size = tokens(json.dumps(items))
             if size > room:
-                break
+                return
             room -= size
-        chosen[:0] = items
-        left -= 1
-    return {**found, "turns": chosen, **({"omitted": left} if left else {})}
+        yield at, items
 
 
 def _size(value: Any) -> int:

@@ -51,7 +51,7 @@ def _one(source: Store, target: HostedStore, task_id: str, moved: Moved) -> str:
     name = source.find(task_id)
     name = TaskName(name.stamp, name.id)
     if task_id in source.alive():
-        raise TaskBusy(task_id, "a process: it is moved when that has let go of it")
+        raise TaskBusy(task_id, "a process; it is moved when that has let go of it")
     try:
         there = target.find(task_id).id == task_id
     except TaskNotFound as error:

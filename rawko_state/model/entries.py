@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from rawko_state.model.parts import Field as Field
 from rawko_state.model.parts import Section as Section
@@ -209,6 +209,24 @@ class Unknown(Entry):
     """A block of a later version, or of none: kept and shown, not understood."""
 
     marker: str
+
+
+IN_CONTEXT: Final = "in"
+"""``Context:`` of a note that is part of the conversation."""
+MEMORY: Final = ("system_prompt", "preferences", "context", "summary", "important_steps")
+"""What a task is to keep in mind, as kinds of notes; in a header they are sections, ``[System Prompt]`` and so on."""
+UNKNOWN_USER: Final = "unknown_user"
+
+
+def x_name(name: str) -> str:
+    """What a field of the user's own is called in the file."""
+    return name if name.startswith("X-") else f"X-{name}"
+
+
+def said_by(entry: Request | Turn) -> str | None:
+    """Who asked, or spoke as the user; of an agent's turn, on whose behalf, if it says so."""
+    person = isinstance(entry, Request) or entry.agent == "user"
+    return entry.by or (UNKNOWN_USER if person else None)
 
 
 def touched(turn: Turn) -> tuple[FileTouch, ...]:

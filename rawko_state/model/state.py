@@ -80,7 +80,8 @@ class TaskState:
             # What a dead writer had said is kept, whatever has become of the task since.
             left_over = entry.status == words.INTERRUPTED
             if not left_over and (self.status in words.FINISHED or self.status == words.PENDING):
-                raise IllegalMove(self.id, self.status, words.RUNNING + " by a turn; resume it first")
+                advice = f"'rawko resume --open {self.id}' goes on with it"
+                raise IllegalMove(self.id, self.status, words.RUNNING, advice=advice)
             if self.status == words.PAUSED and after.status == words.WAITING:
                 raise IllegalMove(
                     self.id, self.status, after.status

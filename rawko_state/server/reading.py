@@ -22,7 +22,7 @@ from rawko_state.model.state import TaskState
 from rawko_state.server.operations import BYTES, READ, WRITE, Call, Operation, Param, Streamed
 from rawko_state.server.problems import Refused
 from rawko_state.server.schemas import COUNT, FLAG, STRING, lists, obj, of_type
-from rawko_state.store import RELEVANCE, SORTS, TIME, Hit, RunRow, Stats, TaskFilter, TurnRow
+from rawko_state.store import RELEVANCE, SORTS, TIME, Hit, RunRow, Said, Stats, TaskFilter, TurnRow
 from rawko_state.store.wire import summary_json, to_wire
 
 _PAGE: Final = 1_000
@@ -178,8 +178,14 @@ def list_children(call: Call) -> Any:
     return {"version": 1, "children": [{"id": each[0], "turn": each[1], "request": each[2]} for each in found]}
 
 
-def get_requests(call: Call) -> Any:
-    return {"version": 1, "requests": call.store.requests(call.id, call.params["up_to"])}
+def list_said(call: Call) -> Any:
+    """What was asked, and the notes that are part of the conversation."""
+    return {"version": 1, "said": to_wire(call.store.said(call.id, call.params["up_to"]))}
+
+
+def get_memory(call: Call) -> Any:
+    """What the task is to keep in mind."""
+    return {"version": 1, "memory": call.store.memory(call.id)}
 
 
 def get_question(call: Call) -> Any:
@@ -370,7 +376,8 @@ OPERATIONS: Final = (
     Operation("GET", "/tasks/{id}/files", "What it touched.", READ, list_files, (ID,), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/snapshots", "Its snapshots of the work tree.", READ, list_snapshots, (ID,), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/children", "Its forks and sub-tasks.", READ, list_children, (ID,), answer={"type": "object"}),
-    Operation("GET", "/tasks/{id}/requests", "What was asked, run by run.", READ, get_requests, (ID, _UP_TO), answer={"type": "object"}),
+    Operation("GET", "/tasks/{id}/said", "What was asked, and the notes that are part of the conversation.", READ, list_said, (ID, _UP_TO), answer=obj({"version": COUNT, "said": lists(of_type(Said))})),
+    Operation("GET", "/tasks/{id}/memory", "What it is to keep in mind: preferences, important steps and the like.", READ, get_memory, (ID,), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/question", "What it waits for.", READ, get_question, (ID,), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/context", "The context to go on with.", READ, get_context, (ID, Param("at_turn", {"type": "integer", "minimum": 1, "maximum": 10**15}), _BUDGET, Param("format", {"type": "string", "enum": ["json", "messages", "prompt"]})), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/messages", "The conversation as messages.", READ, list_messages, (ID, _BUDGET), answer={"type": "object"}),

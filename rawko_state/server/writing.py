@@ -13,7 +13,7 @@ from rawko_state.format.records import scan_bytes
 from rawko_state.format.values import read_time, write_time
 from rawko_state.model import status as words
 from rawko_state.model.appended import Appended
-from rawko_state.model.entries import Entry, Execution, Note, Request, Result, Resumed, TaskHeader, Turn
+from rawko_state.model.entries import MEMORY, Entry, Execution, Note, Request, Result, Resumed, TaskHeader, Turn
 from rawko_state.model.names import parse_name
 from rawko_state.server.operations import BLOCKS, BYTES, WRITE, Call, Operation, Param
 from rawko_state.server.problems import Refused
@@ -82,6 +82,18 @@ def decide(call: Call) -> Any:
 
 def add_note(call: Call) -> Any:
     return _recorded(call, "note", None if "by" in call.data else {"by": call.by})
+
+
+def remember(call: Call) -> Any:
+    """One note for each; the last one counts."""
+    if not call.data:
+        raise InvalidValue(f"nothing to remember: give some of {', '.join(MEMORY)}")
+    by = call.by
+
+    def work(task: Task) -> dict[str, Any]:
+        return done(task.id, task.remember(by=by, **call.data))
+
+    return call.writing(work)
 
 
 def ask(call: Call) -> Any:
@@ -338,6 +350,7 @@ TURN: Final = obj(
     duration_ms={"type": ["integer", "null"], "minimum": 0, "maximum": 10**15},
     by=TEXT,
     reason=TEXT,
+    fields=MAPPING,
     sections=MAPPING,
     snapshot={"type": ["object", "null"]},
     expect=TEXT,
@@ -350,6 +363,7 @@ OPERATIONS: Final = (
     Operation("POST", "/tasks/{id}/turns", "Append a turn; with If-Match, only after that seal.", WRITE, append_turn, (ID,), TURN, DONE, 201),
     Operation("POST", "/tasks/{id}/decisions", "An arbiter's decision.", WRITE, decide, (ID,), obj(None, selected=TEXT, decision=TEXT, reason=TEXT, guidance=TEXT, agent={"type": "string", "minLength": 1}), DONE, 201),
     Operation("POST", "/tasks/{id}/notes", "Title, labels, pin, or any data.", WRITE, add_note, (ID,), obj(None, text=TEXT, title=TEXT, labels=MAPPING, unlabel=STRINGS, pinned={"type": ["boolean", "null"]}, by=TEXT, kind=TEXT, data=ANY, in_context={"type": ["boolean", "null"]}), DONE, 201),
+    Operation("PATCH", "/tasks/{id}/memory", "Change what it is to keep in mind.", WRITE, remember, (ID,), obj(None, **dict.fromkeys(MEMORY, ANY)), DONE),
     Operation("POST", "/tasks/{id}/questions", "A turn that ends in a question.", WRITE, ask, (ID,), obj({"agent": {"type": "string", "minLength": 1}, "text": STRING}, content=TEXT, **_QUESTION), DONE, 201),
     Operation("POST", "/tasks/{id}/answers", "The answer to the open question.", WRITE, answer, (ID,), obj({"text": STRING}, by=TEXT), DONE, 201),
     Operation("POST", "/tasks/{id}/messages", "Something that the user says.", WRITE, say, (ID,), obj({"text": STRING}, by=TEXT), DONE, 201),

@@ -24,6 +24,7 @@ from rawko_state.store.values import (
     InTrash,
     RetentionRow,
     RunRow,
+    Said,
     Stats,
     TaskFilter,
     TaskSummary,
@@ -163,8 +164,12 @@ class Store(Protocol):
     def turn(self, prefix: str, number: int, *, row: TurnRow | None = None) -> Turn:
         """One turn, by one seek, whatever the size of the task; with its row, without looking for it."""
 
-    def requests(self, prefix: str, up_to: int | None = None) -> list[str]:
-        """What was asked, run by run; with ``up_to``, in the runs that had begun by that turn."""
+    def said(self, prefix: str, up_to: int | None = None) -> list[Said]:
+        """What was asked, run by run, and the notes that are part of the conversation, in order; with ``up_to``, by that turn."""
+
+    def memory(self, prefix: str) -> dict[str, Any]:
+        """What a task is to keep in mind: system_prompt, preferences, context, summary, important_steps, as far as there are any.
+        Its header says it, and notes of these kinds change it: the last one counts."""
 
     def open_question(self, prefix: str) -> Turn | None:
         """The turn whose question has no answer yet."""

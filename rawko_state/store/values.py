@@ -158,6 +158,17 @@ class TurnRow(NamedTuple):
     length: int
 
 
+class Said(NamedTuple):
+    """What was said between the turns of a task: a request, or a note that is part of the conversation."""
+
+    offset: int
+    """Where it stands in the file."""
+    kind: str
+    """``request`` or ``note``."""
+    text: str
+    by: str | None
+
+
 class RunRow(NamedTuple):
     """One run as a list shows it: a request, and what came of it."""
 

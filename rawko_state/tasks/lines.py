@@ -11,7 +11,7 @@ from rawko_state.errors import InvalidValue
 from rawko_state.format.parts import read_money
 from rawko_state.format.values import read_time, read_tokens, write_tokens
 from rawko_state.model.appended import Appended
-from rawko_state.model.entries import FileTouch, Parent, Progress, Question, Section, ToolCall, Turn
+from rawko_state.model.entries import Field, FileTouch, Parent, Progress, Question, Section, ToolCall, Turn, x_name
 from rawko_state.store.contract import Store
 from rawko_state.tasks.live_turn import LiveTurn
 from rawko_state.tasks.task import Task
@@ -142,6 +142,7 @@ class Recorder:
             question=_question(question) if question is not None else None,
             state=data.pop("state", None),
             payload=_take(data, "payload", _OPTIONAL_TEXT, None),
+            extra=tuple(Field(x_name(name), text) for name, text in _strings(data, "fields").items()),
             sections=tuple(Section(name, text) for name, text in _strings(data, "sections").items()),
         )
         if turn.tools:

@@ -18,7 +18,20 @@ from rawko_state.errors import IllegalMove, InvalidValue, NoAnswer, RawkoError, 
 from rawko_state.format.seal import GENESIS
 from rawko_state.model import status
 from rawko_state.model.appended import Appended, Position
-from rawko_state.model.entries import Entry, Execution, Json, Note, Question, Request, Result, Resumed, Section, Turn
+from rawko_state.model.entries import (
+    MEMORY,
+    UNKNOWN_USER,
+    Entry,
+    Execution,
+    Json,
+    Note,
+    Question,
+    Request,
+    Result,
+    Resumed,
+    Section,
+    Turn,
+)
 from rawko_state.model.state import TaskState
 from rawko_state.redact.redactor import Redactor
 from rawko_state.tasks.draft import Draft, DraftContent
@@ -26,7 +39,6 @@ from rawko_state.tasks.live_turn import LiveTurn, check_question, describe
 from rawko_state.tasks.writer import BeforeWrite, Writer
 
 _LOOK_EVERY: Final = 0.05
-_UNKNOWN_USER: Final = "unknown_user"
 
 
 def _now() -> datetime:
@@ -120,7 +132,8 @@ class Task:
                 raise RawkoError(f"task {self.id} is not run by this process: a live turn needs its lease")
             self.check()
             if self.state.status in status.FINISHED:
-                raise IllegalMove(self.id, self.state.status, "running by a turn; resume it first")
+                advice = f"'rawko resume --open {self.id}' goes on with it"
+                raise IllegalMove(self.id, self.state.status, status.RUNNING, advice=advice)
             self._live = LiveTurn(self, agent, model, durable)
             return self._live
 
@@ -175,7 +188,7 @@ class Task:
 
     def say(self, text: str, *, by: str | None = None) -> Appended:
         """A message from the user."""
-        return self._append([Turn(number=1, agent="user", by=by or _UNKNOWN_USER, started=_now(), content=text)])
+        return self._append([Turn(number=1, agent="user", by=by or UNKNOWN_USER, started=_now(), content=text)])
 
     def _snapshot(self, wanted: Json) -> Section:
         """The section that names the state of the work tree."""
@@ -234,7 +247,7 @@ class Task:
             asked = self.question()
             if asked is None:
                 raise NoAnswer(f"task {self.id} asks nothing")
-            said = Turn(number=1, agent="user", by=by or _UNKNOWN_USER, started=_now(), content=chosen(asked, text))
+            said = Turn(number=1, agent="user", by=by or UNKNOWN_USER, started=_now(), content=chosen(asked, text))
             answer = self._cleaned(said)
 
             def make(state: TaskState) -> list[Entry]:
@@ -286,6 +299,15 @@ class Task:
         )
         return self._append([note])
 
+    def remember(self, *, by: str | None = None, **what: Json) -> Appended:
+        """What is to be kept in mind from now on: ``system_prompt``, ``preferences``, ``context``, ``summary`` or
+        ``important_steps``. Each replaces what was there of its kind; Store.memory() reads them."""
+        unknown = [name for name in what if name not in MEMORY]
+        if unknown or not what:
+            raise InvalidValue(f"a task keeps in mind {', '.join(MEMORY)}, not {', '.join(unknown) or 'nothing'}")
+        now = _now().replace(microsecond=0)
+        return self._append([Note(at=now, by=by, kind=name, context="out", data=value) for name, value in what.items()])
+
     def set_status(self, wanted: str, *, by: str | None = None, reason: str | None = None) -> Appended:
         """Pause, cancel, or continue: from any process. Cancelling ends the run, so it is a result."""
         with self.lock:
@@ -305,7 +327,7 @@ class Task:
                 message = chosen(asked, message)
             resumed = self._cleaned(Resumed(at=now, by=by, writer="detached" if detached else None))
             request = self._cleaned(Request(text=message or "", by=by, at=now))
-            said = self._cleaned(Turn(number=1, agent="user", by=by or _UNKNOWN_USER, started=now, content=message))
+            said = self._cleaned(Turn(number=1, agent="user", by=by or UNKNOWN_USER, started=now, content=message))
 
             def make(state: TaskState) -> list[Entry]:
                 if message is None:

@@ -103,7 +103,7 @@ class TestTaskCommands:
             (("task", "turn", "abc123", "--agent", "a", "--tokens", "lots"), "in=1200 out=300"),
             (("task", "turn", "abc123", "--agent", "a", "--cost", "much"), "decimal number"),
             (("task", "turn", "h0st1e", "--agent", "a\nb"), "not a turn"),
-            (("task", "turn", "abc123", "x", "--agent", "a"), "resume it first"),
+            (("task", "turn", "abc123", "x", "--agent", "a"), "rawko resume --open abc123"),
             (("task", "finish", "abc123"), "is completed"),
             (("history", "show", "../../etc/passwd"), "no task starts with"),
             (("history", "show", "abc123", "--turns", "x"), "turns are written 3-7"),

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import task_id
+from rawko_state.integrations.hooks import note_event, sweep
 from rawko_state.store import TaskFilter
 from tests.exchange.conftest import project, sessions, store  # noqa: F401 - fixtures
 from tests.exchange.sessions import agrees, hook_event, payload
@@ -195,6 +197,28 @@ class TestHooks:
         assert path.read_text() == "{ not json"
         rawko(project, "hook", "install", "claude-code", "--project", "--dry-run")
         assert not (project / ".claude").exists()
+
+    def test_no_event_is_lost_while_others_are_taken(self, project: Path) -> None:
+        """One that was noted between a sweeper's look and its clearing away was lost."""
+        (project / ".rawko").mkdir()
+        store = quiet(project)
+        event = {"cwd": str(project), "hook_event_name": "Stop", "transcript_path": "/no/such/file"}
+
+        def note() -> None:
+            for _ in range(150):
+                note_event("claude-code", event, sweeper=False)
+
+        note_event("claude-code", event, sweeper=False)
+        threads = [threading.Thread(target=note) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        taken = 0
+        while any(thread.is_alive() for thread in threads):
+            taken += sweep(store, idle=0.01)
+        for thread in threads:
+            thread.join()
+        taken += sweep(store, idle=0.01)
+        assert taken == 601
 
     def test_codex_settings(self, project: Path, tmp_path: Path) -> None:
         (project / ".rawko").mkdir()

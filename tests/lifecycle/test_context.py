@@ -30,7 +30,7 @@ class TestContext:
             task.decide(selected="reviewer", reason="look")
             assert contexts.build(store, task_id).next_agent == "reviewer"
         fresh = store.start("nothing yet")
-        assert contexts.build(store, fresh.id).next_agent == "arbiter"
+        assert contexts.build(store, fresh.id).next_agent == "agent"  # nobody decides here
         fresh.close()
 
     def test_what_was_interrupted(self, tmp_path: Path) -> None:
@@ -43,10 +43,17 @@ class TestContext:
         done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
         task_id = done.stdout.strip()
         shown = rawko(tmp_path, "resume")
-        assert "turn 2 of dev was interrupted" in shown.stderr
-        assert "next: dev" in shown.stderr
         assert "half" in shown.stdout
         assert "shell.exec make -> may have run" in shown.stdout
+        assert "dev is next" in shown.stdout
+        assert f"To go on: rawko resume {task_id} --with" in shown.stdout.splitlines()[-1]
+        before = store.journal.layout.path(store.find(task_id)).read_bytes()
+        rawko(tmp_path, "resume")
+        assert store.journal.layout.path(store.find(task_id)).read_bytes() == before  # printing changes nothing
+        assert store.status(task_id) == "interrupted"
+        opened = rawko(tmp_path, "resume", "--open")
+        assert "turn 2 of dev was interrupted" in opened.stderr
+        assert "next: dev" in opened.stderr
         assert store.status(task_id) == "running"
         assert b"=== RESUMED " in store.journal.layout.path(store.find(task_id)).read_bytes()
         store.close()

@@ -78,7 +78,8 @@ class TestResume:
 
     def test_a_running_one_is_refused(self, store: FileStore) -> None:
         task = store.start("x")
-        done = rawko(store.root, "resume", task.id, code=1)
+        assert f"rawko watch {task.id}" in rawko(store.root, "resume", task.id).stdout
+        done = rawko(store.root, "resume", "--open", task.id, code=1)
         assert f"process {os.getpid()}" in done.stderr
         assert len(done.stderr.splitlines()) <= 3
         with pytest.raises(TaskBusy):
@@ -101,8 +102,8 @@ class TestResume:
         rawko(store.root, "resume", task.id, "-m", "and now the tests")
         summary = store.summary(task.id)
         assert (summary.status, summary.runs, summary.turns) == ("running", 2, 1)
-        assert store.requests(task.id) == ["first", "and now the tests"]
-        assert store.requests(task.id, 1) == ["first"]
+        assert [said.text for said in store.said(task.id)] == ["first", "and now the tests"]
+        assert [said.text for said in store.said(task.id, 1)] == ["first"]
         with store.resume(task.id) as again:
             again.add_turn(a_turn("two"))
         assert store.turn(task.id, 2).content == "two"

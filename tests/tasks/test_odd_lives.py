@@ -123,6 +123,8 @@ class TestOddLives:
         assert store.status(task.id) == "waiting"
         assert newest_to_resume(store) == task.id
         rawko(store.root, "answer", task.id, "this")
+        assert store.status(task.id) == "interrupted"  # nobody has gone on with it yet
+        rawko(store.root, "resume", "--open", task.id)
         assert store.status(task.id) == "running"
 
     def test_a_question_of_an_earlier_run_is_not_open(self, store: FileStore) -> None:

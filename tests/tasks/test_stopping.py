@@ -58,7 +58,10 @@ class TestStopping:
         rawko(store.root, "pause", task.id)
         with pytest.raises(Stopped):
             task.check()
-        assert "goes on in its process" in rawko(store.root, "resume", task.id).stderr
+        rawko(store.root, "resume", task.id)
+        with pytest.raises(Stopped):
+            task.check()  # printing has changed nothing
+        assert "goes on in its process" in rawko(store.root, "resume", "--open", task.id).stderr
         task.check()
         task.finish("success")
 

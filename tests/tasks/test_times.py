@@ -168,7 +168,7 @@ class TestUpdated:
         task.add_turn(Turn(number=1, agent="a", started=LONG_AGO + timedelta(days=9)))
         task.add_turn(Turn(number=1, agent="a", started=LONG_AGO + timedelta(days=3, milliseconds=5)))
         task.close()
-        assert store.summary(task.id).updated == "2020-01-10T00:00:00Z"
+        assert store.summary(task.id).updated == "2020-01-10T00:00:00.000Z"
 
 
 class TestBadValues:

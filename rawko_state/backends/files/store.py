@@ -338,7 +338,7 @@ class FileStore(IndexedStore):
         name = self.find(prefix)
         task = next(iter(self.retention_rows(name.id)), None)
         if task is None or not list(self.move_to_trash([(task, journal_trash.BY_HAND)], by=by)):
-            raise TaskBusy(name.id, "a process that runs it, or has changed it just now")
+            raise TaskBusy(name.id, reason="changed")
         return name.id
 
     def restore(self, prefix: str | None = None) -> list[str]:
@@ -368,7 +368,7 @@ class FileStore(IndexedStore):
         lease = self.journal.lease(name.id)
         try:
             if name.id in self.journal.drafted():
-                raise TaskBusy(name.id, "a turn that has not ended: 'rawko resume' it first")
+                raise TaskBusy(name.id, reason="draft")
             found = redaction.redact(self.sync, self.redactor, name, by)
         finally:
             lease.release()

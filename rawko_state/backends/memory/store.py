@@ -306,7 +306,7 @@ class MemoryStore(IndexedStore):
         with self.lock:
             held = self.leases.get(task_id)
             if held is not None and held[1] > time.monotonic() and held[0] != token:
-                raise TaskBusy(task_id, "somebody else in this process")
+                raise TaskBusy(task_id)
             token = token or secrets.token_hex(16)
             self.leases[task_id] = (token, time.monotonic() + seconds)
             return token
@@ -314,7 +314,7 @@ class MemoryStore(IndexedStore):
     def check_lease(self, task_id: str, token: str) -> None:
         held = self.leases.get(task_id)
         if held is None or held[0] != token or held[1] <= time.monotonic():
-            raise TaskBusy(task_id, "somebody else, or nobody any more")
+            raise TaskBusy(task_id, reason="lost")
 
     def release_lease(self, prefix: str, token: str) -> None:
         with self.lock:
@@ -411,7 +411,7 @@ class MemoryStore(IndexedStore):
         name = self.find(prefix)
         rows = self.retention_rows(name.id)
         if not rows or not list(self.move_to_trash([(rows[0], BY_HAND)], by=by)):
-            raise TaskBusy(name.id, "a process that runs it, or has changed it just now")
+            raise TaskBusy(name.id, reason="changed")
         return name.id
 
     def trash(self) -> list[InTrash]:
@@ -460,7 +460,7 @@ class MemoryStore(IndexedStore):
                     pass
                 return found
             if name.id in self.alive() or name.id in self.drafts:
-                raise TaskBusy(name.id, "a turn that has not ended: 'rawko resume' it first")
+                raise TaskBusy(name.id, reason="draft")
             data = b"".join(with_note(work, reader, lambda changed: noted(found, changed, by)))
             if work.changed:
                 self.put(name, data)

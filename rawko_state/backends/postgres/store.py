@@ -303,7 +303,7 @@ class PostgresStore(IndexedStore):
         name = self.find(prefix)
         task = next(iter(self.retention_rows(name.id)), None)
         if task is None or not self._throw(task, BY_HAND, by):
-            raise TaskBusy(name.id, "a process that runs it, or has changed it just now")
+            raise TaskBusy(name.id, reason="changed")
         return name.id
 
     def trash(self) -> list[InTrash]:
@@ -376,7 +376,7 @@ class PostgresStore(IndexedStore):
         token = self.take_lease(name.id)
         try:
             if name.id in self.tasks.drafted():
-                raise TaskBusy(name.id, "a turn that has not ended: 'rawko resume' it first")
+                raise TaskBusy(name.id, reason="draft")
             with self.postgres.transaction():
                 self.tasks.lock_blobs()  # before the row, as those who append take them in this order
                 self.tasks.rows.row(name.id, lock=True)

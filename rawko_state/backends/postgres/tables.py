@@ -240,13 +240,13 @@ class TaskTables:
             (task_id, mine, holder, seconds),
         )
         if not found:
-            raise TaskBusy(task_id, self.holder(task_id) or "somebody else")
+            raise TaskBusy(task_id, self.holder(task_id))
         return mine
 
     def check_lease(self, task_id: str, token: str) -> None:
         query = f"SELECT 1 FROM {self._at('leases')} WHERE task_id = %s AND token = %s AND expires >= clock_timestamp()"
         if not self._ask(query, (task_id, token)):
-            raise TaskBusy(task_id, self.holder(task_id) or "nobody any more")
+            raise TaskBusy(task_id, self.holder(task_id) or "nobody", reason="lost")
 
     def release_lease(self, task_id: str, token: str) -> None:
         self._do(f"DELETE FROM {self._at('leases')} WHERE task_id = %s AND token = %s", (task_id, token))

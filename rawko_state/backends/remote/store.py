@@ -27,7 +27,7 @@ from rawko_state.lazy import lazy
 from rawko_state.model.entries import Entry, Note, TaskHeader, ToolCall, Turn
 from rawko_state.model.events import Event
 from rawko_state.model.names import TaskName, parse_name
-from rawko_state.store import Answer, Hit, InTrash, RetentionRow, RunRow, Stats, TaskFilter, TaskSummary, TurnRow
+from rawko_state.store import Answer, Hit, InTrash, RetentionRow, RunRow, Said, Stats, TaskFilter, TaskSummary, TurnRow
 from rawko_state.store.wire import from_wire, summary_of, to_wire
 from rawko_state.tasks.events import Pace
 
@@ -231,8 +231,11 @@ class RemoteStore(BaseStore):
                 return replace(found, damaged=True) if row.damaged else found
         raise RawkoError(f"task {prefix} has no turn {number}")
 
-    def requests(self, prefix: str, up_to: int | None = None) -> list[str]:
-        return list(self.get("tasks", prefix, "requests", up_to=up_to)["requests"])
+    def said(self, prefix: str, up_to: int | None = None) -> list[Said]:
+        return [from_wire(Said, each) for each in self.get("tasks", prefix, "said", up_to=up_to)["said"]]
+
+    def memory(self, prefix: str) -> dict[str, Any]:
+        return dict(self.get("tasks", prefix, "memory")["memory"])
 
     def open_question(self, prefix: str) -> Turn | None:
         number = self.get("tasks", prefix, "question")["turn"]
