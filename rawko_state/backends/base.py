@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rawko_state.backends.protocols import SyncedIndex, TaskFiles
-from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
+from rawko_state.errors import AmbiguousTask, InvalidValue, RawkoError, TaskNotFound
 from rawko_state.format.seal import GENESIS
 from rawko_state.format.values import read_json
 from rawko_state.index import queries
 from rawko_state.lazy import lazy
 from rawko_state.model.names import TaskName
 from rawko_state.model.status import FINISHED, INTERRUPTED, PENDING, RUNNING
-from rawko_state.store import RELEVANCE, Answer, RunRow, Said, Stats, TaskFilter, TaskSummary, TurnRow
+from rawko_state.store import RELEVANCE, Answer, InTrash, RunRow, Said, Stats, TaskFilter, TaskSummary, TurnRow
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -602,6 +602,30 @@ class IndexedStore(BaseStore):
                 if isinstance(entry, entry_types.Note) and entry.kind == kind:
                     return entry
         return None
+
+    def erase(self, prefix: str, *, by: str | None = None) -> str:
+        """Deletes one task for good, in the trash or not."""
+        try:
+            task_id = self.delete(prefix, by=by)
+        except TaskNotFound as error:
+            there = {each.id for each in self.trash() if each.id.startswith(prefix)}
+            if prefix in there or len(there) == 1:
+                task_id = prefix if prefix in there else there.pop()
+            elif there:
+                raise AmbiguousTask(prefix, sorted(there)) from None
+            else:
+                raise error from None
+        self.empty_trash(only=task_id)
+        return task_id
+
+    @abstractmethod
+    def delete(self, prefix: str, *, by: str | None = None) -> str: ...
+
+    @abstractmethod
+    def trash(self) -> list[InTrash]: ...
+
+    @abstractmethod
+    def empty_trash(self, before: datetime | None = None, *, only: str | None = None) -> list[InTrash]: ...
 
     def stats(self, wanted: TaskFilter, *, days: int = 30, top: int = 10) -> Stats:
         alive = self.alive()

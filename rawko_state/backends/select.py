@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rawko_state.config.settings import Settings, load
 from rawko_state.errors import InvalidValue
@@ -46,6 +46,8 @@ else:
 
 Warn = Callable[[str], None]
 S = TypeVar("S", bound="Store")
+LOCAL: Final = "local"
+"""In place of a server's address: the files here, whatever the settings say."""
 
 
 def _silent(message: str) -> None:
@@ -56,7 +58,7 @@ def server_of(root: Path, settings: Settings | None = None) -> str | None:
     """The server that the settings name, if it may be used."""
     settings = settings or load(root)
     found = settings.value("remote-server")
-    if found.value is None:
+    if found.value in (None, LOCAL):
         return None
     if found.origin.startswith(str(root / ".rawko")) and found.value not in settings["trusted-servers"]:
         raise InvalidValue(
@@ -70,15 +72,14 @@ def open_store(
     root: Path, *, remote: str | None = None, workspace: str | None = None, warn: Warn | None = None
 ) -> Store:
     """The store that commands and programs in a project use. ``remote="local"`` means the files, whatever the settings say."""
-    settings = None
-    if remote is None or (workspace is None and remote != "local"):
-        settings = load(root)
-    url = None if remote == "local" else remote or server_of(root, settings)
+    settings = load(root)
+    url = None if remote == LOCAL else remote or server_of(root, settings)
     if url is None:
-        if workspace is not None:
-            raise InvalidValue("--workspace is for servers that have such; the files of a project have none")
+        if workspace is not None or settings.value("workspace").origin == "RAWKO_WORKSPACE":
+            named = "--workspace" if workspace is not None else "RAWKO_WORKSPACE"
+            raise InvalidValue(f"{named} is for servers that have such; the files of a project have none")
         return _watching(open_files(root, warn))
-    named = workspace or (settings["workspace"] if settings is not None else None)
+    named = workspace or settings["workspace"]
     return _watching(remote_store.RemoteStore(url, workspace=named, root=root, warn=warn or _silent))
 
 

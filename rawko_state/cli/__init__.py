@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from typing import Any
 
@@ -55,6 +56,12 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"rawko_state.cli.{cmd_name}_cmd")
         command: click.Command = module.command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _NobodyReads from None  # click would exit with 1, as if something had gone wrong
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -111,14 +118,25 @@ def main(argv: list[str] | None = None) -> None:
     except (OverflowError, RecursionError) as error:
         _say(f"a value out of all bounds: {error}")
         code = 1
-    except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain about the rest when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (_NobodyReads, BrokenPipeError):
+        _end_by_sigpipe()
         code = 141
     except OSError as error:
         _say(f"{error.filename or 'output'}: {error.strerror or error}")
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
+
+
+class _NobodyReads(Exception):
+    """Whoever read our output has seen enough."""
+
+
+def _end_by_sigpipe() -> None:
+    """As programs end that write to a pipe which nobody reads. Python would complain about the rest when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
 
 
 def _say(message: str) -> None:

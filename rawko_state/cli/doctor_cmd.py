@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sqlite3
@@ -14,12 +15,15 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli.printing import visible
-from rawko_state.cli.project import files_of
-from rawko_state.config.project import find_project
+from rawko_state.cli.project import files_of, stood_at
+from rawko_state.config.project import find_project, worktrees
+from rawko_state.config.repository import Repository
 from rawko_state.config.secret import key_path, user_key
 from rawko_state.config.settings import load
 from rawko_state.errors import RawkoError
 from rawko_state.integrations.hooks import trouble as hook_trouble
+from rawko_state.model.status import RUNNING
+from rawko_state.store import TaskFilter
 
 if TYPE_CHECKING:
     from rawko_state.store.contract import ProjectStore
@@ -60,14 +64,23 @@ def command(ctx: click.Context) -> None:
     except RawkoError as error:
         wrong.append((str(error), "rawko reindex"))
     wrong += _search(store)
-    alive = store.alive()
-    click.echo(f"running   {len(alive)}" + (f" ({', '.join(sorted(alive))})" if alive else ""))
+    running = [task.id for task in store.history(TaskFilter(status=(RUNNING,)))]
+    click.echo(f"running   {len(running)}" + (f" ({', '.join(sorted(running)[:_MOST])})" if running else ""))
     wrong += _tasks(store)
+    wrong += _git(store.root, state)
+    wrong += _place(store.root, state)
     wrong += _files(state / "tasks", store.strangers())
     wrong += _permissions(state)
     wrong += _of_the_user()
     wrong += [(str(problem), "rawko config edit") for problem in load(store.root).problems]
     wrong += hooks
+    if (live / "reindex.due").exists():
+        wrong.append(
+            (
+                "a redaction or an erasure was stopped before its end: the index may still know words of it",
+                "rawko reindex",
+            )
+        )
     wrong += [(f"a broken index was moved to {path.name}", f"rm {path}") for path in state.glob("index.db.broken-*")]
     _report(wrong)
     click.echo("rawko verify checks every seal")
@@ -111,6 +124,94 @@ def _tasks(store: ProjectStore) -> Iterator[tuple[str, str]]:
         shown = ", ".join(ids[:_MOST]) + (f" and {len(ids) - _MOST} more" if len(ids) > _MOST else "")
         each = f"rawko verify {ids[0]}" if len(ids) == 1 else "rawko verify -q"
         yield f"{shown}: {what}", f"{each} tells more; --repair puts right what can be"
+
+
+def _git(root: Path, state: Path) -> Iterator[tuple[str, str]]:
+    """Whether what agents said could be committed by accident, or what is shared could be spoiled."""
+    repository = Repository.around(root)
+    if repository is None:
+        return
+    shared = load(root)["state.share"] == "git"
+    if not shared and not (state / ".gitignore").exists() and not _is_ignored(root, state):
+        yield (
+            f"git does not ignore {state}: 'git add -A' would take transcripts along",
+            f"echo '*' > {state}/.gitignore",
+        )
+    if shared and not (state / ".gitattributes").exists():
+        yield (
+            "task files are shared through git, which may change their line ends",
+            "rawko config set --project state.share git",
+        )
+    if (
+        shared
+        and (state / ".gitignore").is_file()
+        and "\n*\n" in "\n" + (state / ".gitignore").read_text("utf-8", "replace")
+    ):
+        yield "state.share is git, and git ignores the task files", "rawko config set --project state.share git"
+
+
+def _is_ignored(root: Path, state: Path) -> bool:
+    """By the lines that `rawko init` suggests; what else git may ignore by is git's own affair."""
+    lines: set[str] = set()
+    for folder in (root, *root.parents):
+        with contextlib.suppress(OSError):
+            lines |= {line.strip() for line in (folder / ".gitignore").read_text("utf-8", "replace").splitlines()}
+        if (folder / ".git").exists():
+            break
+    return bool(lines & {".rawko/", ".rawko", "/.rawko/", "/.rawko", ".rawko/state/", ".rawko/state", "/.rawko/state/"})
+
+
+def _place(root: Path, state: Path) -> Iterator[tuple[str, str]]:
+    """Where the project stands: on a network file system, elsewhere than before, or beside other work trees."""
+    kind = _file_system(state)
+    if kind is not None:
+        yield (
+            f"{state} is on {kind}, a network file system: locks may not hold between machines",
+            "use one machine at a time, or rawko serve",
+        )
+    before = [place for place in stood_at(root) if place != str(root)]
+    if before:
+        click.echo(f"moved     from {visible(before[-1])}")
+    others = [folder for folder in worktrees(root) if folder != str(root)]
+    used = [folder for folder in others if (Path(folder) / ".rawko" / "state").is_dir()]
+    if used:
+        click.echo(f"worktrees {len(others) + 1}; tasks are recorded also in {visible(', '.join(used[:5]))}")
+
+
+_NETWORK = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "9p",
+        "afs",
+        "ceph",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "lustre",
+        "ncpfs",
+        "virtiofs",
+    }
+)
+
+
+def _file_system(path: Path) -> str | None:
+    """The kind of network file system that a path is on; None for others, and where nobody can tell."""
+    best, kind = "", ""
+    try:
+        lines = Path("/proc/self/mounts").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    here = str(path.resolve())
+    for line in lines:
+        parts = line.split(" ")
+        if len(parts) > 2:
+            mount = parts[1].replace("\\040", " ")
+            if (here == mount or here.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
+                best, kind = mount, parts[2]
+    return kind if kind in _NETWORK else None
 
 
 def _files(tasks: Path, strangers: list[str]) -> Iterator[tuple[str, str]]:

@@ -69,6 +69,8 @@ def command(
         if all_projects or since or pack or watch or as_json:
             raise click.UsageError("'rawko import rawko' takes files, and no option but --dry-run", ctx)
         ctx.exit(_exported(store, paths, dry_run))
+    if source == "jsonl" and not paths:
+        raise click.UsageError("'rawko import jsonl' needs a file, or a folder of such: rawko import jsonl PATH", ctx)
     belonging = _belonging(store, all_projects)
     reported: set[tuple[str, str]] = set()
     while True:

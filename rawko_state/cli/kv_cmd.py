@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from rawko_state.backends.select import user_state
+from rawko_state.backends.select import redactor_for, user_state
+from rawko_state.errors import InvalidValue
 
 
 @click.group(name="kv")
@@ -29,7 +32,9 @@ def get(ctx: click.Context, scope: str, key: str) -> None:
 @click.argument("key")
 @click.argument("value")
 def set_value(scope: str, key: str, value: str) -> None:
-    """Keep a value."""
+    """Keep a value. A secret is refused: state.db is no place for it."""
+    if redactor_for(Path.cwd()).text(f"{key}={value}") != f"{key}={value}":
+        raise InvalidValue(f"the value of {key!r} looks like a secret, and is not kept: use a keyring for it")
     user_state().set(scope, key, value)
 
 

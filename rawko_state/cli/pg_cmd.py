@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from rawko_state.backends.select import open_postgres
+from rawko_state.backends.select import open_files, open_postgres
 from rawko_state.cli.printing import visible
-from rawko_state.cli.project import files_of
+from rawko_state.cli.project import REMOTE, files_of, root_of
 from rawko_state.lifecycle.moving import Moved, move
 from rawko_state.store import TaskFilter
 
@@ -69,7 +69,8 @@ def _move(
 ) -> None:
     named = workspace or ctx.find_root().meta.get("rawko.workspace") or "default"
     ctx.find_root().meta["rawko.workspace"] = None
-    files = files_of(ctx, only_look=dry_run)
+    # Without a project around, pulling makes this folder one, and there is nothing to push.
+    files = open_files(root_of(ctx, anywhere=True)) if ctx.find_root().meta.get(REMOTE) is None else files_of(ctx)
     there = open_postgres(database, named, files.root)
     source, target = (files, there) if push else (there, files)
     ids = [source.find(task_id).id for task_id in task_ids] or [task.id for task in source.history(TaskFilter())]

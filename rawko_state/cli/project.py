@@ -11,11 +11,11 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from rawko_state.backends.select import learn_of, open_files, open_store
+from rawko_state.backends.select import LOCAL, learn_of, open_files, open_store
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.config.project import find_project
 from rawko_state.config.settings import load
-from rawko_state.errors import InvalidValue, RawkoError, ServerAway, StorageError
+from rawko_state.errors import InvalidValue, NoProject, RawkoError, ServerAway, StorageError
 from rawko_state.lazy import lazy
 from rawko_state.model.status import FINISHED
 from rawko_state.store import TaskFilter
@@ -37,7 +37,7 @@ def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) 
     ``only_look`` nothing at all is done that was not asked for: a dry run.
     """
     meta = ctx.find_root().meta
-    root = find_project(override=ctx.find_root().obj)
+    root = root_of(ctx)
     store = open_store(root, remote=meta.get(REMOTE), workspace=meta.get(WORKSPACE), warn=_warn)
     if only_look or not store.is_local:
         return store
@@ -50,6 +50,18 @@ def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) 
     if tidy:
         ctx.find_root().call_on_close(lambda: _daily(store))
     return store
+
+
+def root_of(ctx: click.Context, *, anywhere: bool = False) -> Path:
+    """The project around; the current folder, where none is needed: the tasks are on a server, or the command works
+    ``anywhere``."""
+    try:
+        return find_project(override=ctx.find_root().obj)
+    except NoProject:
+        named = ctx.find_root().meta.get(REMOTE) or load(None)["remote-server"]
+        if anywhere or named not in (None, LOCAL):
+            return Path.cwd()
+        raise
 
 
 def files_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> ProjectStore:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rawko_state.cli.printing import visible
-from rawko_state.config.project import find_project
+from rawko_state.cli.project import root_of
 from rawko_state.errors import RawkoError
 
 
@@ -47,6 +47,6 @@ def command(
             f"serving needs more than the core ({error.name}): pip install 'rawko-state[server]'"
         ) from None
 
-    root = find_project(override=ctx.find_root().obj)
+    root = root_of(ctx, anywhere=database is not None)
     options = Options(root, host, port, database, hosts, rate, quiet)
     run(options, lambda message: click.echo(f"rawko: {visible(message)}", err=True))

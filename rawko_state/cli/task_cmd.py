@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from rawko_state.cli.printing import visible
+from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.project import complete_ids, labels_of, me, store_of, text_of
-from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
 from rawko_state.format.lines import parse_tools
 from rawko_state.format.parts import read_money
 from rawko_state.format.values import read_tokens
@@ -282,3 +283,33 @@ def delete(ctx: click.Context, task_ids: tuple[str, ...]) -> None:
             failed = True
             click.echo(f"rawko: {visible(str(error))}", err=True)
     ctx.exit(1 if failed else 0)
+
+
+@command.command()
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_ids)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.pass_context
+def erase(ctx: click.Context, task_ids: tuple[str, ...], yes: bool) -> None:
+    """Delete tasks for good, in the trash or not: their files, long outputs, index rows and search words.
+
+    Nothing brings them back. Copies that you have made yourself, in git for example, are not touched.
+    """
+    store = store_of(ctx)
+    for task_id in task_ids:
+        about = _about(store, task_id)
+        if not yes:
+            if sys.stdin is None or not sys.stdin.isatty():
+                raise click.UsageError("nobody is here to be asked: give --yes to do it", ctx)
+            click.confirm(f"Delete {about} for good?", abort=True, err=True)
+        click.echo(f"{store.erase(task_id, by=me(store.root))} is erased", err=True)
+
+
+def _about(store: Store, prefix: str) -> str:
+    """A task as a person knows it."""
+    try:
+        found = store.summary(prefix)
+        return f"{found.id} ({one_line(found.title or found.request or '', 60)})"
+    except TaskNotFound as error:
+        if not error.in_trash:
+            raise
+        return f"{prefix}, which is in the trash,"

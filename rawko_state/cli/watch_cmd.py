@@ -18,6 +18,8 @@ from rawko_state.cli.project import complete_ids, store_of
 from rawko_state.cli.times import took
 from rawko_state.errors import RawkoError
 from rawko_state.model.events import Event
+from rawko_state.model.status import RUNNING
+from rawko_state.store import TaskFilter
 
 if TYPE_CHECKING:
     from rawko_state.store.contract import EventStream, Store
@@ -69,8 +71,8 @@ def all_running(store: Store) -> Iterator[Event | None]:
     cursors = store.cursors()
     readers: dict[str, EventStream] = {}
     pace = store.pace()
-    if not store.active():
-        click.echo("no task is running; waiting for one", err=True)
+    running = [task.id for task in store.history(TaskFilter(status=(RUNNING,)))]
+    click.echo(f"following {', '.join(running[:10])}" if running else "no task is running; waiting for one", err=True)
     looked = time.monotonic()
     while True:
         active = store.active()

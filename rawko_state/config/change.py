@@ -33,21 +33,24 @@ def put(path: Path, key: str, text: str | None) -> None:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"cannot read {path}: {error}", str(path)) from error
-    after = changed(before, key.split("."), text, path)
-    problems: list[Problem] = []
-    found = {name: value for name, value, _ in entries(after, path, problems)}
     wanted = None if text is None else parse_value(key, text)
-    read = None if key not in found else BY_KEY[key].type.read(found[key])
-    if read != wanted or len(problems) > len(_problems(before, path)):
-        raise InvalidValue(f"{path} is written in a way that cannot be changed from here: run 'rawko config edit'")
-    _replace(path, after)
+    for change in (changed, part_anew, whole_anew):
+        after = change(before, key.split("."), text, path)
+        if _says(after, key, wanted, before, path):
+            _replace(path, after)
+            return
+    raise InvalidValue(f"{path} is written in a way that cannot be changed from here: run 'rawko config edit'")
 
 
-def _problems(text: str, path: Path) -> list[Problem]:
+def _says(text: str, key: str, wanted: Any, before: str, path: Path) -> bool:
+    """Whether a changed file says what it should, and all else that it said before."""
     problems: list[Problem] = []
-    for _ in entries(text, path, problems):
-        pass
-    return problems
+    now = {name: value for name, value, _ in entries(text, path, problems)}
+    earlier: list[Problem] = []
+    then = {name: value for name, value, _ in entries(before, path, earlier)}
+    found = None if key not in now else BY_KEY[key].type.read(now.pop(key))
+    then.pop(key, None)
+    return found == wanted and now == then and len(problems) <= len(earlier)
 
 
 def changed(text: str, keys: list[str], value: str | None, path: Path) -> str:
@@ -60,14 +63,20 @@ def changed(text: str, keys: list[str], value: str | None, path: Path) -> str:
         raise InvalidValue(f"{path} is not YAML: {error}".splitlines()[0]) from None
     indent, depth = "", 0
     end = len(text)
+    alone: tuple[Any, Any] | None = None
+    """The highest mapping in which nothing else stands: it goes along with what is taken out."""
     while isinstance(node, yaml.MappingNode):
         found = next(((key, inner) for key, inner in node.value if key.value == keys[depth]), None)
         if found is None:
             break
         key_node, inner = found
         indent = " " * key_node.start_mark.column
+        only = len(node.value) == 1 and depth > 0
+        alone = (alone if only else None) or (key_node, inner)
         if depth == len(keys) - 1:
-            return _at(text, key_node, inner, value)
+            if value is None:
+                return _without(text, *alone)
+            return text[: inner.start_mark.index] + _scalar(value) + text[inner.end_mark.index :]
         end = inner.end_mark.index
         node, depth = inner, depth + 1
         if isinstance(node, yaml.MappingNode) and node.value:
@@ -86,12 +95,70 @@ def changed(text: str, keys: list[str], value: str | None, path: Path) -> str:
     return before + ("" if before.endswith("\n") else "\n") + block + text[at:].lstrip("\n")
 
 
-def _at(text: str, key_node: Any, inner: Any, value: str | None) -> str:
-    if value is not None:
-        return text[: inner.start_mark.index] + _scalar(value) + text[inner.end_mark.index :]
+def _without(text: str, key_node: Any, inner: Any) -> str:
     start = text.rfind("\n", 0, key_node.start_mark.index) + 1
-    end = text.find("\n", inner.end_mark.index)
+    end = text.find("\n", _end(inner))
     return text[:start] + (text[end + 1 :] if end >= 0 else "")
+
+
+def _end(node: Any) -> int:
+    """Where the last value of a node ends; a block's own end is where the next one begins."""
+    import yaml
+
+    if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) and node.value and not node.flow_style:
+        last = node.value[-1]
+        return _end(last[1] if isinstance(node, yaml.MappingNode) else last)
+    return int(node.end_mark.index)
+
+
+def part_anew(text: str, keys: list[str], value: str | None, path: Path) -> str:
+    """For files whose form leaves no place for a line: the part that the key stands in is written again, in blocks. The comments
+    of that part are lost, no others."""
+    import yaml
+
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    if not isinstance(node, yaml.MappingNode) or node.flow_style:
+        return whole_anew(text, keys, value, path)
+    data = _data(text, keys, value, path)
+    block = _dumped({keys[0]: data[keys[0]]} if keys[0] in data else {})
+    for key_node, inner in node.value:
+        if key_node.value == keys[0]:
+            end = text.find("\n", _end(inner))
+            return text[: key_node.start_mark.index] + block + (text[end + 1 :] if end >= 0 else "")
+    return text + ("" if not text or text.endswith("\n") else "\n") + block
+
+
+def whole_anew(text: str, keys: list[str], value: str | None, path: Path) -> str:
+    """The same, all of it."""
+    return _dumped(_data(text, keys, value, path))
+
+
+def _data(text: str, keys: list[str], value: str | None, path: Path) -> dict[str, Any]:
+    import yaml
+
+    data = yaml.safe_load(text) or {}
+    if not isinstance(data, dict):
+        raise InvalidValue(f"{path} does not hold settings: they are a mapping")
+    _put(data, keys, None if value is None else yaml.safe_load(_scalar(value)))
+    return data
+
+
+def _dumped(data: dict[str, Any]) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True)) if data else ""
+
+
+def _put(data: dict[str, Any], keys: list[str], value: Any) -> None:
+    inner = data.get(keys[0])
+    if len(keys) > 1:
+        inner = inner if isinstance(inner, dict) else {}
+        _put(inner, keys[1:], value)
+        value = inner or None
+    if value is None:
+        data.pop(keys[0], None)
+    else:
+        data[keys[0]] = value
 
 
 def _scalar(value: str) -> str:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import difflib
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from rawko_state.config.schema import BY_KEY, SECTIONS, SETTINGS, Setting, Wrong, nearest
-from rawko_state.errors import InvalidValue
+from rawko_state.errors import InvalidValue, UnsafePath
 
 _LARGEST: Final = 1 << 20
 _VARIABLES: Final = tuple({f"RAWKO_{setting.key.partition('.')[0].upper()}_" for setting in SETTINGS})
@@ -72,7 +73,10 @@ def load(root: Path | None, environment: Mapping[str, str] | None = None) -> Set
     """All layers together. What is wrong is left out, and told in ``problems``."""
     settings = Settings()
     for layer, path in files(root).items():
-        _take_file(settings, path, ours=not layer.startswith("project"))
+        ours = not layer.startswith("project")
+        if not ours:
+            _check_is_file(path)
+        _take_file(settings, path, ours=ours)
     environment = os.environ if environment is None else environment
     for setting in SETTINGS:
         text = environment.get(setting.variable)
@@ -114,13 +118,31 @@ def _take(settings: Settings, setting: Setting, read: Any, given: Any, origin: s
     settings.values[setting.key] = Value(value, origin)
 
 
+def _check_is_file(path: Path) -> None:
+    """A project comes from anybody: what stands there for its settings must be a file of its own, and not a link to /dev/zero."""
+    for each in (path, path.with_suffix(".cue")):
+        try:
+            found = os.lstat(each)
+        except OSError:
+            continue
+        if not stat.S_ISREG(found.st_mode):
+            raise UnsafePath(f"{each} is not a regular file; settings of a project are read from nothing else")
+
+
 def read_file(path: Path, problems: list[Problem]) -> tuple[str, str] | None:
     """The text of a settings file, or of the CUE file in its place, and where it is from; None if there is neither."""
     try:
-        if path.stat().st_size > _LARGEST:
+        # Not waiting for the other end of a pipe, and never more than a settings file can be.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                problems.append(Problem(str(path), "not a regular file"))
+                return None
+            data = stream.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
             problems.append(Problem(str(path), "larger than a settings file can be"))
             return None
-        return path.read_text(encoding="utf-8"), str(path)
+        return data.decode("utf-8").replace("\r\n", "\n"), str(path)
     except FileNotFoundError:
         return _from_cue(path.with_suffix(".cue"), problems)
     except (OSError, UnicodeDecodeError) as error:

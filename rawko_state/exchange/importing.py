@@ -24,7 +24,7 @@ from rawko_state.exchange.transcript import Session, Trouble
 from rawko_state.exchange.turns import IMPORTED, TurnBuilder
 from rawko_state.model.entries import Entry, Turn
 from rawko_state.model.names import name_for
-from rawko_state.model.status import FINISHED
+from rawko_state.model.status import ENDED
 from rawko_state.store.contract import BulkWriter, Store
 from rawko_state.store.hosting import Imported
 from rawko_state.tasks.task import Task
@@ -370,7 +370,7 @@ def grow(
         if dry_run:
             return not grouping.is_empty, Counter()
         with store.attach(task) as opened:
-            running = opened.state.status not in FINISHED
+            running = opened.state.status not in ENDED
             if grouping.is_empty and not (running and ended):
                 return False, Counter()
             at = grouping.facts.first or datetime.now(timezone.utc)

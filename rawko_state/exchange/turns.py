@@ -56,6 +56,10 @@ class Facts:
     steps: int = 0
     place: int = 0
     """Behind the last step that has been written down."""
+    unanswered: bool = False
+    """Nothing has been said to the last prompt."""
+    running: set[str] = field(default_factory=set)
+    """Tools that were called, and gave nothing yet."""
 
     def take(self, step: Step) -> None:
         self.steps += 1
@@ -73,6 +77,17 @@ class Facts:
             self.aborted = False
         if step.unknown is not None:
             self.unknown[step.unknown] += 1
+        if step.prompt is not None or step.turn is not None:
+            self.unanswered = step.prompt is not None
+        self.running |= {call.id for call in step.calls}
+        self.running -= {output.id for output in step.outputs}
+
+    @property
+    def outcome(self) -> str:
+        """How it ended: what was asked, or called, last has been answered, or it has not."""
+        if self.aborted:
+            return "cancelled"
+        return "interrupted" if self.unanswered or self.running else "success"
 
 
 class TurnBuilder:
@@ -216,7 +231,7 @@ class TurnBuilder:
         said = (facts.said or "").strip().split("\n")[0][:200] or None
         return [
             Result(
-                status="cancelled" if facts.aborted else "success",
+                status=facts.outcome,
                 completed=facts.last.replace(microsecond=0) if facts.last else None,
                 duration_ms=max(0, spent) if spent is not None else None,
                 summary=said,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
+from rawko_state import __version__
 from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble, RawkoError
 from rawko_state.forking import renew_after_fork
 from rawko_state.index.orm import Sqlite, p
@@ -110,6 +111,12 @@ class Index(TaskDatabase):
     def connection(self) -> sqlite3.Connection:
         return cast("sqlite3.Connection", self.db.connection())  # type: ignore[no-untyped-call]
 
+    def _maker(self) -> str | None:
+        with contextlib.suppress(sqlite3.Error):
+            found = self.connection.execute("SELECT v FROM index_meta WHERE k = 'made_by'").fetchone()
+            return f"rawko {found[0]}" if found else None
+        return None
+
     def _migrate(self) -> None:
         connection = self.connection
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -119,7 +126,8 @@ class Index(TaskDatabase):
             return
         if version > VERSION:
             raise IndexNewer(
-                f"{self.name} is of version {version}; this rawko knows up to {VERSION}: use a newer rawko"
+                f"{self.name} was made by {self._maker() or 'a newer rawko'} (index version {version}; this rawko knows up to"
+                f" {VERSION}): use that one, or delete the file, and it is made anew from the task files"
             )
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -129,6 +137,7 @@ class Index(TaskDatabase):
             for migration in MIGRATIONS[version:]:
                 migration.apply(connection)
                 connection.execute(f"PRAGMA user_version = {migration.number}")
+            connection.execute("INSERT OR REPLACE INTO index_meta (k, v) VALUES ('made_by', ?)", (__version__,))
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute("COMMIT")
         except BaseException:

@@ -100,7 +100,7 @@ def _has_status(task: Any, status: str, alive: Collection[str]) -> Any:
     status = words.canonical(status)
     is_alive = task.id.in_(list(alive)) | (task.detached == 1)
     if status == words.INTERRUPTED:
-        return (task.status == words.RUNNING) & ~is_alive
+        return ((task.status == words.RUNNING) & ~is_alive) | (task.status == words.INTERRUPTED)
     if status == words.RUNNING:
         return (task.status == words.RUNNING) & is_alive
     return task.status == status

@@ -26,6 +26,7 @@ from rawko_state.journal.locks import append_lock, gate, holder_of
 LOG: Final = "log.jsonl"
 BY_HAND: Final = "deleted"
 """The rule of what a person has thrown away."""
+ERASED: Final = "erased"
 _UNKNOWN: Final = "unknown"
 _PATIENCE: Final = 0.2
 _NAME = re.compile(r"(.+\.task(?:\.gz)?)(?:\.([0-9]{1,6}))?")
@@ -269,6 +270,12 @@ def _log(layout: Layout, lines: Sequence[dict[str, Any]]) -> None:
         os.close(descriptor)
 
 
+def log_erased(layout: Layout, task_id: str, by: str | None) -> None:
+    """That a task was deleted for good, and by whom: all that is left of it."""
+    now = write_time(datetime.now(timezone.utc).replace(microsecond=0))
+    _log(layout, [{"task": task_id, "at": now, "rule": ERASED, **({"by": by} if by else {})}])
+
+
 def trim_log(layout: Layout, there: Sequence[Discarded]) -> None:
     """Lines of tasks that are not in the trash any more go, once there are many of them."""
     path = layout.trash / LOG
@@ -279,7 +286,7 @@ def trim_log(layout: Layout, there: Sequence[Discarded]) -> None:
     try:
         with append_lock(descriptor, path):
             lines = disk.read_range(descriptor, 0, os.fstat(descriptor).st_size).splitlines(keepends=True)
-            wanted = [line for line in lines if _file_of(line) in kept]
+            wanted = [line for line in lines if _file_of(line) in kept or f'"{ERASED}"'.encode() in line]
             disk.rename(disk.write_temporary(layout.live, b"".join(wanted)), path)
     finally:
         os.close(descriptor)

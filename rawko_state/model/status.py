@@ -16,23 +16,38 @@ FAILED: Final = "failed"
 CANCELLED: Final = "cancelled"
 INTERRUPTED: Final = "interrupted"
 
-STATUSES: Final = (PENDING, RUNNING, WAITING, PAUSED, COMPLETED, FAILED, CANCELLED, INTERRUPTED)
-FINISHED: Final = frozenset({COMPLETED, FAILED, CANCELLED})
+UNKNOWN: Final = "unknown"
+"""Of what was recorded elsewhere, and does not say how it ended."""
+
+STATUSES: Final = (PENDING, RUNNING, WAITING, PAUSED, COMPLETED, FAILED, CANCELLED, INTERRUPTED, UNKNOWN)
+FINISHED: Final = frozenset({COMPLETED, FAILED, CANCELLED, UNKNOWN})
+ENDED: Final = FINISHED | {INTERRUPTED}
+"""By a result; an interrupted one waits for somebody to go on with it."""
 
 # A finished task goes on only by a new request (pending) or by being resumed (running).
 MOVES: Final = MappingProxyType(
     {
         PENDING: frozenset({RUNNING, CANCELLED, FAILED, PAUSED}),
-        RUNNING: frozenset({RUNNING, WAITING, PAUSED, COMPLETED, FAILED, CANCELLED}),
-        WAITING: frozenset({RUNNING, WAITING, PAUSED, COMPLETED, FAILED, CANCELLED}),
-        PAUSED: frozenset({RUNNING, WAITING, PAUSED, COMPLETED, FAILED, CANCELLED}),
+        RUNNING: frozenset({RUNNING, WAITING, PAUSED, COMPLETED, FAILED, CANCELLED, INTERRUPTED, UNKNOWN}),
+        WAITING: frozenset({RUNNING, WAITING, PAUSED, COMPLETED, FAILED, CANCELLED, INTERRUPTED, UNKNOWN}),
+        PAUSED: frozenset({RUNNING, WAITING, PAUSED, COMPLETED, FAILED, CANCELLED, INTERRUPTED, UNKNOWN}),
+        INTERRUPTED: frozenset({RUNNING, WAITING, PAUSED, COMPLETED, FAILED, CANCELLED, INTERRUPTED, UNKNOWN}),
         COMPLETED: frozenset({PENDING, RUNNING}),
         FAILED: frozenset({PENDING, RUNNING}),
         CANCELLED: frozenset({PENDING, RUNNING}),
+        UNKNOWN: frozenset({PENDING, RUNNING}),
     }
 )
 
-RESULT_STATUS: Final = MappingProxyType({"success": COMPLETED, "failure": FAILED, "cancelled": CANCELLED})
+RESULT_STATUS: Final = MappingProxyType(
+    {
+        "success": COMPLETED,
+        "failure": FAILED,
+        "cancelled": CANCELLED,
+        "interrupted": INTERRUPTED,
+        "unknown": UNKNOWN,
+    }
+)
 
 TURN_STATUSES: Final = ("complete", "failed", INTERRUPTED, WAITING)
 
@@ -57,7 +72,8 @@ def canonical(word: str) -> str:
 
 
 def outcome_of(word: str) -> str:
-    """The word for the result of a run: success, failure or cancelled. ``completed`` and ``failed`` are understood too."""
+    """The word for the result of a run: success, failure or cancelled; of what was recorded elsewhere also interrupted or
+    unknown. ``completed`` and ``failed`` are understood too."""
     found = next((result for result, status in RESULT_STATUS.items() if status == canonical(word)), None)
     if found is None:
         raise InvalidValue(f"a result is success, failure or cancelled, not {word!r}")

@@ -213,12 +213,16 @@ def hello(workspace: Workspace, task_id: str) -> dict[str, Any]:
     turn = store.open_question(task_id)
     asked = turn.question if turn is not None else None
     approval = asked is not None and asked.kind == "approval"
+    warm = task_id in workspace.warm or task_id in store.alive()
     return {
         "type": "hello",
         "protocol": PROTOCOL,
         "task": task_id,
         "status": summary.status,
-        "warm": task_id in workspace.warm or task_id in store.alive(),
+        "warm": warm,
+        "resume": "warm" if warm else "cold",
+        "isResume": summary.turns > 0,
+        "resumedFromStorage": summary.turns > 0 and not warm,
         "busy": task_id in store.alive() or task_id in store.drafted(),
         "turns": summary.turns,
         "question": plain(asked) if asked is not None and not approval else None,

@@ -47,7 +47,16 @@ def empty_trash(call: Call) -> Any:
     limit = read_time(before) if before is not None else None
     if before is not None and limit is None:
         raise InvalidValue(f"not a time: {before!r:.60}")
-    return {"version": 1, "deleted": to_wire(call.store.empty_trash(limit))}
+    return {"version": 1, "deleted": to_wire(call.store.empty_trash(limit, only=call.data.get("id")))}
+
+
+def erase_task(call: Call) -> Any:
+    """For good, in the trash or not; the audit says who did it."""
+    prefix = call.params["id"]
+    call.workspace.warm.close(prefix)
+    call.task = call.store.erase(prefix, by=call.by)
+    call.changed(call.task)
+    return {"version": 1, "task": call.task}
 
 
 def list_retention(call: Call) -> Any:
@@ -193,7 +202,8 @@ OPERATIONS: Final = (
     Operation("DELETE", "/tasks/{id}", "Move it to the trash.", WRITE, delete_task, (ID,), answer={"type": "object"}),
     Operation("GET", "/trash", "What is in the trash.", READ, list_trash, answer={"type": "object"}),
     Operation("POST", "/trash/restore", "Bring one back, or all.", WRITE, restore, body=obj(None, id=TEXT), answer={"type": "object"}),
-    Operation("POST", "/trash/empty", "Delete for good what is in the trash.", ADMIN, empty_trash, body=obj(None, before=TIME), answer={"type": "object"}),
+    Operation("POST", "/trash/empty", "Delete for good what is in the trash.", ADMIN, empty_trash, body=obj(None, before=TIME, id=TEXT), answer={"type": "object"}),
+    Operation("POST", "/tasks/{id}/erase", "Delete it for good, in the trash or not.", ADMIN, erase_task, (ID,), answer={"type": "object"}),
     Operation("GET", "/retention", "Tasks as retention sees them.", READ, list_retention, (Param("id", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}),), answer={"type": "object"}),
     Operation("POST", "/retention/freed", "The bytes of long outputs that would go with some tasks.", READ, list_freed, body=obj({"ids": STRINGS}), answer={"type": "object"}),
     Operation("POST", "/trash", "Move tasks to the trash, each with the rule that takes it.", WRITE, discard, body=obj({"tasks": lists(_CHOSEN)}), answer={"type": "object"}),

@@ -133,10 +133,29 @@ class Workspace:
     ) -> None:
         self.name, self.store, self.registry, self.host, self._changed = name, store, registry, host, changed
         self.warm = Warm(store.attach)
+        self._known: set[tuple[str, str]] = set()
 
     @property
     def state(self) -> ServerState:
         return self.host.state
+
+    def learn(self, repo: str | None, agent: str | None, runtime: str | None) -> None:
+        """Puts what a new task says of where it was started on the lists; what they have already stays as it is."""
+        new = {(kind, value) for kind, value in (("repo", repo), ("agent", agent), ("runtime", runtime)) if value}
+        for kind, value in new - self._known:
+            with contextlib.suppress(RawkoError):  # the task is what counts
+                self._see(kind, value)
+                self._known.add((kind, value))
+
+    def _see(self, kind: str, value: str) -> None:
+        registry = self.registry
+        clean = self.store.redactor.text(value)
+        if kind == "repo" and clean not in {row["remote_url"] for row in registry.repos()}:
+            registry.saw_repo("git", clean, None)
+        elif kind == "agent" and clean not in {row["name"] for row in registry.agent_rows()}:
+            registry.saw_agent(clean, "")
+        elif kind == "runtime" and clean not in {row["type"] for row in registry.runtimes()}:
+            registry.saw_runtime(clean, None)
 
     def changed(self, task_id: str) -> None:
         """Something happened to a task: whoever follows it is woken."""

@@ -69,6 +69,7 @@ def start_task(call: Call) -> Any:
     task.close()
     call.task = task.id
     call.changed(task.id)
+    call.workspace.learn(**{name: call.data.get(name) for name in ("repo", "agent", "runtime")})
     return found
 
 
@@ -208,6 +209,8 @@ def create_record(call: Call) -> Any:
     task = call.store.create(replace(entries[0], id=""), entries[1:], detached=True, before=call.before_start)
     found = _done(task.id, task.seal, task.state.turns, task.state.status)
     found |= {"state": to_wire(task.state), "end": task.end, "file": call.store.find(task.id).filename}
+    header = entries[0]
+    call.workspace.learn(header.repo, header.agent, header.runtime)
     task.close()
     call.task = task.id
     call.changed(task.id)

@@ -323,14 +323,19 @@ class Store(Protocol):
     def restore(self, prefix: str | None = None) -> list[str]:
         """Brings tasks back, byte for byte; all of them without an id."""
 
+    def erase(self, prefix: str, *, by: str | None = None) -> str:
+        """Deletes one task for good, in the trash or not: its bytes, the long outputs that no other task refers to, its rows and
+        its words. Says so in a log. Returns its id."""
+
     def empty_trash(
         self,
         before: datetime | None = None,
         *,
+        only: str | None = None,
         patience: float = 60.0,
         proceed: Callable[[], bool] = lambda: True,
     ) -> list[InTrash]:
-        """Deletes for good what came into the trash before a time; may stop early, if not to ``proceed``."""
+        """Deletes for good what came into the trash before a time, or ``only`` one task; stops early, if not to ``proceed``."""
 
     def pack(self, task: RetentionRow) -> bool:
         """Makes a finished task smaller, where the backend can; False if it did nothing."""

@@ -206,6 +206,32 @@ class StoreConformance:
         assert stats.by_status == {"completed": 2, "failed": 3, "running": 1}
         assert stats.by_file["src/3.py"] == 1
 
+    def test_what_was_said_between_turns_and_is_to_be_kept_in_mind(self, store: Store, another: Store) -> None:
+        task = store.start("first", by="ann", sections={"Preferences": '{"a": 1}'}, detached=True)
+        task.add_turn(said(content="x"))
+        task.note("mind this", in_context=True)
+        task.note("not this")
+        task.remember(summary="so far", preferences={"a": 2})
+        task.close()
+        found = another.said(task.id)
+        assert [(each.kind, each.text) for each in found] == [("request", "first"), ("note", "mind this")]
+        assert found[0].by == "ann"
+        assert found[0].offset < found[1].offset
+        assert another.memory(task.id) == {"preferences": {"a": 2}, "summary": "so far"}
+
+    def test_erased_for_good(self, store: Store, another: Store) -> None:
+        kept, gone = (store.start(text, detached=True) for text in ("kept", "gone"))
+        for task in (kept, gone):
+            task.finish("success")
+        assert store.erase(gone.id) == gone.id
+        assert _ids(another) == [kept.id]
+        assert another.trash() == []
+        store.delete(kept.id)
+        assert store.erase(kept.id) == kept.id
+        assert another.trash() == []
+        with pytest.raises(TaskNotFound):
+            store.erase("nosuch")
+
     def test_search_is_fresh_to_the_last_append(self, store: Store, another: Store) -> None:
         task = store.start("Fix the tokenValidation in auth/sso.rs", detached=True)
         other = store.start("Something else", detached=True)

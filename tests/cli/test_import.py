@@ -34,7 +34,7 @@ class TestCommand:
             in rawko(project, "import", "claude-code", str(sessions / "claude-code")).stdout
         )
         assert "no such file" in rawko(project, "import", "claude-code", "/not/there", code=1).stderr
-        assert "name the files" in rawko(project, "import", "jsonl", code=1).stderr
+        assert "needs a file" in rawko(project, "import", "jsonl", code=2).stderr
         assert "Invalid value" in rawko(project, "import", "emacs", code=2).stderr
         assert "0 imported" in rawko(project, "import", "codex", "--since", "1d").stdout
         since = (datetime.now(timezone.utc) + timedelta(days=1)).strftime("%Y-%m-%d")

@@ -139,7 +139,7 @@ class TestChanges:
     def test_a_sibling_is_added_in_its_place(self, tmp_path: Path) -> None:
         text = "resume:\n  # how long\n  budget: 5\nuser:\n  name: x\n"
         assert changed(text, ["resume", "budget"], "7", tmp_path) == text.replace("5", "7")
-        assert changed(text, ["user", "name"], None, tmp_path) == "resume:\n  # how long\n  budget: 5\nuser:\n"
+        assert changed(text, ["user", "name"], None, tmp_path) == "resume:\n  # how long\n  budget: 5\n"
 
     @given(
         st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cn", "Co"]), min_size=1).filter(

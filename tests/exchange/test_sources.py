@@ -255,6 +255,24 @@ class TestOthers:
         assert bring(store, "cowork", database).grown == []
         agrees(store)
 
+    def test_cowork_says_when_it_began_and_whether_it_was_answered(self, store: FileStore, tmp_path: Path) -> None:
+        folder = tmp_path / "snapshots"
+        folder.mkdir()
+        for name, last in (("answered", "assistant"), ("unanswered", "user")):
+            messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+            messages += [{"role": "user", "content": "and?"}, {"role": "assistant", "content": "so."}][
+                : 2 if last == "assistant" else 1
+            ]
+            whole = {
+                "session": {"createdAt": "2024-05-06T07:08:09Z", "title": name, "cwd": str(store.root)},
+                "messages": messages,
+            }
+            (folder / f"{name}.json").write_text(json.dumps(whole))
+        bring(store, "cowork", folder)
+        found = {each.title: each for each in store.history(TaskFilter())}
+        assert {each.created for each in found.values()} == {"2024-05-06T07:08:09Z"}
+        assert (found["answered"].status, found["unanswered"].status) == ("completed", "interrupted")
+
     def test_messages(self, store: FileStore, sessions: Path) -> None:
         report = bring(
             store, "jsonl", sessions / "jsonl/chat.jsonl", belonging=Belonging((str(store.root),), everywhere=True)

@@ -79,7 +79,7 @@ class TestTrouble:
         connection.close()
         before = path.read_bytes()
         again = FileStore(tmp_path, warn=told)
-        with pytest.raises(IndexNewer, match=r"index\.db is of version"):
+        with pytest.raises(IndexNewer, match=r"index\.db was made by rawko"):
             again.history(ALL)
         with again.start("appends go on") as task:
             task.add_turn(turn())

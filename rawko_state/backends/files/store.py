@@ -349,11 +349,20 @@ class FileStore(IndexedStore):
         self,
         before: datetime | None = None,
         *,
+        only: str | None = None,
         patience: float = 60.0,
         proceed: Callable[[], bool] = lambda: True,
     ) -> list[InTrash]:
         """Deletes for good what came into the trash before a time; all of it without one. The oldest first, while ``proceed``."""
-        return trash.empty(self.sync, before, patience, proceed)
+        return trash.empty(self.sync, before, only, patience, proceed)
+
+    def erase(self, prefix: str, *, by: str | None = None) -> str:
+        """The index and the search index are made anew: nothing of it is left in their files either."""
+        was_due = self.begin_redacting()
+        task_id = super().erase(prefix, by=by)
+        journal_trash.log_erased(self.journal.layout, task_id, by)
+        self.end_redacting(changed=True, was_due=was_due)
+        return task_id
 
     def pack(self, task: RetentionRow) -> bool:
         """Makes a finished task a ``.task.gz``, which all else can read. False if it has changed since, or is being run."""
@@ -425,7 +434,11 @@ class FileStore(IndexedStore):
                 except (RawkoError, OSError) as trouble:
                     self._warn(f"{trouble}; searches read the task files")
 
+            due = self.journal.layout.live / "reindex.due"
+            was_due = due.exists()
             problems = self.sync.reindex(step, then)
+            if was_due and mine:
+                due.unlink(missing_ok=True)
             if mine:
                 with contextlib.suppress(RawkoError, OSError):
                     flush.clear_away(self.sync.index(), self.root)

@@ -91,11 +91,12 @@ def restore(sync: Sync, prefix: str | None) -> list[str]:
 def empty(
     sync: Sync,
     before: datetime | None,
+    only: str | None = None,
     patience: float = PATIENCE,
     proceed: Callable[[], bool] = lambda: True,
 ) -> list[InTrash]:
-    """Deletes what came into the trash before a time (None: all of it), and the blobs that only that referred to; the oldest
-    first, while ``proceed``."""
+    """Deletes what came into the trash before a time (None: all of it), or ``only`` one task, and the blobs that only that
+    referred to; the oldest first, while ``proceed``."""
     layout = sync.journal.layout
     first = trash.oldest(layout)
     if before is not None and first is not None and first >= before:
@@ -105,9 +106,14 @@ def empty(
     with trash.locked(layout, patience), gate(layout.live / "blobs.lock", timeout=patience):
         left = trash.listed(layout)
         going: list[trash.Discarded] = []
-        while left and (before is None or left[-1].at < before) and (len(going) < _AT_LEAST or proceed()):
-            trash.delete(layout, left[-1])
-            going.append(left.pop())
+        for each in reversed(left):
+            if only is not None and each.name.id != only:
+                continue
+            if (before is not None and each.at >= before) or not (len(going) < _AT_LEAST or proceed()):
+                break
+            trash.delete(layout, each)
+            going.append(each)
+        left = [each for each in left if each not in going]
         index = sync.fresh()
         used = {blob for each in left for blob in each.blobs}
         blobs = ({blob for each in going for blob in each.blobs} - used) | trash.strays(layout, left)

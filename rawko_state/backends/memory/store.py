@@ -437,14 +437,23 @@ class MemoryStore(IndexedStore):
             return back
 
     def empty_trash(
-        self, before: datetime | None = None, *, patience: float = 60.0, proceed: Callable[[], bool] = lambda: True
+        self,
+        before: datetime | None = None,
+        *,
+        only: str | None = None,
+        patience: float = 60.0,
+        proceed: Callable[[], bool] = lambda: True,
     ) -> list[InTrash]:
         with self.lock:
-            going = [each for each in self.trash() if before is None or each.at < before] if proceed() else []
-            self._thrown = [each for each in self._thrown if before is not None and each.at >= before]
+            going = [
+                each
+                for each in (self._thrown if proceed() else ())
+                if (before is None or each.at < before) and only in (None, each.held.name.id)
+            ]
+            self._thrown = [each for each in self._thrown if each not in going]
             named = {blob for task_id in self.held for blob in self.blobs_of(task_id)}
             self.blobs = {key: data for key, data in self.blobs.items() if key in named or self._thrown}
-        return going
+        return [InTrash(each.held.name.id, each.at, each.rule, len(each.held.data)) for each in reversed(going)]
 
     def pack(self, task: RetentionRow) -> bool:
         return False

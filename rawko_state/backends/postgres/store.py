@@ -344,12 +344,13 @@ class PostgresStore(IndexedStore):
         self,
         before: datetime | None = None,
         *,
+        only: str | None = None,
         patience: float = 60.0,
         proceed: Callable[[], bool] = lambda: True,
     ) -> list[InTrash]:
         going = []
         for each in self.tasks.thrown():
-            if before is not None and each.at >= before:
+            if (before is not None and each.at >= before) or (only is not None and each.id != only):
                 continue
             if not proceed():
                 break

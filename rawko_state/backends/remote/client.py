@@ -249,6 +249,9 @@ def _title(content: bytes) -> str:
         return ""
 
 
+_NO_TOKEN: Final = "; give a token in RAWKO_REMOTE_TOKEN, or keep one with 'rawko token save {url}'"
+
+
 def raised(status: int, content: bytes, url: str) -> RawkoError:
     """The error that the server met with, as it would have been raised here."""
     try:
@@ -262,7 +265,7 @@ def raised(status: int, content: bytes, url: str) -> RawkoError:
     if not isinstance(kind, type) or not issubclass(kind, RawkoError) or kind is RawkoError:
         if title == "RawkoError":
             return RawkoError(detail)
-        return ServerRefused(f"{url}: {detail}", status)
+        return ServerRefused(f"{url}: {detail}" + (_NO_TOKEN.format(url=url) if status == 401 else ""), status)
     made = kind.__new__(kind)
     Exception.__init__(made, detail)
     for name, value in data.items():

@@ -422,10 +422,19 @@ class RemoteStore(BaseStore):
     def restore(self, prefix: str | None = None) -> list[str]:
         return list(self._post("trash", "restore", data={"id": prefix} if prefix else {})["restored"])
 
+    def erase(self, prefix: str, *, by: str | None = None) -> str:
+        return str(self._post("tasks", prefix, "erase", data={})["task"])
+
     def empty_trash(
-        self, before: datetime | None = None, *, patience: float = 60.0, proceed: Callable[[], bool] = lambda: True
+        self,
+        before: datetime | None = None,
+        *,
+        only: str | None = None,
+        patience: float = 60.0,
+        proceed: Callable[[], bool] = lambda: True,
     ) -> list[InTrash]:
         data = {} if before is None else {"before": write_time(before)}
+        data |= {} if only is None else {"id": only}
         return [from_wire(InTrash, each) for each in self._post("trash", "empty", data=data)["deleted"]]
 
     def pack(self, task: RetentionRow) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -137,7 +138,7 @@ def _steps(
         )
         return
     if not start:
-        yield last, Step(json.dumps(whole), title=_title(whole), facts=_facts(whole))
+        yield last, Step(json.dumps(whole), _created(whole), title=_title(whole), facts=_facts(whole))
     for number, message in enumerate(messages):
         raw = json.dumps(message)
         if number >= done:
@@ -152,6 +153,13 @@ def _object(text: str) -> dict[str, Any]:
 def _inner(whole: Mapping[str, Any]) -> Mapping[str, Any]:
     inner = whole.get("session")
     return inner if isinstance(inner, dict) else whole
+
+
+def _created(whole: Mapping[str, Any]) -> datetime | None:
+    """When the session says that it began."""
+    inner = _inner(whole)
+    names = ("created_at", "createdAt", "created", "started_at", "startedAt")
+    return next((time_of(inner[name]) for name in names if inner.get(name)), None)
 
 
 def _title(whole: Mapping[str, Any]) -> str | None:
