@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
     hermetic.enter(home, _pycache(config), hermetic.run_mark(config))
     processes.STARTED.watch()
+    config.add_cleanup(processes.WARM.stop)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if sys.platform != "win32" else ():
         if (
             signal.getsignal(number) is signal.SIG_IGN

@@ -18,8 +18,7 @@ from rawko_state.backends.files.store import FileStore
 from rawko_state.cli import COMMANDS, cli
 from rawko_state.cli.init_cmd import GITIGNORE
 from rawko_state.model.entries import FileTouch, ToolCall, Turn
-from tests.support.machine import patience
-from tests.support.processes import ROOT
+from tests.support.processes import ROOT, rawko_bytes
 
 
 class Ran:
@@ -34,14 +33,7 @@ def rawko(tmp_path: Path):  # type: ignore[no-untyped-def]
 
     def run(*words: str, stdin: str | bytes = b"", cwd: Path = tmp_path, env: dict[str, str] | None = None) -> Ran:
         data = stdin.encode() if isinstance(stdin, str) else stdin
-        done = subprocess.run(
-            [sys.executable, "-c", "from rawko_state.cli import main; main()", *words],
-            input=data,
-            capture_output=True,
-            cwd=cwd,
-            env={**os.environ, **(env or {})},
-            timeout=patience(60),
-        )
+        done = rawko_bytes(*words, given=data, cwd=cwd, env=env)
         assert b"Traceback" not in done.stderr, done.stderr.decode()
         return Ran(done)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support.machine import patience
+from tests.support.warm import Warm
 
 ROOT: Final = Path(__file__).parent.parent.parent
 DRIVERS: Final = ROOT / "tests" / "drivers"
@@ -30,18 +31,23 @@ def rawko(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end. ``code`` None: any exit status will do. No traceback, whatever happens."""
     where = () if root is None else ("-C", str(root))
-    done = subprocess.run(
-        [*RAWKO, *where, *words],
-        capture_output=True,
-        text=True,
-        input=given if given is not None else "",
-        timeout=patience(120),
-        env={**os.environ, **env},
-        cwd=cwd,
-    )
+    ran = rawko_bytes(*where, *words, given=(given or "").encode("utf-8", "surrogateescape"), cwd=cwd, env=env)
+    out, err = (data.decode("utf-8").replace("\r\n", "\n") for data in (ran.stdout, ran.stderr))
+    done = subprocess.CompletedProcess(ran.args, ran.returncode, out, err)
     assert "Traceback" not in done.stderr, done.stderr
     assert code is None or done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done
+
+
+def rawko_bytes(
+    *words: str, given: bytes = b"", cwd: Path | None = None, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """The same, with bytes, and whatever it comes to."""
+    whole = {**os.environ, **(env or {})}
+    if hasattr(os, "fork") and whole.get("PYTHONPATH") == os.environ.get("PYTHONPATH"):
+        run_mark = "-".join(os.environ[MARK].split("-")[:2])
+        return WARM.run(words, given, cwd, whole, patience(120), run_mark)
+    return subprocess.run([*RAWKO, *words], capture_output=True, input=given, timeout=patience(120), env=whole, cwd=cwd)
 
 
 class Started:
@@ -88,6 +94,7 @@ class Started:
 
 
 STARTED: Final = Started()
+WARM: Final = Warm()
 
 
 def marked(mark: str) -> Iterator[tuple[int, str]]:
