@@ -8,7 +8,7 @@ setup:
 	$(BIN)/pip install -q -e '.[test,lint]'
 
 test:
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3
 
 lint:
 	$(BIN)/ruff check .
