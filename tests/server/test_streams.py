@@ -15,6 +15,7 @@ from websockets.sync.client import connect
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.backends.remote.store import RemoteStore
+from rawko_state.model.entries import Turn
 from rawko_state.server.app import PREFIX
 from tests.server.clients import Client, _follow
 from tests.support.machine import patience, wait_for
@@ -33,13 +34,17 @@ class TestLive:
         hello = next(_follow(any_server.port, task))
         assert (hello["type"], hello["protocol"], hello["task"], hello["turns"]) == ("hello", 1, task, 1)
         assert (hello["status"], hello["question"], hello["approval"]["text"]) == ("waiting", None, "May I?")
-        assert hello["warm"] is True
+        assert (hello["resume"], hello["isResume"], hello["resumedFromStorage"]) == ("warm", True, False)
+        assert (hello["messageCount"], hello["hasPendingAsk"], hello["hasPendingApproval"]) == (2, False, True)
 
     def test_a_task_read_from_storage_is_cold(self, server: Served, project: Path) -> None:
         task = FileStore(project).start("x", detached=True)
+        assert next(_follow(server.port, task.id))["isResume"] is False
+        task.add_turn(Turn(number=1, agent="dev", content="y"))
         task.close()
         hello = next(_follow(server.port, task.id))
-        assert (hello["warm"], hello["busy"]) == (False, False)
+        assert (hello["resume"], hello["warm"], hello["busy"]) == ("cold", False, False)
+        assert (hello["isResume"], hello["resumedFromStorage"]) == (True, True)
 
     def test_backlog_then_live_without_gap_or_double(self, any_server: Served) -> None:
         """Followers that come while it is written to, from every cursor: each sees each event once, in order."""
