@@ -159,19 +159,21 @@ class TurnBuilder:
         again = Resumed(at=at.replace(microsecond=0), writer="detached", reason="its session has grown")
         if running:
             if preface:
-                yield [*preface, Note(kind=IMPORTED, context="out", data=self._place())]
+                yield [*preface, self._how_far()]
         elif self.prompt is not None:
-            far = Note(kind=IMPORTED, context="out", data=self._place())
-            yield [Request(text=self.prompt, at=self.facts.first), Execution(), again, *preface, far]
+            yield [Request(text=self.prompt, at=self.facts.first), Execution(), again, *preface, self._how_far()]
         elif not self.is_empty:
-            yield [again, *preface, Note(kind=IMPORTED, context="out", data=self._place())]
+            yield [again, *preface, self._how_far()]
         for record in self._turns(rest):
             # How far this is, in the same record: whoever is stopped after it goes on from here.
-            yield [*record, Note(kind=IMPORTED, context="out", data=self._place())]
+            yield [*record, self._how_far()]
         yield self._end(self.facts.first)
 
-    def _place(self) -> dict[str, Json]:
-        return {"place": self.facts.place, **self.session.marked(self.facts.place)}
+    def _how_far(self, title: str | None = None, **more: Json) -> Note:
+        """Up to where the session has been imported, and when that was written, as the source says."""
+        at = self.facts.last.replace(microsecond=0) if self.facts.last is not None else None
+        place = {"place": self.facts.place, **self.session.marked(self.facts.place)}
+        return Note(at=at, title=title, kind=IMPORTED, context="out", data={**place, **more})
 
     def _preface(self, *, asked: bool = False) -> tuple[list[Entry], list[tuple[int, Step]]]:
         """A note with what came before the first turn, the first prompt included unless it is a turn (``asked``); and the steps
@@ -222,12 +224,12 @@ class TurnBuilder:
     def _end(self, since: datetime | None) -> Sequence[Entry]:
         facts = self.facts
         if not self._ended:
-            return [Note(kind=IMPORTED, title=_one_line(facts.title), context="out", data=self._place())]
+            return [self._how_far(title=_one_line(facts.title))]
         since = since or facts.first
         spent = int((facts.last - since).total_seconds() * 1000) if since and facts.last else None
-        data: dict[str, Json] = {**self._place(), "steps": facts.steps}
+        more: dict[str, Json] = {"steps": facts.steps}
         if facts.unknown:
-            data["unknown"] = dict(facts.unknown)
+            more["unknown"] = dict(facts.unknown)
         said = (facts.said or "").strip().split("\n")[0][:200] or None
         return [
             Result(
@@ -236,7 +238,7 @@ class TurnBuilder:
                 duration_ms=max(0, spent) if spent is not None else None,
                 summary=said,
             ),
-            Note(kind=IMPORTED, title=_one_line(facts.title), context="out", data=data),
+            self._how_far(title=_one_line(facts.title), **more),
         ]
 
     def _relative(self, path: str) -> str:
@@ -253,7 +255,8 @@ class TurnBuilder:
 def _passed_on(steps: list[Step]) -> Note:
     """A note with steps that are of no turn."""
     payload = Section("Payload", "\n".join(step.raw for step in steps))
-    return Note(kind=f"{IMPORTED}-before", context="out", sections=(payload,))
+    at = next((step.at for step in steps if step.at is not None), None)
+    return Note(at=at, kind=f"{IMPORTED}-before", context="out", sections=(payload,))
 
 
 class _Open:

@@ -273,6 +273,18 @@ class TestOthers:
         assert {each.created for each in found.values()} == {"2024-05-06T07:08:09Z"}
         assert (found["answered"].status, found["unanswered"].status) == ("completed", "interrupted")
 
+    def test_what_is_written_is_a_full_sealed_file_with_times(self, store: FileStore, sessions: Path) -> None:
+        bring(store, "claude-code", sessions / "claude-code")
+        verdicts = list(store.verify())
+        assert verdicts
+        assert not [verdict for verdict in verdicts if verdict.unsealed or verdict.faults or verdict.warnings]
+        for task in store.history(TaskFilter()):
+            head = Path(store.root, task.file).read_text(encoding="utf-8").split("\n\n")[0]
+            assert f"\nStatus: {task.status} " in head
+            assert "\nFormat: 1\n" in head
+            assert "\nDuration: -" not in head
+            assert [event.kind for event in store.events(task.id) if event.at is None] == []
+
     def test_messages(self, store: FileStore, sessions: Path) -> None:
         report = bring(
             store, "jsonl", sessions / "jsonl/chat.jsonl", belonging=Belonging((str(store.root),), everywhere=True)
