@@ -1,4 +1,4 @@
-"""The commands. Each has a file of its own, which is imported when the command is used and not before."""
+"""The commands. Each has its own file, imported only when the command is used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from rawko_state.errors import RawkoError
 
-# command -> module in this package; the help line is here so that `rawko --help` imports none of them.
+# Command -> help line. The help lines are here so that `rawko --help` imports none of the modules.
 COMMANDS = {
     "cleanup": "Move old tasks to the trash, pack finished ones, bring them back.",
     "completion": "Print a completion script for your shell.",
@@ -45,7 +45,7 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """Commands that are imported when they are run."""
+    """Imports each command when it is run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -61,7 +61,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise _NobodyReads from None  # click would exit with 1, as if something had gone wrong
+            raise _NobodyReads from None  # click would exit with 1, as for an error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -92,7 +92,7 @@ def cli(ctx: click.Context, folder: str | None, remote: str | None, workspace: s
 
 
 def main(argv: list[str] | None = None) -> None:
-    """The `rawko` command: trouble is one line on standard error and a non-zero exit."""
+    """The `rawko` command. An error is one line on standard error and a non-zero exit code."""
     try:
         code: Any = cli.main(args=argv, prog_name="rawko", standalone_mode=False)
     except click.exceptions.Exit as stop:
@@ -128,11 +128,11 @@ def main(argv: list[str] | None = None) -> None:
 
 
 class _NobodyReads(Exception):
-    """Whoever read our output has seen enough."""
+    """The reader of our output has closed the pipe."""
 
 
 def _end_by_sigpipe() -> None:
-    """As programs end that write to a pipe which nobody reads. Python would complain about the rest when it exits."""
+    """Ends as programs do that write to a closed pipe. Otherwise Python would complain about unwritten output at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""rawko answer: what a task waits for."""
+"""rawko answer: answer a task's pending question."""
 
 from __future__ import annotations
 

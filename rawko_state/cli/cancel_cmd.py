@@ -1,4 +1,4 @@
-"""rawko cancel: reaches the process that runs a task through the store."""
+"""rawko cancel: cancel a task; the store tells the process that runs it."""
 
 from __future__ import annotations
 

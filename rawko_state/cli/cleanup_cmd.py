@@ -1,4 +1,4 @@
-"""rawko cleanup: old tasks go to the trash, or are packed, as the settings say."""
+"""rawko cleanup: move old tasks to the trash, or pack them, according to the settings."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _clean(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
     report = _as_json(store, chosen, expired, dry_run=False)
     done = carry_out(store, policy, chosen, by=me(store.root))
     if as_json:
-        # What was done, which may be less than what was planned.
+        # Report what was done, which may be less than planned.
         report["removed"] = [each for each in report["removed"] if each["id"] in done.removed]
         report["packed"] = [each for each in report["packed"] if each["id"] in done.packed]
         report["deleted"] = [_trash_json(each) for each in done.deleted]
@@ -99,7 +99,7 @@ def _clean(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
 
 
 def _ask(question: str) -> None:
-    """On a terminal, and beside what is printed for programs. Where nobody can be asked, nothing is done."""
+    """Asks on standard error, apart from output for programs. Without a terminal, nothing is done."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError("nobody is here to be asked: give --yes to do it, or --dry-run to see it")
     click.confirm(question, abort=True, err=True)

@@ -45,7 +45,7 @@ def _loaded(ctx: click.Context) -> layers.Settings:
 
 
 def _where(function: Any) -> Any:
-    """The options that choose a file."""
+    """Adds the options that choose a file."""
     for name, help_text in (
         ("user", "The user's file, for all projects (the default)."),
         ("project", "The project's file, shared with others."),
@@ -65,7 +65,7 @@ def _file(ctx: click.Context, layer: str | None) -> Path:
 
 
 def _shown(key: str, value: Any) -> str:
-    """As it would be written in a file."""
+    """The value as it would be written in a file."""
     if value is None or value == () or value == {}:
         return "-"
     if isinstance(value, dict):
@@ -136,9 +136,9 @@ def unset(ctx: click.Context, key: str, layer: str | None) -> None:
 
 
 def _follow(ctx: click.Context, key: str) -> None:
-    """Some settings are written down elsewhere too."""
+    """Applies settings that are also stored elsewhere."""
     if key == "state.share":
-        with contextlib.suppress(NoProject):  # then it is for projects to come
+        with contextlib.suppress(NoProject):  # then it applies to future projects
             apply_sharing(find_project(override=ctx.find_root().obj))
 
 

@@ -1,4 +1,4 @@
-"""rawko demo: the promises, kept before the user's eyes in a throw-away folder."""
+"""rawko demo: show that rawko keeps its promises, in a throw-away folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rawko_state.backends.select import open_files
 from rawko_state.cli.printing import visible
 from rawko_state.store import TaskFilter
 
-# Runs as a process of its own, so that it can really be killed in the middle of a turn.
+# Runs as a separate process, so that it can really be killed in the middle of a turn.
 _WRITER = """
 import sys, time
 from rawko_state.backends.select import open_files

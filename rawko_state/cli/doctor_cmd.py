@@ -1,4 +1,4 @@
-"""rawko doctor: what is where, what is behind, what is wrong, and what to do."""
+"""rawko doctor: what is where, what is out of date, what is wrong, and what to do."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def command(ctx: click.Context) -> None:
     hooks = [(f"a hook: {line}", f"rm {log}") for line, log in hook_trouble(live)]
     if not state.exists():
         click.echo("nothing has been recorded here yet")
-        if hooks:  # which may be why
+        if hooks:  # this may be why
             _report(hooks)
         ctx.exit(1 if hooks else 0)
     wrong: list[tuple[str, str]] = []
@@ -95,7 +95,7 @@ def _report(wrong: list[tuple[str, str]]) -> None:
 
 
 def _search(store: ProjectStore) -> Iterator[tuple[str, str]]:
-    """Whether the search index can be used, and how far it is behind."""
+    """Checks that the search index can be used, and shows how far behind it is."""
     try:
         left = store.unflushed()
         problem = store.search_trouble()
@@ -111,7 +111,7 @@ _MOST = 10
 
 
 def _tasks(store: ProjectStore) -> Iterator[tuple[str, str]]:
-    """Task files that are not as they should be; of many alike, a few."""
+    """Task files with problems; only a few ids for each kind of problem."""
     try:
         found = store.concerns()
     except RawkoError as error:
@@ -127,7 +127,7 @@ def _tasks(store: ProjectStore) -> Iterator[tuple[str, str]]:
 
 
 def _git(root: Path, state: Path) -> Iterator[tuple[str, str]]:
-    """Whether what agents said could be committed by accident, or what is shared could be spoiled."""
+    """Checks that transcripts cannot be committed by accident, and that git cannot corrupt shared task files."""
     repository = Repository.around(root)
     if repository is None:
         return
@@ -151,7 +151,7 @@ def _git(root: Path, state: Path) -> Iterator[tuple[str, str]]:
 
 
 def _is_ignored(root: Path, state: Path) -> bool:
-    """By the lines that `rawko init` suggests; what else git may ignore by is git's own affair."""
+    """Looks only for the lines that `rawko init` suggests, not for other ways to make git ignore a folder."""
     lines: set[str] = set()
     for folder in (root, *root.parents):
         with contextlib.suppress(OSError):
@@ -162,7 +162,7 @@ def _is_ignored(root: Path, state: Path) -> bool:
 
 
 def _place(root: Path, state: Path) -> Iterator[tuple[str, str]]:
-    """Where the project stands: on a network file system, elsewhere than before, or beside other work trees."""
+    """Where the project is: on a network file system, moved, or one of several worktrees."""
     kind = _file_system(state)
     if kind is not None:
         yield (
@@ -198,7 +198,7 @@ _NETWORK = frozenset(
 
 
 def _file_system(path: Path) -> str | None:
-    """The kind of network file system that a path is on; None for others, and where nobody can tell."""
+    """The type of network file system that a path is on; None for other types, or if unknown."""
     best, kind = "", ""
     try:
         lines = Path("/proc/self/mounts").read_text("utf-8", "replace").splitlines()
@@ -224,14 +224,14 @@ def _folders(state: Path) -> list[Path]:
 
 
 def _open_to_all(state: Path) -> Iterator[tuple[str, str]]:
-    """Nothing else works with these."""
+    """World-writable folders. Nothing else works with these."""
     for path in _folders(state) if os.name != "nt" else ():
         if path.exists() and path.stat().st_mode & stat.S_IWOTH:
             yield f"everybody can write to {path}, and so change what was recorded", f"chmod o-w {path}"
 
 
 def _of_the_user() -> Iterator[tuple[str, str]]:
-    """What all projects share: the key, without which one secret has another tag in every command; and state.db."""
+    """What all projects share: state.db, and the key. Without the key, a secret gets a different tag in every command."""
     key = key_path()
     if user_key() is None:
         yield f"{key} cannot be used: it is open to others, not yours, or no key", f"chmod 600 {key}, or rm {key}"

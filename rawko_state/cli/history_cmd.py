@@ -26,7 +26,7 @@ STATUS_COLOURS = {
 
 
 class History(click.Group):
-    """`rawko history` itself lists; `show` and `export` are below it, in files of their own."""
+    """`rawko history` itself lists tasks; its subcommands `show` and `export` have their own files."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return ["export", "show"]
@@ -199,7 +199,7 @@ def about(summary: TaskSummary) -> str:
 
 
 def page(lines: list[str], height: int) -> None:
-    """To the terminal; through a pager when it would scroll away."""
+    """Prints the lines, through a pager if they do not fit on the terminal."""
     colour = use_colour()
     text = "\n".join(lines)
     if sys.stdout.isatty() and len(lines) >= height:

@@ -1,4 +1,4 @@
-"""rawko history --all-projects: each project's own index is asked, and the answers put together."""
+"""rawko history --all-projects: query each project's own index and merge the results."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _all(search: str | None, wanted: TaskFilter, turns: bool) -> Iterator[Found]
 def _rank(found: Found, wanted: TaskFilter) -> tuple[Any, ...]:
     _, summary, hit = found
     if hit is not None and wanted.sort == RELEVANCE:
-        # Scores are of one project's words each: what holds more of the query comes first, then by score.
+        # Scores are not comparable across projects, so rank by the number of matching query words first, then by score.
         return (hit.words, hit.score, summary.created or "", summary.id)
     value: Any = {
         "updated": summary.updated or "",

@@ -1,4 +1,4 @@
-"""rawko history export: tasks in other forms."""
+"""rawko history export: tasks in other formats."""
 
 from __future__ import annotations
 

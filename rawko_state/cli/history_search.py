@@ -1,4 +1,4 @@
-"""rawko history --search: what a query finds, with the turn and the words in it."""
+"""rawko history --search: the tasks that match a query, with the matching turn and text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rawko_state.store.wire import summary_json
 
 
 def run(store: Store, query: str, wanted: TaskFilter, *, turns: bool, form: str | None) -> None:
-    """Answers, then sees to the search index."""
+    """Prints the results, then updates the search index if due."""
     answer = store.search(query, wanted, turns=turns)
     if answer.hint:
         click.echo(f"rawko: {visible(answer.hint)}", err=True)
@@ -100,12 +100,12 @@ def _hit_line(hit: Hit, width: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """Nothing in it moves the cursor or changes a colour."""
+    """The text without anything that moves the cursor or changes a colour."""
     return visible(text).replace("\n", " ").replace("\t", " ")
 
 
 def _flush(store: Store) -> None:
-    """What is new has grown long: it is taken into the search index, at once when that is cheap, else in the background."""
+    """Adds new text to the search index once there is enough of it: at once if that is cheap, else in the background."""
     try:
         due = store.flush_due()
         if due == "now":
@@ -118,7 +118,7 @@ def _flush(store: Store) -> None:
             )
             in_background(["-C", str(store.root), "reindex", "--search", "--quiet"])
     except (RawkoError, OSError):
-        pass  # the answer has been given; the next search tries again
+        pass  # the results have been printed; the next search tries again
 
 
 def in_background(arguments: list[str]) -> None:

@@ -149,7 +149,7 @@ _MOST_RELATIVES = 60
 
 
 def _family(store: Store, summary: TaskSummary) -> Iterator[str]:
-    """The tree that a task stands in: from the first task that others were forked from, down."""
+    """The tree of forks that contains a task, from its root down."""
     root, seen = summary, {summary.id}
     while root.parent:
         parent, _, turn = root.parent.partition("@")
@@ -220,7 +220,7 @@ def _entry(entry: Entry) -> Iterator[str]:
 
 def _note(note: Note) -> Iterator[str]:
     if note.kind in ("imported", "imported-before") and note.title is None:
-        return  # how far a session was brought in, and what came before its first turn: for programs
+        return  # for programs: how far a session was imported, and what came before its first turn
     said = [f"title: {note.title}" if note.title is not None else "", f"status: {note.status}" if note.status else ""]
     said += [f"{name}={value}" for name, value in note.labels.items()] + [f"-{name}" for name in note.unlabel]
     said += [] if note.pinned is None else ["pinned" if note.pinned else "unpinned"]

@@ -1,4 +1,4 @@
-"""rawko hook: record what an agent does, by its own hooks."""
+"""rawko hook: record what an agent does, through its own hooks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(agent: str, event: str | None) -> None:
             raise ValueError("not an object")
         cwd = said.get("cwd") if isinstance(said.get("cwd"), str) else None
         hooks.note_event(agent, said)
-    except Exception as error:  # the agent comes first
+    except Exception as error:  # never fail the agent
         with contextlib.suppress(Exception):
             hooks.complain(cwd, f"{agent}: {type(error).__name__}: {error}")
 
@@ -79,7 +79,7 @@ def _change(ctx: click.Context, agent: str, project: bool, dry_run: bool, *, ins
 
 
 def _is_nothing(text: str) -> bool:
-    """Settings without a setting: what install() began."""
+    """Whether the settings are empty, as they were before install()."""
     return text.strip() in ("", "{}")
 
 

@@ -1,4 +1,4 @@
-"""rawko import: what other agents recorded, and what rawko exported."""
+"""rawko import: import what other agents recorded, or what rawko exported."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def command(
             pack=pack,
             step=None if as_json else progress(),
         )
-        if watch:  # what is wrong with a file is said once, not every time that it is looked at
+        if watch:  # report each problem with a file once, not on every pass
             report.wrong = [each for each in report.wrong if (str(each.path), each.text) not in reported]
             report.empty = [path for path in report.empty if (str(path), "empty") not in reported]
             reported |= {(str(each.path), each.text) for each in report.wrong} | {
@@ -101,10 +101,10 @@ def command(
 
 
 def _belonging(store: Store, everywhere: bool) -> Belonging:
-    """The folders that count as this project: its own, its other worktrees, and where it was before it was moved."""
+    """The folders that count as this project: its own, its other worktrees, and its previous locations."""
     mine = frozenset(plain_remote(url) for url in remotes(store.root))
     roots = [str(store.root), *worktrees(store.root)]
-    # A copy of a project has the list of the original, which is still there.
+    # A copied project inherits the list of the original, so skip folders that still exist.
     roots += [place for place in stood_at(store.root) if not Path(place).is_dir()]
     with user_state() as user:
         for project in user.projects():
@@ -115,7 +115,7 @@ def _belonging(store: Store, everywhere: bool) -> Belonging:
 
 
 def _flush(store: Store) -> None:
-    """So that searches are quick; until it is done they are right all the same."""
+    """Makes searches fast. They are correct without it."""
     try:
         if store.flush_due() == "background":
             in_background(["-C", str(store.root), "reindex", "--search", "--quiet"])
@@ -153,7 +153,7 @@ def _report(report: Report, dry_run: bool, as_json: bool) -> None:
 
 
 def _exported(store: Store, paths: tuple[Path, ...], dry_run: bool) -> int:
-    """Each task file is made again, byte for byte; one that is here is passed over, other content under its id refused."""
+    """Recreates each task file, byte for byte. Skips those already here; rejects different content under the same id."""
     if not paths:
         raise click.UsageError("name the files that 'rawko history export' wrote")
     for path in paths:
@@ -188,7 +188,7 @@ def _placed(store: Store, task: dict[str, Any], dry_run: bool) -> bool:
 
 
 def _warn(store: Store, filename: str) -> None:
-    """It is here byte for byte, and so are its secrets."""
+    """Warns about secrets in an imported file, which is kept byte for byte."""
     name = parse_name(filename)
     found = store.redact(name.id, dry_run=True).rules if name is not None else None
     if name is not None and found:
@@ -197,7 +197,7 @@ def _warn(store: Store, filename: str) -> None:
 
 
 def _tasks(path: Path) -> Iterator[dict[str, Any]]:
-    """One a line, which are read one by one; or one object, or an array of them."""
+    """Tasks from JSON lines, read one by one, or from a single object or an array of objects."""
     with open(path, encoding="utf-8", errors="replace") as stream:
         first = _parsed(stream.readline())
         if isinstance(first, dict):

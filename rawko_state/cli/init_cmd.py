@@ -1,4 +1,4 @@
-"""rawko init: makes a folder a project. Not required: the first write makes what it needs."""
+"""rawko init: make a folder a project. Optional: the first write creates what it needs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def command(ctx: click.Context, gitignore: bool | None) -> None:
     try:
         if not settings.exists():
             settings.write_text(SETTINGS, encoding="utf-8")
-        with contextlib.suppress(Exception):  # the list of projects can be learned anew
+        with contextlib.suppress(Exception):  # the list of projects can be rebuilt
             learn_of(root)
         click.echo(f"project at {root}")
         _gitignore(root / ".gitignore", gitignore)
@@ -57,7 +57,7 @@ def _gitignore(path: Path, wanted: bool | None) -> None:
         wanted = click.confirm(f"Add .rawko/state/ to {path}?", default=True)
     if wanted:
         gap = "" if not there or there.endswith(b"\n") else "\n"
-        with open(path, "ab") as stream:  # what is there stays as it is, whatever its encoding and line ends
+        with open(path, "ab") as stream:  # keep the existing bytes, whatever their encoding and line endings
             stream.write((gap + "\n".join(missing) + "\n").encode())
         click.echo(f"added to {path}")
     elif wanted is None:

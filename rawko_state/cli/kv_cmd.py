@@ -1,4 +1,4 @@
-"""rawko kv: small values of one's own, beside the tasks."""
+"""rawko kv: the user's own small values, stored beside the tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rawko pause: reaches the process that runs a task through the store."""
+"""rawko pause: pause a task; the store tells the process that runs it."""
 
 from __future__ import annotations
 

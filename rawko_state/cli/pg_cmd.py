@@ -1,4 +1,4 @@
-"""rawko pg: tasks between the files of a project and PostgreSQL."""
+"""rawko pg: move tasks between a project's files and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _move(
 ) -> None:
     named = workspace or ctx.find_root().meta.get("rawko.workspace") or "default"
     ctx.find_root().meta["rawko.workspace"] = None
-    # Without a project around, pulling makes this folder one, and there is nothing to push.
+    # Outside a project, pull makes this folder one, and push has nothing to do.
     files = open_files(root_of(ctx, anywhere=True)) if ctx.find_root().meta.get(REMOTE) is None else files_of(ctx)
     there = open_postgres(database, named, files.root)
     source, target = (files, there) if push else (there, files)

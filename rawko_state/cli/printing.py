@@ -1,4 +1,4 @@
-"""Text for terminals. Task files hold whatever a model or a web page said; a terminal must not obey it."""
+"""Text for terminals. Task files contain whatever a model or a web page said; the terminal must not interpret it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import click
 
-# C0 and C1 controls but LF and TAB, DEL, and the characters that turn the direction of writing around.
+# C0 and C1 controls except LF and TAB, DEL, and the characters that change the writing direction.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    """The same text with control characters shown instead of obeyed: ESC as ␛, others as \\xNN or \\uNNNN."""
+    """The text with control characters made visible: ESC as ␛, others as \\xNN or \\uNNNN."""
     return _UNSAFE.sub(_shown, text)
 
 
@@ -38,13 +38,13 @@ def size_text(size: float) -> str:
 
 
 def one_line(text: str, width: int) -> str:
-    """The first words of a text, on one line of at most this many characters."""
+    """The start of a text, on one line of at most this many characters."""
     flat = " ".join(visible(text[: width * 4 + 100]).split())
     return flat if len(flat) <= width else flat[: max(0, width - 1)] + "…"
 
 
 def progress(what: str = "") -> Callable[[int, int], None] | None:
-    """A bar on standard error that is written over and over; None where that is no terminal."""
+    """A progress bar on standard error; None if that is not a terminal."""
     if not sys.stderr.isatty():
         return None
     last = 0.0
@@ -62,6 +62,6 @@ def progress(what: str = "") -> Callable[[int, int], None] | None:
 
 
 def screen() -> os.terminal_size:
-    """The size of the terminal; 80 by 24 where it does not say."""
+    """The size of the terminal; 80 by 24 if unknown."""
     size = shutil.get_terminal_size()
-    return os.terminal_size((size.columns or 80, size.lines or 24))  # Python 3.10 passes zeros on
+    return os.terminal_size((size.columns or 80, size.lines or 24))  # Python 3.10 may return zeros

@@ -1,4 +1,4 @@
-"""What the commands share: the store around the current folder, and options that several of them take."""
+"""Shared by the commands: finding the store for the current folder, and common options."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _LABEL = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> Store:
-    """The store that --remote or the settings name, else that of the project that -C, RAWKO_DIR or the current folder names.
+    """The store named by --remote or the settings, else that of the project given by -C, RAWKO_DIR or the current folder.
 
-    Unless told not to ``tidy``, what the settings say of retention is done when the command is done, at most once a day. With
-    ``only_look`` nothing at all is done that was not asked for: a dry run.
+    With ``tidy``, the retention settings are applied after the command, at most once a day. With ``only_look`` (a dry run),
+    nothing is done that was not asked for.
     """
     meta = ctx.find_root().meta
     root = root_of(ctx)
@@ -53,8 +53,8 @@ def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) 
 
 
 def root_of(ctx: click.Context, *, anywhere: bool = False) -> Path:
-    """The project around; the current folder, where none is needed: the tasks are on a server, or the command works
-    ``anywhere``."""
+    """The enclosing project. Falls back to the current folder if none is needed: the tasks are on a server, or the command
+    works ``anywhere``."""
     try:
         return find_project(override=ctx.find_root().obj)
     except NoProject:
@@ -65,7 +65,7 @@ def root_of(ctx: click.Context, *, anywhere: bool = False) -> Path:
 
 
 def files_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> ProjectStore:
-    """The same, for what can be done only where the files are."""
+    """Like store_of(), for commands that need the files."""
     store = store_of(ctx, tidy=tidy, only_look=only_look)
     if not store.is_local:
         raise InvalidValue(
@@ -75,7 +75,7 @@ def files_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) 
 
 
 def fallback_of(ctx: click.Context) -> Store:
-    """The same, for what must not be lost: when the server is away, the files here, and that is said."""
+    """Like store_of(), for data that must not be lost: if the server is unreachable, warns and uses the local files."""
     store = store_of(ctx)
     if store.is_local:
         return store
@@ -90,7 +90,7 @@ def fallback_of(ctx: click.Context) -> Store:
 
 
 def _daily(store: Store) -> None:
-    """Whatever happens here, the command has done its work."""
+    """Daily upkeep. The command is already done, so errors here must not fail it."""
     try:
         with store.daily() as mine:
             _learn_of(store.root, again=mine)
@@ -99,13 +99,13 @@ def _daily(store: Store) -> None:
             _warn(f"cleanup: {cleanup.described(done)}")
     except InvalidValue as error:
         _warn(f"no cleanup today: {error}")
-    except Exception:  # a full disk, a lock, a folder that is gone: tomorrow is another day
+    except Exception:  # a full disk, a lock, a missing folder: try again tomorrow
         return
 
 
 def _learn_of(root: Path, *, again: bool) -> None:
-    """The list of projects hears of this one once a day, and at once when it is new or stands somewhere else than before."""
-    with contextlib.suppress(Exception):  # it can be learned of anew
+    """Adds this project to the list of projects: once a day, and at once if it is new or was moved."""
+    with contextlib.suppress(Exception):  # it can be added again later
         places, here = stood_at(root), str(root)
         if (root / ".rawko/state/live").exists() and (again or places[-1:] != [here]):
             learn_of(root)
@@ -114,7 +114,7 @@ def _learn_of(root: Path, *, again: bool) -> None:
 
 
 def stood_at(root: Path) -> list[str]:
-    """The folders in which this project has been used, the last one last. The list moves along with it."""
+    """The folders where this project has been used, most recent last. The list is stored in the project and moves with it."""
     try:
         return [os.fsdecode(place) for place in _places_file(root).read_bytes().split(b"\0") if place]
     except OSError:
@@ -126,7 +126,7 @@ def _places_file(root: Path) -> Path:
 
 
 def me(root: Path | None = None) -> str:
-    """Who records say did something: as the settings say, else the user of this machine."""
+    """The name to put into records: from the settings, else the user of this machine."""
     import getpass
 
     named = load(root)["user.name"]
@@ -143,7 +143,7 @@ def _warn(message: str) -> None:
 
 
 def stop_tasks(ctx: click.Context, task_ids: tuple[str, ...], status: str, reason: str | None, by: str | None) -> None:
-    """Pauses or cancels tasks, one after another; exits with 1 if one of them cannot be."""
+    """Pauses or cancels tasks one by one; exits with 1 if any of them fails."""
     store = store_of(ctx)
     failed = False
     for task_id in task_ids:
@@ -159,7 +159,7 @@ def stop_tasks(ctx: click.Context, task_ids: tuple[str, ...], status: str, reaso
 
 
 def complete_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Task ids for the shell, newest first, each with what was asked."""
+    """Task ids for shell completion, newest first, each with its title or request."""
     from click.shell_completion import CompletionItem
 
     try:
@@ -185,7 +185,7 @@ def labels_of(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def text_of(value: str | None) -> str | None:
-    """An argument, or all of standard input when it is '-'."""
+    """The argument, or all of standard input if it is '-'."""
     if value != "-":
         return value
     return stdin().read().decode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""rawko projects: where rawko has been used."""
+"""rawko projects: the projects where rawko has been used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rawko record: a task from JSON lines, for agents that are not written in Python."""
+"""rawko record: write a task from JSON lines, for agents not written in Python."""
 
 from __future__ import annotations
 

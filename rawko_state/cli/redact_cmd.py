@@ -1,4 +1,4 @@
-"""rawko redact: secrets out of what was recorded with them."""
+"""rawko redact: remove secrets from recorded tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rawko reindex: the index from the files, anew."""
+"""rawko reindex: rebuild the index from the task files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rawko resume: go on with a task, add a run to it, or fork it."""
+"""rawko resume: continue a task, add a run to it, or fork it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rawko_state.tasks import lines, snapshots
     from rawko_state.tasks.task import Task
 else:
-    # Printing the context needs none of these.
+    # Not needed to print the context.
     handover = lazy("rawko_state.integrations.handover")
     runner = lazy("rawko_state.lifecycle.runner")
     lines = lazy("rawko_state.tasks.lines")
@@ -147,7 +147,7 @@ def command(
 
 
 def _how(context: Context, *, running: bool) -> str:
-    """The command that goes on from here."""
+    """The command that continues from here."""
     task = context.task
     if context.question is not None:
         return f"rawko answer {task.id} ANSWER"
@@ -159,7 +159,7 @@ def _how(context: Context, *, running: bool) -> str:
 
 
 _FEW = 1_000
-"""Tokens: enough of a context to tell who is next."""
+"""A budget in tokens: enough context to find the next agent."""
 
 
 def _settings(store: Store) -> Settings:
@@ -176,7 +176,7 @@ def _opened(store: Store, task_id: str, at_turn: int | None, message: str | None
 
 
 def _let_go_on(store: Store, task_id: str, status: str, by: str, message: str | None, command_line: str | None) -> bool:
-    """A paused task whose process is still there is let go on in it, with a message if there is one."""
+    """Lets a paused task continue in its own process if that is still alive, with the message if there is one."""
     if status != "paused" or task_id not in store.alive():
         return False
     if command_line is not None:
@@ -196,7 +196,7 @@ def _context(store: Store, task_id: str, at_turn: int | None, budget: int | None
 
 
 def _say(context: Context, *, forked: bool) -> None:
-    """For people, so not on standard output."""
+    """Prints to standard error, as this is for people."""
     task = context.task
     what = f"forked from {task.parent}" if forked else "resumed"
     click.echo(f"{task.id} {what}: {one_line(task.title or context.requests[-1], 80)}", err=True)
@@ -216,7 +216,7 @@ def _rendered(store: Store, context: Context, form: str, budget: int | None) -> 
 
 
 def _print(store: Store, context: Context, form: str, budget: int | None, how: str) -> None:
-    """For whoever goes on; that is also told how."""
+    """Prints the context, and for a prompt also how to continue."""
     if form == "prompt":
         told = f"\nTo go on: {how}\n"
         text = (
@@ -252,7 +252,7 @@ def _run(store: Store, task: Task, context: Context, command_line: str, form: st
 def _hand_over(
     store: Store, task_id: str, at_turn: int | None, agent: str, message: str | None, by: str, budget: int | None
 ) -> int:
-    """Go on in another agent, with this terminal; what it has done is brought in when it is done."""
+    """Continues in another agent, in this terminal, and imports its session when it exits."""
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     source = store.source(task_id) if at_turn is None else None
     context = _context(store, task_id, at_turn, budget or handover.BUDGET)
@@ -269,7 +269,7 @@ def _hand_over(
         code = handover.run(chosen, env)
         task = handover.bring_in(store, task_id, agent, chosen, since)
     if at_turn is not None:
-        with store.attach(task_id) as fork:  # what was to be done in it is done: nobody else goes on with it
+        with store.attach(task_id) as fork:  # its work is done: nobody else continues it
             fork.finish(
                 "failure" if code else "success", summary=f"went on in {agent}" + (f" as {task}" if task else "")
             )

@@ -1,4 +1,4 @@
-"""rawko run: run a command, and record what it does."""
+"""rawko run: run a command and record what it does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rawko stats: figures, with small plots."""
+"""rawko stats: statistics, with small plots."""
 
 from __future__ import annotations
 

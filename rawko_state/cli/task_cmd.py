@@ -156,7 +156,7 @@ def turn(
 
 
 def _going_on(store: Store, task_id: str, by: str | None) -> Task:
-    """The task, open to be written to. One that nobody runs any more is resumed, by whoever comes from now on."""
+    """The task, open for writing. If it was interrupted or paused and no process runs it, it is resumed as detached."""
     task_id = store.find(task_id).id
     if store.status(task_id) in (words.INTERRUPTED, words.PAUSED) and task_id not in store.alive():
         return store.resume(task_id, by=by or me(store.root), detached=True)
@@ -305,7 +305,7 @@ def erase(ctx: click.Context, task_ids: tuple[str, ...], yes: bool) -> None:
 
 
 def _about(store: Store, prefix: str) -> str:
-    """A task as a person knows it."""
+    """A description of a task for people."""
     try:
         found = store.summary(prefix)
         return f"{found.id} ({one_line(found.title or found.request or '', 60)})"

@@ -25,7 +25,7 @@ class When(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
 
 
 def local(text: str | None) -> str:
-    """A stored time as a short local one."""
+    """A stored time as a short local time."""
     value = read_time(text) if text else None
     try:
         return value.astimezone().strftime("%Y-%m-%d %H:%M") if value else "-"

@@ -1,4 +1,4 @@
-"""rawko token: who may use a server; and the tokens that this user has for servers of others."""
+"""rawko token: the tokens that a server accepts, and this user's tokens for other servers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def save(url: str) -> None:
         raise InvalidValue("no token was given")
     try:
         keyring.set_password("rawko", url.rstrip("/"), token)
-    except Exception as error:  # every keyring has its own
+    except Exception as error:  # each keyring raises its own errors
         raise RawkoError(f"the keyring does not take it: {error}; set RAWKO_REMOTE_TOKEN instead") from None
     click.echo(f"kept for {visible(url)}", err=True)
 
@@ -126,7 +126,7 @@ def forget(url: str) -> None:
 
 
 def _keyring() -> Any:
-    """An optional package."""
+    """The keyring module, an optional dependency."""
     try:
         import keyring
     except ImportError:

@@ -1,4 +1,4 @@
-"""rawko verify: walks the chains."""
+"""rawko verify: check the seal chains of task files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rawko watch: what happens to a task, or to all that run, as it happens."""
+"""rawko watch: follow a task, or all running tasks, live."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def show(events: Iterator[Event | None], *, as_json: bool = False, many: bool = 
 
 
 def all_running(store: Store) -> Iterator[Event | None]:
-    """The events of all tasks from now on; of those that begin meanwhile, all. Tasks that somebody has open are looked at all the
-    time, the others once a second."""
+    """The events of all tasks from now on; for tasks started later, all events. Open tasks are polled continuously, the others
+    once a second."""
     cursors = store.cursors()
     readers: dict[str, EventStream] = {}
     pace = store.pace()
@@ -80,7 +80,7 @@ def all_running(store: Store) -> Iterator[Event | None]:
             looked = time.monotonic()
             active |= {task_id for task_id, cursor in store.cursors().items() if cursors.get(task_id) != cursor}
         for task_id in sorted(active - readers.keys()):
-            with contextlib.suppress(RawkoError):  # it is just being made, or is gone already
+            with contextlib.suppress(RawkoError):  # it is being created, or already gone
                 readers[task_id] = store.event_reader(task_id, cursors.get(task_id))
         happened = False
         for task_id, reader in list(readers.items()):
@@ -89,20 +89,20 @@ def all_running(store: Store) -> Iterator[Event | None]:
                 yield event
             cursors[task_id] = reader.cursor
             if task_id not in active:
-                readers.pop(task_id)  # what it wrote last has just been read
+                readers.pop(task_id)  # its last events have just been read
         yield None
         pace.wait(happened)
 
 
 class View:
-    """Events as lines; in a terminal with a line below that says how far things are."""
+    """Prints events as lines; in a terminal, with a status line below."""
 
     def __init__(self, *, many: bool = False) -> None:
         self._many = many
         self._terminal = sys.stdout.isatty()
         self._colour = use_colour() is not False
         self._inside = ""
-        """The task whose text stands at the end of the line that is being written."""
+        """The task whose text is on the unfinished current line."""
         self._began = time.monotonic()
         self._turns = self._tools = self._tokens = 0
         self._status = self._agent = ""
@@ -122,7 +122,7 @@ class View:
         self._draw()
 
     def idle(self) -> None:
-        """The clock below goes on."""
+        """Updates the clock in the status line."""
         if self._terminal and time.monotonic() - self._drawn > 0.5:
             self._wipe()
             self._draw()

@@ -1,1 +1,1 @@
-"""Tasks in other forms: JSON that comes back byte for byte, Markdown, and a page to send to somebody."""
+"""Import and export: lossless JSON, Markdown, an HTML page to share, and other agents' sessions."""

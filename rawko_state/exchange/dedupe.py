@@ -1,4 +1,4 @@
-"""One session in several files: a copy, a snapshot from before a database, a rollout and its packed form."""
+"""Sessions that are in several files: a copy, a snapshot that predates a database, a rollout and its compressed form."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rawko_state.exchange.transcript import Session, Trouble
 
 _PIECE: Final = 1 << 20
 _MADE_OF_ANOTHER: Final = (".zst", ".json")
-"""Snapshots and packed files: what stands in the other file is the same, or newer."""
+"""Snapshots and compressed files: the other file has the same content, or newer."""
 
 
 def one_each(found: Iterable[Session], wrong: list[Trouble]) -> list[Session]:
-    """Of each session the fullest file. Two tasks under one id would hide one another, so a file that holds anything else is told
-    of, and left."""
+    """The most complete file of each session. Two tasks with one id would hide each other, so a file with different content is
+    reported and skipped."""
     files: dict[str, dict[Path, Session]] = {}
     for session in found:
         files.setdefault(session.key, {}).setdefault(session.path, session)
@@ -48,7 +48,7 @@ def _fullness(session: Session) -> tuple[bool, int, str]:
 
 
 def _begins(less: Path, more: Path) -> bool:
-    """Whether a file is the beginning of another one, or all of it."""
+    """Whether a file is a prefix of another one, or equal to it."""
     with open(less, "rb") as short, open(more, "rb") as long:
         while piece := short.read(_PIECE):
             if long.read(len(piece)) != piece:

@@ -1,4 +1,4 @@
-"""A task in other forms, piece by piece: lossless JSON, Markdown, one HTML page, the task file itself."""
+"""Exports a task in pieces: as lossless JSON, Markdown, one HTML page, or the task file itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECE: Final = 1 << 20
 
 
 def exported(store: Store, task_id: str, form: str, *, as_is: bool = False) -> Iterator[bytes]:
-    """Secrets that an older version recorded are left out; with the exact forms, which cannot, they are refused."""
+    """Omits secrets that an older version recorded. Exact formats cannot omit them, so they are refused."""
     if form in EXACT and not as_is:
         check(store, task_id)
     return _pieces(store, task_id, form, as_is)
@@ -56,7 +56,7 @@ def _pieces(store: Store, task_id: str, form: str, as_is: bool) -> Iterator[byte
 
 
 def whole_object(store: Store, task_id: str) -> dict[str, Any]:
-    """The lossless form, and beside it the one for reading."""
+    """The lossless form, with the readable form beside it."""
     summary = store.summary(task_id)
     task = task_object(task_id, summary.status, (entry for _, entry in store.entries(task_id)))
     with store.reader(task_id) as reader:

@@ -1,4 +1,4 @@
-"""Bringing other agents' sessions into projects: each once, again only what is new, and their own files never written to."""
+"""Imports other agents' sessions into projects: each once, then only what is new. Never writes to their files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _LETTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ID: Final = 8
 _SOME: Final = 64
-"""So many sessions are brought in before the index hears of them."""
+"""The number of sessions to import before the index is updated."""
 _WORTH_A_POOL: Final = 8
 _AT_ONCE: Final = 4
 _LOOK_EVERY: Final = 1.0
@@ -43,7 +43,7 @@ _LOOK_EVERY: Final = 1.0
 
 @dataclass(slots=True)
 class Report:
-    """What an import came to."""
+    """The result of an import."""
 
     new: list[str] = field(default_factory=list)
     grown: list[str] = field(default_factory=list)
@@ -51,14 +51,14 @@ class Report:
     elsewhere: int = 0
     """Sessions of other projects."""
     empty: list[Path] = field(default_factory=list)
-    """Files with nothing in them: no trouble, but not brought in either."""
+    """Empty files: not an error, but not imported either."""
     wrong: list[Trouble] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
-    """Records of a kind that is not known: kept, and counted."""
+    """Records of unknown kinds: kept, and counted."""
 
 
 def task_id(source: str, key: str) -> str:
-    """The same for the same session, on every machine."""
+    """The same id for the same session on every machine."""
     number = int.from_bytes(hashlib.sha256(f"{source}:{key}".encode("utf-8", "surrogateescape")).digest()[:8], "big")
     digits = ""
     for _ in range(_ID):
@@ -69,7 +69,7 @@ def task_id(source: str, key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Belonging:
-    """Which sessions are of a project: run in one of its folders, or in a clone of its repository."""
+    """Which sessions belong to a project: those run in one of its folders, or in a clone of its repository."""
 
     roots: tuple[str, ...]
     remotes: frozenset[str] = frozenset()
@@ -81,9 +81,9 @@ class Belonging:
         if self.everywhere:
             return _project_of(cwd) or self.roots[0]
         if session.source == "jsonl":
-            return self.roots[0]  # its files are named one by one
+            return self.roots[0]  # the user names its files explicitly
         if cwd is not None and any(_is_below(place, root) for place in _ways(cwd) for root in self.roots):
-            # A project inside the project has its own.
+            # The sessions of a nested project belong to that project.
             nested = _project_of(cwd)
             inside = nested is not None and nested not in self.roots and _is_below(nested, self.roots[0])
             return None if inside else self.roots[0]
@@ -92,7 +92,7 @@ class Belonging:
 
 
 def _ways(cwd: str) -> tuple[str, ...]:
-    """A folder as it was written down, and as it is."""
+    """A folder as recorded, and with symlinks resolved."""
     return (os.path.normpath(cwd), os.path.realpath(cwd)) if os.path.isabs(cwd) else ()
 
 
@@ -110,7 +110,7 @@ def _project_of(cwd: str | None) -> str | None:
 
 
 def plain_remote(url: str) -> str:
-    """The same for the ways in which one repository's address is written."""
+    """A normal form for the different ways to write a repository's address."""
     url = url.strip().removesuffix("/").removesuffix(".git")
     for prefix in ("https://", "http://", "ssh://", "git://"):
         url = url.removeprefix(prefix)
@@ -129,24 +129,24 @@ class _Job:
 
 @dataclass(slots=True)
 class _Done:
-    """What a worker made of one session."""
+    """A worker's result for one session."""
 
     session: Session
     root: str | None = None
     task: str | None = None
     rows: object | None = None
-    """What the index is to take in."""
+    """The rows to add to the index."""
     wrong: list[str] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
     is_empty: bool = False
     is_here: bool = False
-    """There is a task of it, which may have to grow."""
+    """A task for it already exists, and may need new turns."""
     is_new: bool = False
     version: str | None = None
 
 
 _writers: dict[str, BulkWriter] = {}
-"""Of this process, by the project's folder."""
+"""The writers of this process, by project folder."""
 
 
 def _writer(root: str) -> BulkWriter:
@@ -158,8 +158,8 @@ def _writer(root: str) -> BulkWriter:
 
 
 def _brought(job: _Job, elsewhere: Store | None = None) -> _Done:
-    """One new session, in whichever process; into the project's files, or to a store that is ``elsewhere``. Never raises: a file
-    that cannot be read is told of, not the end."""
+    """Imports one new session, in any process, into the project's files or into the store ``elsewhere``. Never raises: a file
+    that cannot be read is reported, and the import continues."""
     session, done = job.session, _Done(job.session)
     try:
         grouping = TurnBuilder(session, 0, job.belonging.roots, done.wrong)
@@ -185,7 +185,7 @@ def _brought(job: _Job, elsewhere: Store | None = None) -> _Done:
             done.is_here = done.rows is None
         done.is_new = not done.is_here
         done.unknown = grouping.facts.unknown
-    except Exception as error:  # whatever it is: the other sessions go on
+    except Exception as error:  # continue with the other sessions
         done.wrong.append(str(error) or type(error).__name__)
         done.rows = None
     return done
@@ -202,7 +202,7 @@ def import_sessions(
     pack: bool = False,
     step: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Everything of a source that is new. Can be stopped and called again at any time."""
+    """Imports everything new from a source. Can be stopped and called again at any time."""
     report = Report()
     with user_state() as user:
         work = _Import(store, source, belonging, dry_run, pack, user, report)
@@ -240,20 +240,20 @@ class _Import:
         self._store, self._source, self._belonging, self._dry_run = store, source, belonging, dry_run
         self._pack = pack
         self._user, self._report = user, report
-        # What belongs where depends on how it is asked.
+        # Which sessions belong where depends on the arguments.
         asked = repr((sorted(belonging.roots), sorted(belonging.remotes), belonging.everywhere))
         self._scope = f"{store.where} {hashlib.sha256(asked.encode('utf-8', 'replace')).hexdigest()[:12]}"
         self._known = user.imported(self._scope, source)
         self._seen: dict[str, Imported] = {}
         self._stats: dict[str, tuple[int, int]] = {}
-        """Of each file before it was read: what comes while it is read is seen the next time."""
+        """Each file's stat from before it was read, so that data added during the read is noticed next time."""
         self.tasks = store.by_source(f"{source}:")
         self._there = set(self.tasks.values()) | {each.id for each in store.trash()}
         self._elsewhere = None if store.is_local else store
         self._stores: dict[str, Store] = {str(store.root): store}
 
     def _store_of(self, root: str) -> Store:
-        """Where the sessions of a project go."""
+        """The store for the sessions of a project."""
         if self._elsewhere is not None:
             return self._elsewhere
         return self._stores.setdefault(root, open_files(root))
@@ -268,12 +268,12 @@ class _Import:
             yield session
 
     def is_known(self, session: Session) -> bool:
-        """Whether its file is as it was when it was last looked at."""
+        """Whether its file is unchanged since the last import."""
         known = self._known.get(_key(session))
         if known is None or (known.size, known.mtime_ns) != self._stats[session.key]:
             return False
         if known.task is not None and known.task not in self._there and not self._belonging.everywhere:
-            return False  # it was brought in, and is gone
+            return False  # it was imported, and its task is gone
         if known.task is None:
             self._report.elsewhere += 1
         else:
@@ -285,7 +285,7 @@ class _Import:
 
     def remember(self) -> None:
         if self._seen and not self._dry_run:
-            with contextlib.suppress(RawkoError):  # then they are looked at again the next time
+            with contextlib.suppress(RawkoError):  # then they are read again next time
                 self._user.saw_imported(self._scope, self._source, self._seen.items())
 
     def add_all(self, new: Sequence[Session], step: Callable[[int], None]) -> None:
@@ -323,12 +323,12 @@ class _Import:
             self._see(session, done.task)
 
     def _index(self, done: Sequence[_Done]) -> None:
-        """What workers wrote, into the index of each project."""
+        """Adds what the workers wrote to the index of each project."""
         for root in {each.root for each in done if each.root is not None and each.rows is not None}:
             _writer(root).index(each.rows for each in done if each.root == root and each.rows is not None)
 
     def grow(self, session: Session, store: Store | None = None, task: str | None = None) -> None:
-        """What has come to a session that is here, or in another project."""
+        """Adds what is new in a session that was imported before, here or in another project."""
         report, wrong = self._report, list[str]()
         store, task = store or self._store, task or self.tasks[f"{self._source}:{session.key}"]
         try:
@@ -340,7 +340,7 @@ class _Import:
             else:
                 report.same += 1
             self._see(session, task)
-        except Exception as error:  # whatever it is: the other sessions go on
+        except Exception as error:  # continue with the other sessions
             wrong.append(str(error) or type(error).__name__)
         report.wrong += [Trouble(session.path, text) for text in wrong]
 
@@ -355,8 +355,8 @@ def grow(
     ended: bool = True,
     dry_run: bool = False,
 ) -> tuple[bool, Counter[str]]:
-    """Appends what has come to a session since it was last brought in. Whether there was anything, and the kinds not known."""
-    # Two that read the same place would write the same turns.
+    """Appends what is new in a session since the last import. Returns whether there was anything, and the unknown kinds."""
+    # Two processes that start from the same place would write the same turns.
     with store.import_lock():
         note = store.last_note(task, IMPORTED)
         data = note.data if note is not None and isinstance(note.data, dict) else {}
@@ -377,14 +377,14 @@ def grow(
             before = opened.state.turns
             for record in grouping.more(at, running=running):
                 if not ended and running and len(record) == 1 and grouping.facts.place == start:
-                    continue  # nothing but the note that says how far, and that is where it was
+                    continue  # only the progress note, and it has not advanced
                 _added(opened, record)
             grew = opened.state.turns > before or not running
         return grew, grouping.facts.unknown
 
 
 def _added(task: Task, record: Sequence[Entry]) -> None:
-    """A turn that cannot be written as one is passed on as it came."""
+    """Adds a record. A turn that cannot be written as one is kept as its raw payload."""
     try:
         task.add(record)
     except InvalidValue:
@@ -396,7 +396,7 @@ def _added(task: Task, record: Sequence[Entry]) -> None:
 
 
 def start(store: Store, session: Session, wrong: list[str], *, ended: bool, parent: str | None = None) -> str | None:
-    """The task of a session that is not here yet; None while there is nothing to say of it."""
+    """Creates the task for a new session; None while there is nothing to record."""
     grouping = TurnBuilder(session, 0, (str(store.root),), wrong, ended=ended)
     if grouping.is_empty or (grouping.prompt is None and not ended):
         return None
@@ -411,7 +411,7 @@ def start(store: Store, session: Session, wrong: list[str], *, ended: bool, pare
 
 
 def _key(session: Session) -> str:
-    """As a database can hold it."""
+    """The session's key, in a form that a database can store."""
     return session.key.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\0")
 
 
@@ -434,7 +434,7 @@ def _all_brought(jobs: Sequence[_Job], elsewhere: Store | None) -> Iterable[_Don
 
 
 def _by_many(jobs: Sequence[_Job], cores: int) -> Iterator[_Done]:
-    """A worker that is killed (the system may be short of memory) takes the others with it: then the rest is done here."""
+    """Imports in worker processes. If one is killed (out of memory, say), the pool breaks and the rest is done here."""
     import multiprocessing
     from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
     from concurrent.futures.process import BrokenProcessPool
@@ -459,7 +459,7 @@ def _by_many(jobs: Sequence[_Job], cores: int) -> Iterator[_Done]:
 
 
 def _end_with(parent: int) -> None:
-    """A worker whose parent was killed hears of nothing any more, and would wait for work for ever."""
+    """Ends a worker when its parent dies. Otherwise it would wait for work forever."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -1,7 +1,7 @@
-"""Tasks as plain values for JSON: decoded for programs, and lossless for coming back.
+"""Tasks as JSON values: decoded for programs, and lossless for re-import.
 
-``task_object`` is for reading: one object of decoded values. ``records_object`` holds every block as marker, fields and
-sections; ``records_bytes`` makes the same file of it again, byte for byte. Both have the version of this shape in them.
+``task_object`` is for reading: one object of decoded values. ``records_object`` has every block as marker, fields and sections;
+``records_bytes`` rebuilds the same file from it, byte for byte. Both include the version of this format.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def task_object(task_id: str, status: str, entries: Iterable[Entry]) -> dict[str
 def records_object(
     task_id: str, filename: str, records: Iterable[Record], read: Any, blobs: Mapping[str, bytes]
 ) -> dict[str, Any]:
-    """A whole task file and its blobs, so that the same bytes can be made again. ``read(offset, length)`` reads the file."""
+    """A whole task file and its blobs, from which the same bytes can be rebuilt. ``read(offset, length)`` reads the file."""
     found = []
     for record in records:
         data = read(record.offset, record.length)
@@ -57,7 +57,7 @@ def records_object(
         shape: dict[str, Any] = {"kind": record.kind, "blocks": blocks}
         if record.seal is not None:
             shape["seal"] = record.seal
-        # Torn, damaged, written by hand, or with a pair of lone surrogates, which JSON would join.
+        # Torn, damaged or hand-written records, or a pair of lone surrogates, which JSON would join.
         if not _makes(json.loads(json.dumps(blocks)), record.seal, data):
             shape["bytes"] = base64.b64encode(data).decode()
         found.append(shape)
@@ -73,7 +73,7 @@ def _makes(blocks: Any, seal: str | None, data: bytes) -> bool:
 
 
 def records_bytes(task: Mapping[str, Any]) -> bytes:
-    """The file that records_object() was given. What was changed on the way, so that a seal no longer fits, is refused."""
+    """The file that records_object() was given. Rejects data whose seals no longer match."""
     if task.get("version") != VERSION:
         raise InvalidValue(f"an export of version {task.get('version')!r}; this rawko reads {VERSION}")
     pieces: list[bytes] = []
@@ -95,7 +95,7 @@ def records_bytes(task: Mapping[str, Any]) -> bytes:
 
 
 def blobs_bytes(task: Mapping[str, Any]) -> list[bytes]:
-    """The blobs that came with it."""
+    """The blobs of an exported task."""
     try:
         return [base64.b64decode(content, validate=True) for content in task.get("blobs", {}).values()]
     except (TypeError, ValueError, AttributeError) as error:

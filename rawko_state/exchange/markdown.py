@@ -24,7 +24,7 @@ _RUN_OF_TICKS = re.compile("`+")
 
 
 def markdown(task_id: str, status: str, entries: Iterable[Entry]) -> Iterator[str]:
-    """Piece by piece, so that a large task is never held whole."""
+    """Yields pieces, so that a large task is never entirely in memory."""
     yield f"# Task {task_id}\n\n- **Status:** {_line(status)}\n"
     for entry in entries:
         if entry.damaged:
@@ -88,7 +88,7 @@ def _turn(turn: Turn) -> Iterator[str]:
 
 
 def _fenced(text: str) -> str:
-    """A fence longer than any in the text, so that content stays content."""
+    """Uses a fence longer than any in the text, so that the content cannot end it."""
     longest = max((len(run) for run in _RUN_OF_TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
@@ -105,5 +105,5 @@ _ACTIVE = re.compile(r"([\\`*_{}\[\]<>#|!~])")
 
 
 def _line(text: str) -> str:
-    """Text on one line, with nothing in it that Markdown would act on."""
+    """The text on one line, with Markdown's special characters escaped."""
     return _ACTIVE.sub(r"\\\1", " ".join(text.split()))

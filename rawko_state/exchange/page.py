@@ -1,4 +1,4 @@
-"""A task as one HTML page: no script, no network, nothing interpreted; dark and light, tool output folded away."""
+"""A task as one HTML page: no scripts, no network access, all content escaped; dark and light; tool output collapsed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _WORDS = frozenset(
 
 
 def page(task_id: str, status: str, entries: Iterable[Entry]) -> Iterator[str]:
-    """The page, piece by piece, so that a large task is never held whole."""
+    """Yields the page in pieces, so that a large task is never entirely in memory."""
     opened = False
     for entry in entries:
         if not opened:
@@ -159,11 +159,11 @@ def _said(text: str) -> str:
 
 
 def _class(word: str) -> str:
-    """Only words that we know become part of the page's markup."""
+    """Only known words are used in the page's markup."""
     return word if word in _WORDS else ""
 
 
 def _text(text: str) -> str:
-    """Text and nothing else. Lone surrogates and NUL have no place in a page."""
+    """Escaped text. Lone surrogates and NUL are replaced, as a page cannot contain them."""
     clean = text.encode("utf-8", "replace").decode().replace("\x00", "\N{SYMBOL FOR NULL}")
     return _html_escape(clean, quote=True)

@@ -1,7 +1,7 @@
-"""What an importer gives: the records of another agent's session, one step each, in words that no agent owns.
+"""The output of importers: the records of another agent's session, one step each, in agent-neutral terms.
 
-An importer turns bytes into these and knows nothing of tasks, stores or indexes. Whatever it does not understand it passes on as
-it stands, with the name of its kind, so that nothing is lost.
+An importer turns bytes into steps and knows nothing about tasks, stores or indexes. What it does not understand, it passes on
+unchanged, with the name of its kind, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any, Final
 
 _MARKED: Final = 1024
 LONGEST_LINE: Final = 64 << 20
-"""A record that is longer is left out, and said to be."""
+"""Longer records are skipped and reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool that was called."""
+    """A tool call."""
 
     id: str
     tool: str
     args: str
     touches: tuple[tuple[str, str], ...] = ()
-    """What it does to which file: read, write or delete, and the path as the source says it."""
+    """Operation (read, write or delete) and path, as in the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What came of a call."""
+    """The output of a call."""
 
     id: str
     text: str
@@ -44,13 +44,13 @@ class Step:
     """One record of the source."""
 
     raw: str
-    """As it stands there, without its line end."""
+    """The original record, without its line ending."""
     at: datetime | None = None
     turn: str | None = None
-    """The turn of the agent that it belongs to: another one than before begins a turn. None: it belongs to what is there."""
+    """The agent's turn that it belongs to; a new value begins a new turn. None: it belongs to the current turn."""
     agent: str | None = None
     prompt: str | None = None
-    """What a person said: begins a turn of the user."""
+    """What a person said; begins a turn of the user."""
     text: str | None = None
     thinking: str | None = None
     model: str | None = None
@@ -60,16 +60,16 @@ class Step:
     touches: tuple[tuple[str, str], ...] = ()
     title: str | None = None
     aborted: bool | None = None
-    """Whether the agent was stopped by this, or goes on."""
+    """True if this stopped the agent, False if it continues."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Of the session: cwd, branch, commit, repo, version, parent, provider, session."""
+    """Facts about the session: cwd, branch, commit, repo, version, parent, provider, session."""
     unknown: str | None = None
-    """The kind of a record that is only passed on."""
+    """The kind of a record that was not understood and is only passed on."""
 
 
 @dataclass(slots=True)
 class Trouble:
-    """What was wrong with a file; the rest of it was read all the same."""
+    """A problem with a file; the rest of the file was still read."""
 
     path: Path
     text: str
@@ -81,25 +81,25 @@ class Session:
 
     source: str
     key: str
-    """The same whenever it is found again."""
+    """Identifies the session; stable across imports."""
     path: Path
     read: Callable[[Session, int, list[str]], Iterator[tuple[int, Step]]]
-    """Given a place to go on from and a list for what is wrong: each step, with the place behind it."""
+    """Given a place to start from and a list to add problems to, yields each step with the place after it."""
     parent: str | None = None
-    """The key of the session that it belongs to."""
+    """The key of the parent session."""
     at: Any = None
     """Whatever the importer needs to find it in the file."""
     folder: Path | None = None
-    """The folder that it was run in, where that is known before it is read."""
+    """The folder it was run in, if known before it is read."""
     agent: str = ""
 
     def is_marked(self, place: int, mark: object) -> bool:
-        """Whether this may be the file of a mark. What was packed since, as agents do with old ones, has none to compare."""
+        """Whether this may be the file that a mark was made from. A file that the agent has since compressed has no mark."""
         mine = self.marked(place).get("mark")
         return mark is None or mine is None or mark == mine
 
     def marked(self, place: int) -> dict[str, str]:
-        """A mark of what stands before a place, to know the file again by; nothing for what is no plain file of lines."""
+        """A fingerprint of the bytes before a place, to recognise the file later. Empty unless it is a plain file of lines."""
         if self.path.suffix != ".jsonl":
             return {}
         with open(self.path, "rb") as stream:
@@ -111,13 +111,13 @@ class Session:
 
 
 class Unfinished(str):
-    """A complaint about a last line that is on its way: no trouble for those who come again."""
+    """A problem report about a last line that is still being written. Callers that will read again can ignore it."""
 
 
 def lines(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, str]]:
-    """The lines of a file from a place on, each with the place behind it. A last one without its end is on its way, unless it is
-    a whole object: it is left for the next time. Bytes that are no UTF-8 come as lone surrogates, which are written back as they
-    were."""
+    """The lines of a file from a place on, each with the place after it. A last line without a line ending is still being
+    written, unless it is a complete object, so it is left for next time. Bytes that are not UTF-8 become lone surrogates, which
+    are written back as the same bytes."""
     with open(path, "rb") as stream:
         stream.seek(start)
         place = start
@@ -147,7 +147,7 @@ def lines(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, str]]
 
 
 def _is_whole(line: bytes) -> bool:
-    """Many programs write no line end after their last record. A part of an object is never an object, so this one is whole."""
+    """Many programs do not end their last line. Part of an object never parses as an object, so one that parses is complete."""
     try:
         return isinstance(json.loads(line.decode("utf-8", "surrogateescape")), dict)
     except (ValueError, RecursionError):
@@ -155,7 +155,7 @@ def _is_whole(line: bytes) -> bool:
 
 
 def time_of(value: object) -> datetime | None:
-    """A time as these files write it: ISO 8601, or milliseconds or seconds since 1970."""
+    """A time as written in these files: ISO 8601, or milliseconds or seconds since 1970."""
     try:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return datetime.fromtimestamp(value / 1000 if value > 1e11 else value, timezone.utc)
@@ -168,7 +168,7 @@ def time_of(value: object) -> datetime | None:
 
 
 def counts(usage: object, names: Mapping[str, str]) -> dict[str, int]:
-    """Numbers of tokens, by our names for them."""
+    """Token counts, under our names."""
     if not isinstance(usage, dict):
         return {}
     found = {ours: usage.get(theirs) for theirs, ours in names.items()}
@@ -176,15 +176,15 @@ def counts(usage: object, names: Mapping[str, str]) -> dict[str, int]:
 
 
 def safely(step_of: Callable[[str], Step], line: str) -> Step:
-    """Whatever a record holds, it is a step; if nothing else, one that is passed on."""
+    """A step for any record; if it cannot be read, one that is only passed on."""
     try:
         return step_of(line)
-    except Exception as error:  # a number for a text, a list for a number: there is no end to it
+    except Exception as error:  # values of the wrong type can fail anywhere
         return Step(line, unknown=f"odd ({type(error).__name__})")
 
 
 def text_of(value: object) -> str:
-    """The text in whatever shape content has: a string, or a list of parts with text."""
+    """The text of a message's content: a string, or a list of parts with text."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -199,5 +199,5 @@ def text_of(value: object) -> str:
 
 
 def words(value: Mapping[str, object], *names: str) -> dict[str, str]:
-    """Those of some values that are text."""
+    """The named values that are non-empty strings."""
     return {name: found for name in names if isinstance(found := value.get(name), str) and found}

@@ -1,8 +1,8 @@
-"""From the steps of another agent's session to the records of a task.
+"""Converts the steps of another agent's session to the records of a task.
 
-What a person said first is the request, what they say later is a turn of the user. What the agent said in one go, with the
-tools that it called and what they gave, is a turn of the agent. Every step, understood or not, stands in the ``[Payload]`` of
-the turn that it came in (those before the first turn in that of a note), in order and as it was.
+The user's first message is the request; later ones are turns of the user. One answer of the agent, with its tool calls and their
+output, is a turn of the agent. Every step, understood or not, is kept unchanged and in order in the ``[Payload]`` of its turn;
+steps before the first turn are kept in a note.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rawko_state.model.entries import (
 )
 
 IMPORTED: Final = "imported"
-"""The kind of the note that says how far a session has been brought in."""
+"""The kind of the note that says how far a session has been imported."""
 _PREFACE: Final = 5_000
 _FEW: Final = 20
 _NO_PROMPT: Final = "(a session without a prompt)"
@@ -43,7 +43,7 @@ _NO_PROMPT: Final = "(a session without a prompt)"
 
 @dataclass(slots=True)
 class Facts:
-    """What is known of a session as a whole."""
+    """What is known about a session as a whole."""
 
     values: dict[str, str] = field(default_factory=dict)
     first: datetime | None = None
@@ -55,11 +55,11 @@ class Facts:
     unknown: Counter[str] = field(default_factory=Counter)
     steps: int = 0
     place: int = 0
-    """Behind the last step that has been written down."""
+    """After the last step that has been written."""
     unanswered: bool = False
-    """Nothing has been said to the last prompt."""
+    """The last prompt has not been answered."""
     running: set[str] = field(default_factory=set)
-    """Tools that were called, and gave nothing yet."""
+    """Tool calls without output so far."""
 
     def take(self, step: Step) -> None:
         self.steps += 1
@@ -84,25 +84,25 @@ class Facts:
 
     @property
     def outcome(self) -> str:
-        """How it ended: what was asked, or called, last has been answered, or it has not."""
+        """How the session ended. It was interrupted if the last prompt or a tool call has no answer."""
         if self.aborted:
             return "cancelled"
         return "interrupted" if self.unanswered or self.running else "success"
 
 
 class TurnBuilder:
-    """The records of one session, from a place on. ``facts`` is complete when all have been taken."""
+    """The records of one session, from a place on. ``facts`` is complete once all records have been read."""
 
     def __init__(
         self, session: Session, start: int, roots: Sequence[str], wrong: list[str], *, ended: bool = True
     ) -> None:
-        """``ended``: nothing more is to come for now. Else the last turn is left for the next time, and the run goes on."""
+        """``ended``: no more is expected for now. Otherwise the last turn is left for next time, and the run stays open."""
         self.session, self.facts = session, Facts(place=start)
         self.roots, self._ended = tuple(roots), ended
-        """The folders that count as the project, also those where it was before."""
+        """The folders that count as the project, including its previous locations."""
         self._steps = session.steps(start, wrong)
         self._ahead: list[tuple[int, Step]] = []
-        """Read to learn what the session is, before anything of it was written."""
+        """Steps read to learn about the session before anything is written."""
         self.prompt: str | None = None
         for place, step in self._steps:
             self.facts.take(step)
@@ -114,7 +114,7 @@ class TurnBuilder:
         self._peeked = list(self._peek()) if self.facts.model is None else []
 
     def _peek(self) -> Iterator[tuple[int, Step]]:
-        """A few steps more: the header is to say which model answered."""
+        """A few more steps, to find the model for the header."""
         for place, step in itertools.islice(self._steps, _FEW):
             self.facts.model = step.model
             yield place, step
@@ -146,7 +146,7 @@ class TurnBuilder:
         )
 
     def new(self, header: TaskHeader) -> Iterator[Sequence[Entry]]:
-        """All records of a task that is not there yet."""
+        """All records of a new task."""
         preface, rest = self._preface()
         request = self.prompt if self.prompt is not None else self.facts.title or _NO_PROMPT
         yield [header, Request(text=request, at=self.facts.first), Execution(), *preface]
@@ -154,7 +154,7 @@ class TurnBuilder:
         yield self._end(None)
 
     def more(self, at: datetime, *, running: bool) -> Iterator[Sequence[Entry]]:
-        """What has come since, for a task that is there; ``running``: its run has not ended."""
+        """The new records for an existing task; ``running``: its run has not ended."""
         preface, rest = self._preface(asked=running)
         again = Resumed(at=at.replace(microsecond=0), writer="detached", reason="its session has grown")
         if running:
@@ -165,7 +165,7 @@ class TurnBuilder:
         elif not self.is_empty:
             yield [again, *preface, self._how_far()]
         for record in self._turns(rest):
-            # How far this is, in the same record: whoever is stopped after it goes on from here.
+            # Progress is in the same record, so that an import stopped after it continues from here.
             yield [*record, self._how_far()]
         yield self._end(self.facts.first)
 
@@ -176,8 +176,8 @@ class TurnBuilder:
         return Note(at=at, title=title, kind=IMPORTED, context="out", data={**place, **more})
 
     def _preface(self, *, asked: bool = False) -> tuple[list[Entry], list[tuple[int, Step]]]:
-        """A note with what came before the first turn, the first prompt included unless it is a turn (``asked``); and the steps
-        that belong to turns."""
+        """A note with what came before the first turn, and the steps that belong to turns. The note includes the first prompt,
+        unless that is a turn (``asked``)."""
         ahead, rest = self._ahead, self._ahead[:0]
         if ahead and (asked or ahead[-1][1].prompt is None) and (ahead[-1][1].turn or ahead[-1][1].prompt) is not None:
             ahead, rest = ahead[:-1], ahead[-1:]
@@ -189,7 +189,7 @@ class TurnBuilder:
     def _turns(self, rest: list[tuple[int, Step]]) -> Iterator[Sequence[Entry]]:
         current: _Open | None = None
         loose: list[Step] = []
-        """What belongs to no turn comes with the next one."""
+        """Steps outside any turn, to be added to the next one."""
         before = self.facts.place
         for place, step in self._following(rest):
             begins = step.prompt is not None or (
@@ -242,7 +242,7 @@ class TurnBuilder:
         ]
 
     def _relative(self, path: str) -> str:
-        """A path inside the project, relative to it; others as they are."""
+        """A path relative to the project; paths outside it are unchanged."""
         cwd = self.facts.values.get("cwd")
         given = PurePosixPath(path.replace("\\", "/") if "\\" in path else path)
         whole = given if given.is_absolute() or cwd is None else PurePosixPath(cwd) / given
@@ -253,14 +253,14 @@ class TurnBuilder:
 
 
 def _passed_on(steps: list[Step]) -> Note:
-    """A note with steps that are of no turn."""
+    """A note with steps that belong to no turn."""
     payload = Section("Payload", "\n".join(step.raw for step in steps))
     at = next((step.at for step in steps if step.at is not None), None)
     return Note(at=at, kind=f"{IMPORTED}-before", context="out", sections=(payload,))
 
 
 class _Open:
-    """A turn that is being put together."""
+    """A turn that is being built."""
 
     def __init__(self, step: Step, agent: str, relative: object) -> None:
         self.key = step.turn
@@ -287,7 +287,7 @@ class _Open:
             if text is not None:
                 where.append(text)
         for name, count in step.tokens.items():
-            # Records of one answer repeat and grow; others tell what has been added.
+            # Records of one answer repeat growing totals; other records give increments.
             before = self._tokens.get(name, 0)
             self._tokens[name] = max(before, count) if step.turn is not None else before + count
         for call in step.calls:
@@ -317,7 +317,7 @@ class _Open:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is known to be: every tool that it called has answered."""
+        """Whether it is known to be complete: every tool call has a result."""
         return self._agent == "user" or (bool(self._tools) and all(call.result is not None for call in self._tools))
 
     def turn(self) -> Turn:

@@ -1,1 +1,1 @@
-"""Ways in from other programs: hooks of agents, and commands whose output is recorded."""
+"""Integrations with other programs: agent hooks, commands whose output is recorded, and handover to other agents."""

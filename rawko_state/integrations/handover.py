@@ -1,4 +1,4 @@
-"""Handing a task to another agent: natively where it came from there, else with a context made for that agent's command line."""
+"""Hands a task over to another agent: natively if it came from there, else with a context for that agent's command line."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 AGENTS: Final = ("claude", "codex", "aider")
 BUDGET: Final = 25_000
-"""Tokens of context on a command line, unless told otherwise."""
+"""Default tokens of context on a command line."""
 _LONGEST: Final = 100_000
 _GO_ON: Final = "Go on."
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """How an agent is to be started, and what it will have written when it is done."""
+    """How to start an agent, and which session it will have written when it exits."""
 
     words: list[str]
     native: bool
     session: str | None = None
-    """The key of the session that it goes on with, or begins."""
+    """The key of the session that it continues or begins."""
     folder: str | None = None
-    """Where it is to run, if not here."""
+    """The folder to run it in, if not the current one."""
 
 
 def native_session(agent: str, source: str | None) -> Session | None:
-    """The agent's own session that a task came from, if it is still there."""
+    """The agent's own session that a task was imported from, if it still exists."""
     kind, _, key = (source or "").partition(":")
     if not key or "/" in key:
         return None
@@ -73,18 +73,18 @@ def _run_in(session: Session | None) -> str | None:
 
 
 def _plain(key: str) -> str:
-    """Of a session's key, what can stand in the name of a file and means nothing to glob."""
+    """The characters of a session's key that are safe in a file name and in a glob pattern."""
     return "".join(c for c in key if c.isalnum() or c in "-_.")
 
 
 def plan(agent: str, source: str | None, message: str | None, context: str, file: Path, *, terminal: bool) -> HandOver:
-    """``file`` is where a context can be put that is too long for a command line."""
+    """``file``: where to write a context that is too long for a command line."""
     if shutil.which(agent) is None:
         raise RawkoError(f"{agent} cannot be run: there is no such command")
     session = native_session(agent, source)
     folder = _run_in(session)
     if agent == "claude" and folder is not None and not os.path.isdir(folder):
-        session = None  # it finds its sessions by the folder that they were run in, and that one is gone
+        session = None  # Claude Code finds sessions by the folder they were run in, and that folder is gone
     if session is not None:
         more = [message] if message else []
         if agent == "claude":
@@ -113,7 +113,7 @@ def plan(agent: str, source: str | None, message: str | None, context: str, file
 
 
 def run(hand_over: HandOver, env: dict[str, str]) -> int:
-    """With our own terminal: the agent has it to itself. Ctrl-C is the agent's."""
+    """Runs the agent in our terminal. Ctrl-C goes to the agent."""
     before = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         code = subprocess.run(hand_over.words, env=env, cwd=hand_over.folder).returncode
@@ -131,7 +131,7 @@ def context_file() -> Iterator[Path]:
 
 
 def bring_in(store: Store, task_id: str, agent: str, hand_over: HandOver, since: float) -> str | None:
-    """What the agent has written: to the task that it went on with, or as a child of it. Returns that task's id, if any."""
+    """Imports what the agent has written, into the task it continued or as a child of it. Returns that task's id, if any."""
     session = _written(store, agent, hand_over, since)
     if session is None:
         return None

@@ -1,10 +1,9 @@
-"""Hooks: an agent tells of an event, and what its transcript says is recorded.
+"""Hooks: an agent reports events, and its transcript is recorded.
 
-``note_event`` is what the agent waits for, so it only notes the event, in a file of its own in ``live/``, and sees to it that a
-sweeper runs.
-``sweep`` is that one: it reads the transcripts that the events speak of from where they were last read. So a missed event costs
-nothing: the next one finds what it would have found. Nothing here may fail the agent: trouble goes to ``live/hooks.log``, or
-where there is no such folder to one in the user's state folder; `rawko doctor` shows both.
+The agent waits for ``note_event``, so it only writes the event to a separate file in ``live/`` and makes sure that a sweeper
+runs. The sweeper, ``sweep``, reads the transcripts named in the events, from where they were last read. So a missed event costs
+nothing: the next one finds the same data. Nothing here may fail the agent. Errors go to ``live/hooks.log`` or, if there is no
+such folder, to a log in the user's state folder; `rawko doctor` shows both.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-# What an agent waits for imports nothing else.
+# The agent waits for this module, so it imports nothing else.
 if TYPE_CHECKING:
     from rawko_state.exchange.transcript import Session
     from rawko_state.store.contract import ProjectStore, Store
 
 EVENTS, LOG, LOCK = "hook-*.event", "hooks.log", "hooks.lock"
 ENDS: Final = frozenset(("Stop", "SessionEnd", "SubagentStop", "agent-turn-complete"))
-"""Events after which nothing more comes for now."""
+"""Events after which no more data is expected for now."""
 _IDLE: Final = 1.5
 _LOOKING: Final = 0.5
 _LARGEST_LOG: Final = 1 << 20
@@ -38,7 +37,7 @@ _NAMES: Final = {
 
 
 def note_event(agent: str, event: Mapping[str, Any], *, sweeper: bool = True) -> None:
-    """Notes an event, durably, and starts a sweeper unless one is there."""
+    """Stores an event durably, and starts a sweeper unless one is running."""
     said = {
         name: next((event[key] for key in keys if isinstance(event.get(key), str)), None)
         for name, keys in _NAMES.items()
@@ -50,7 +49,7 @@ def note_event(agent: str, event: Mapping[str, Any], *, sweeper: bool = True) ->
 
         make_folders(root)
     line = json.dumps({**said, "agent": agent}).encode() + b"\n"
-    # A file of its own, there whole or not at all: a sweeper takes what it has read, and nothing that is just being written.
+    # The event file appears atomically, so that the sweeper never reads or deletes one that is still being written.
     name = f"hook-{time.time_ns():020d}-{os.getpid()}"
     descriptor = os.open(live / f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -63,9 +62,9 @@ def note_event(agent: str, event: Mapping[str, Any], *, sweeper: bool = True) ->
 
 
 def root_of(cwd: str | None) -> Path:
-    """The project that an event is of; without one, the folder itself becomes it.
+    """The project that an event belongs to. Without one, the folder itself becomes a project.
 
-    Not the home folder: as a project it would take in every repository below that has not been used with rawko yet.
+    The home folder never does: it would then contain every repository below it that has not been used with rawko yet.
     """
     from rawko_state.config.project import find_project
     from rawko_state.errors import NoProject
@@ -98,7 +97,7 @@ def _is_swept(live: Path) -> bool:
 
 
 def _start(root: Path) -> None:
-    """In the background, with nothing of ours: the agent must not wait for it, nor be written to by it."""
+    """Starts a sweeper in the background, detached: the agent must not wait for it or see its output."""
     words = [sys.executable, "-m", "rawko_state", "-C", str(root), "hook", "sweep"]
     if hasattr(os, "fork"):
         if os.fork() == 0:
@@ -117,7 +116,7 @@ def _start(root: Path) -> None:
 
 
 def complain(cwd: str | None, text: str) -> None:
-    """One line about an event that cannot be noted, wherever there is a place for it."""
+    """Logs that an event could not be stored, in the project if possible, else for the user."""
     live = None
     with contextlib.suppress(Exception):
         live = root_of(cwd) / ".rawko" / "state" / "live"
@@ -125,14 +124,14 @@ def complain(cwd: str | None, text: str) -> None:
 
 
 def users_place() -> Path:
-    """Where trouble is noted that is of no project."""
+    """The folder for errors that belong to no project."""
     import platformdirs
 
     return Path(platformdirs.user_state_dir("rawko"))
 
 
 def log(folder: Path, text: str) -> None:
-    """One line about trouble. That too may fail, quietly."""
+    """Appends one line to the log. Ignores its own failures."""
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / LOG
@@ -144,7 +143,7 @@ def log(folder: Path, text: str) -> None:
 
 
 def trouble(live: Path) -> list[tuple[str, Path]]:
-    """The last lines of the logs, each with the log that it is in."""
+    """The last lines of the logs, each with the path of its log."""
     found = []
     for path in (live / LOG, users_place() / LOG):
         with contextlib.suppress(OSError):
@@ -153,20 +152,20 @@ def trouble(live: Path) -> list[tuple[str, Path]]:
 
 
 def sweep(store: ProjectStore, idle: float = _IDLE) -> int:
-    """Records what has been told of, until nothing comes for a while. Returns how many events there were; 0 at once if another
-    process is at it."""
+    """Records reported events until none arrive for a while. Returns the number of events, or 0 at once if another process is
+    sweeping."""
     from rawko_state.errors import StorageError
 
     live = _live(store)
     done = 0
-    # Who tells of something while we still have the lock starts no sweeper: so we look again when it is free.
+    # No sweeper is started for events that arrive while we hold the lock, so check again after releasing it.
     while True:
         try:
-            # Whoever looks whether a sweeper runs has the lock for a moment.
+            # A process that checks for a sweeper holds the lock for a moment.
             with store.lock(LOCK, timeout=_LOOKING):
                 done += _swept(store, idle)
         except StorageError:
-            break  # another one is at it
+            break  # another sweeper is running
         if not any(live.glob(EVENTS)):
             break
     return done
@@ -191,7 +190,7 @@ def _swept(store: ProjectStore, idle: float) -> int:
 
 
 def _taken(live: Path) -> list[dict[str, Any]]:
-    """The events that have come since, and those that a sweeper took which died."""
+    """The events that have arrived, including those left by a sweeper that died."""
     events = []
     for path in sorted(live.glob(EVENTS)):
         event = None
@@ -205,7 +204,7 @@ def _taken(live: Path) -> list[dict[str, Any]]:
 
 
 def _target(files: ProjectStore) -> Store:
-    """Where what hooks tell of goes: to the server that the settings name, while it can be reached."""
+    """The store to record to: the server from the settings, if reachable, else the local files."""
     from rawko_state.backends.select import open_store
     from rawko_state.errors import RawkoError
 
@@ -242,9 +241,9 @@ def _record(files: ProjectStore, events: list[dict[str, Any]]) -> None:
                 grow(store, known[key], session, wrong, ended=ended)
             else:
                 start(store, session, wrong, ended=ended)
-        except Exception as error:  # whatever it is, the next event finds the rest
+        except Exception as error:  # the next event finds the rest
             log(_live(files), f"{session.path}: {type(error).__name__}: {error}")
-        # A last line on its way is no trouble here.
+        # An unfinished last line is not an error here.
         for text in wrong:
             if not isinstance(text, Unfinished):
                 log(_live(files), f"{session.path}: {text}")
@@ -253,7 +252,7 @@ def _record(files: ProjectStore, events: list[dict[str, Any]]) -> None:
 
 
 def _sessions(event: Mapping[str, Any]) -> list[tuple[Session, bool]]:
-    """The sessions that an event is of, and whether nothing more comes of it for now."""
+    """The sessions that an event belongs to, and whether each has ended for now."""
     from rawko_state.exchange.sources import claude_code, codex
     from rawko_state.exchange.transcript import Trouble
 

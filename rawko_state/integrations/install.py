@@ -1,4 +1,4 @@
-"""Putting rawko's hooks into an agent's settings, and taking them out again. Everything else in the file stays."""
+"""Adds rawko's hooks to an agent's settings and removes them again. Everything else in the file is kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOTIFY = re.compile(r"^notify = \[.*\]\n", re.MULTILINE)
 
 
 def settings_file(agent: str, root: Path | None) -> Path:
-    """The user's, or the project's."""
+    """The agent's settings file: the user's, or the project's."""
     if agent == "claude-code":
         home = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
         return (root / ".claude" if root is not None else home) / "settings.json"
@@ -29,7 +29,7 @@ def settings_file(agent: str, root: Path | None) -> Path:
 
 
 def command(agent: str) -> list[str]:
-    """What the agent is to run: this very rawko."""
+    """The command for the agent to run: this installation of rawko."""
     found = shutil.which("rawko")
     return [*([found] if found else [sys.executable, "-m", "rawko_state"]), "hook", "run", agent]
 
@@ -48,7 +48,7 @@ def _claude(text: str, path: Path, install: bool) -> str:
     if not isinstance(hooks, dict) or any(not isinstance(groups, list) for groups in hooks.values()):
         raise InvalidValue(f"{path} is not made as Claude Code makes it, and is left as it is")
     kept = {event: _without_ours(groups) for event, groups in hooks.items()}
-    # Only what has become empty by taking ours out goes.
+    # Remove only the lists that became empty by removing our hooks.
     kept = {event: groups for event, groups in kept.items() if groups or not hooks[event]}
     if install:
         for event in EVENTS:
@@ -82,7 +82,7 @@ def _indent(text: str) -> int | str:
 
 
 def _can_be_written(text: str) -> bool:
-    """Escapes of half characters in the file must stay escapes."""
+    """Whether text may be written unescaped. Escaped surrogates in the file must stay escaped."""
     return "\\ud" not in text.lower()
 
 
@@ -100,7 +100,7 @@ def _without_ours(groups: list[Any]) -> list[Any]:
 
 
 def _is_ours(line: str) -> bool:
-    """A command that we have put there, of this installation or another one."""
+    """Whether a command was added by rawko, by this installation or another."""
     try:
         words = shlex.split(line)
     except ValueError:
@@ -115,7 +115,7 @@ def _are_ours(words: list[str], agent: str) -> bool:
 
 
 def _codex(text: str, path: Path, install: bool) -> str:
-    """One line, ``notify = […]``, before everything else. What results must be the same settings but for that."""
+    """Changes one line, ``notify = […]``, before everything else. All other settings must stay the same."""
     before = _toml(text, path)
     notify = before.get("notify")
     if isinstance(notify, str):
@@ -144,7 +144,7 @@ def _listed(text: str) -> Any:
 
 
 def _toml(text: str, path: Path) -> dict[str, Any]:
-    if sys.version_info < (3, 11):  # no parser before that: the one line is all that is looked at
+    if sys.version_info < (3, 11):  # no TOML parser: look only at that one line
         match = _NOTIFY.search(text)
         return {"notify": match[0].partition("=")[2].strip()} if match else {}
     import tomllib  # type: ignore[import-not-found,unused-ignore]
@@ -160,7 +160,7 @@ def difference(before: str, after: str, path: Path) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """At once, or not at all; a file that is empty afterwards stays."""
+    """Writes the file atomically. Keeps it even if it is now empty."""
     beside = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

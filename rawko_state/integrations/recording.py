@@ -1,4 +1,4 @@
-"""Running a command as it would run without us, and recording what it does: agents' streams as such, all else as text."""
+"""Runs a command as it would run without us and records it: agents' event streams as turns, all other output as text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CLAUDE: Final = frozenset(("system", "assistant", "user", "result", "stream_eve
 
 
 class Steps:
-    """The steps of a running agent, as live turns of a task."""
+    """Records the steps of a running agent as live turns of a task."""
 
     def __init__(self, task: Task, agent: str) -> None:
         self._task, self._agent = task, agent
@@ -85,7 +85,7 @@ class Steps:
         return os.path.relpath(path, root) if path.startswith(root + os.sep) else path
 
     def end(self) -> None:
-        """The turn that is going on, if one is; what it was made of stands in its payload."""
+        """Ends the current turn, if any. Its payload has the original records."""
         if self._turn is None:
             return
         turn, self._turn, self._key = self._turn, None, None
@@ -95,7 +95,7 @@ class Steps:
         turn.end(payload="\n".join(raw), tokens=tokens, sections=sections)
 
     def leave(self) -> None:
-        """What came after the last turn, or without any."""
+        """Adds what came after the last turn, or without any turn, as a note."""
         if self._raw:
             payload = Section("Payload", "\n".join(self._raw))
             self._task.add([Note(kind="imported-before", context="out", sections=(payload,))])
@@ -103,7 +103,7 @@ class Steps:
 
 
 class Recording:
-    """Takes the output of a command, in whatever pieces, and records it as what its first line shows it to be."""
+    """Records the output of a command, in pieces of any size. The first line decides how it is recorded."""
 
     def __init__(self, task: Task, agent: str, *, terminal: bool) -> None:
         self._task, self._agent, self._terminal = task, agent, terminal
@@ -116,7 +116,7 @@ class Recording:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace")
 
     def take(self, piece: bytes) -> None:
-        """Never fails the command: what cannot be recorded is said, once, and its output goes on."""
+        """Never fails the command: if recording fails, that is reported once, and the output still passes through."""
         if self._broken is None:
             self._guarded(lambda: self._take(piece))
 
@@ -150,13 +150,13 @@ class Recording:
                     return
             if line.strip() and self._step_of is not None:
                 self.steps.take(safely(self._step_of, line.rstrip(b"\r").decode("utf-8", "surrogateescape")))
-        # A stream of JSON begins with a brace; anything else is shown as it comes, also without a line break.
+        # A JSON stream begins with a brace. Anything else is recorded as it arrives, even without a line break.
         begun = self._line.lstrip()
         if len(self._line) > _LONGEST or (not self._known and begun and not begun.startswith(b"{")):
             self._plain()
 
     def _plain(self) -> None:
-        """It is no stream of JSON lines."""
+        """Treats the output as plain text from here on."""
         if self._line.strip():
             self._known, self._step_of = True, None
             line, self._line = self._line, b""
@@ -185,7 +185,7 @@ class Recording:
 
 
 def _reader(line: bytes, agent: str) -> Callable[[str], Step] | None:
-    """How a stream is read that begins with this line; None for plain text."""
+    """The reader for a stream that begins with this line; None for plain text."""
     try:
         record: Any = json.loads(line)
     except (ValueError, RecursionError):
@@ -201,7 +201,7 @@ def _reader(line: bytes, agent: str) -> Callable[[str], Step] | None:
 
 
 def run(words: list[str], task: Task, agent: str, env: dict[str, str]) -> int:
-    """Runs it to its end and returns its exit code, 128 and the number of the signal if one ended it."""
+    """Runs the command to completion and returns its exit code: 128 plus the signal number if a signal ended it."""
     terminal = sys.stdout.isatty() and os.name != "nt"
     recording = Recording(task, agent, terminal=terminal)
     output = _Output(terminal)
@@ -216,7 +216,7 @@ def run(words: list[str], task: Task, agent: str, env: dict[str, str]) -> int:
             try:
                 _pass_through(process, output.reading, recording, task)
                 output.close()
-                while process.poll() is None:  # it has closed its output, or nobody reads it
+                while process.poll() is None:  # it has closed its output, or nobody reads ours
                     task.check()
                     time.sleep(0.05)
             except BaseException:
@@ -244,11 +244,11 @@ def _pass_through(process: subprocess.Popen[bytes], reading: int, recording: Rec
         if not ready:
             task.check()
             if process.poll() is not None:
-                return  # something that it started holds its output open
+                return  # a child process of the command holds its output open
             continue
         try:
             piece = os.read(reading, _PIECE)
-        except OSError:  # a terminal whose other end is closed
+        except OSError:  # a pty whose other end is closed
             piece = b""
         if not piece:
             return
@@ -256,12 +256,12 @@ def _pass_through(process: subprocess.Popen[bytes], reading: int, recording: Rec
             out.write(piece)
             out.flush()
         except (BrokenPipeError, ValueError):
-            return  # nobody reads it any more: the command is to hear of that, as it would without us
+            return  # our reader is gone: let the command notice, as it would without us
         recording.take(piece)
 
 
 class _Output:
-    """Where the command's output goes: to a terminal of its own if ours is one, else into a pipe."""
+    """The destination of the command's output: a pty if our output is a terminal, else a pipe."""
 
     def __init__(self, terminal: bool) -> None:
         if terminal:
@@ -270,7 +270,7 @@ class _Output:
 
             self.reading, self.writing = pty.openpty()
             _same_size(self.writing)
-            tty.setraw(self.writing)  # what it prints is passed on as it is
+            tty.setraw(self.writing)  # pass its output on unchanged
         else:
             self.reading, self.writing = os.pipe()
         self._open = True
@@ -292,13 +292,13 @@ def _same_size(descriptor: int) -> None:
 
 @contextlib.contextmanager
 def _signals(process: subprocess.Popen[bytes], terminal: int | None) -> Iterator[None]:
-    """Ctrl-C reaches the command by itself; what is sent to us alone is passed on. We go on until it has ended."""
+    """Forwards signals that only we receive; the command gets Ctrl-C by itself. We keep running until it has ended."""
 
     def forward(number: int, frame: object) -> None:
         with contextlib.suppress(OSError):
             process.send_signal(number)
 
-    # From a terminal Ctrl-C goes to both of us; what a program sends comes to us alone.
+    # Ctrl-C in a terminal reaches both processes; a signal from a program reaches only us.
     asked = sys.stdin is not None and sys.stdin.isatty()
     wanted: dict[int, Any] = {signal.SIGINT: (lambda number, frame: None) if asked else forward}
     for name in ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):

@@ -1,1 +1,1 @@
-"""What is done with a store: going on with a task, handing it over, following it."""
+"""Operations on a store: resuming, moving, cleaning up."""

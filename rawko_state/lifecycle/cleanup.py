@@ -1,4 +1,4 @@
-"""Carrying a plan of retention out: into the trash, packed, and out of the trash for good."""
+"""Carries out a retention plan: moves tasks to the trash, packs them, and deletes expired trash for good."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 _BUDGET: Final = 0.3
 _LARGE: Final = 4 << 20
-"""To be packed by `rawko cleanup` only, as it takes longer than a moment."""
+"""Tasks this large are packed by `rawko cleanup` only, as that takes a while."""
 
 
 @dataclass(slots=True)
 class Done:
-    """What a cleanup came to."""
+    """The result of a cleanup."""
 
     removed: dict[str, str] = field(default_factory=dict)
-    """Task and rule."""
+    """Task id to rule."""
     packed: list[str] = field(default_factory=list)
     deleted: list[InTrash] = field(default_factory=list)
-    """From the trash, for good."""
+    """Deleted from the trash for good."""
 
     def __bool__(self) -> bool:
         return bool(self.removed or self.packed or self.deleted)
@@ -39,7 +39,7 @@ def planned(store: Store, policy: Policy, now: datetime | None = None) -> Plan:
 
 
 def old_trash(store: Store, policy: Policy) -> list[InTrash]:
-    """What has been in the trash for its time."""
+    """The trash entries that have expired."""
     return [each for each in store.trash() if each.at < _trash_limit(policy)]
 
 
@@ -52,7 +52,7 @@ def carry_out(
     proceed: Callable[[], bool] = lambda: True,
     patience: float = 60.0,
 ) -> Done:
-    """Never more than the plan says: a task that has changed since stays. Stops between two steps if not to ``proceed``."""
+    """Carries out the plan, and never more: a task that has changed since is kept. Stops once ``proceed`` returns False."""
     done = Done()
     rules = {task.id: rule for task, rule in chosen.removals}
     for task_id in store.move_to_trash(chosen.removals, by=by, proceed=proceed, patience=patience):
@@ -75,7 +75,7 @@ def _trash_limit(policy: Policy) -> datetime:
 
 
 def in_passing(store: Store, policy: Policy) -> Done:
-    """As much of it as fits in a moment."""
+    """As much of the cleanup as fits into a short time budget."""
     until = time.monotonic() + _BUDGET
     chosen = planned(store, policy)
     small = tuple(task for task in chosen.packings if task.size < _LARGE)
@@ -84,13 +84,13 @@ def in_passing(store: Store, policy: Policy) -> Done:
 
 
 def once_a_day(store: Store) -> Done | None:
-    """What the settings say of retention, as much as fits in a moment. None if they say nothing."""
+    """Applies the retention settings, within a short time budget. None if there are none."""
     policy = policy_of(load(store.root))
     return in_passing(store, policy) if policy.is_set else None
 
 
 def described(done: Done) -> str:
-    """One line for people."""
+    """A one-line summary for people."""
     parts = []
     if done.removed:
         rules = ", ".join(sorted(set(done.removed.values())))

@@ -1,7 +1,7 @@
-"""The context to go on with a task: what was asked, decided and said, in the order in which it happened, within a budget.
+"""The context for continuing a task: what was asked, decided and said, in chronological order, within a budget.
 
-Only what is kept is read from the file, by one seek each; of the turns in the middle that do not fit, the index tells enough for
-one line. So the time depends on what is kept, not on the size of the task.
+Only the turns that are kept are read from the file, with one seek each. For turns in the middle that do not fit, the index has
+enough for one line. So the time depends on what is kept, not on the size of the task.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from rawko_state.model.entries import ToolCall, Turn
 from rawko_state.store import Said, TaskSummary, TurnRow
 
 BYTES_PER_TOKEN: Final = 3
-"""Of UTF-8. Real tokenisers make fewer tokens of nearly all text, so a budget is never exceeded there either."""
+"""Bytes of UTF-8. Real tokenisers produce fewer tokens for nearly all text, so they stay within a budget, too."""
 _SHARE_OF_OLD: Final = 4
-"""Requests, plan and decisions get at most 3 of 4 parts of a budget; the newest turns the rest, and what those leave."""
+"""Head, requests and tail get at most 3 of 4 parts of a budget. The turns get the rest, and whatever those leave."""
 _TOKENS_A_LINE: Final = 6
-"""A turn takes at least so many, told in one line."""
+"""The minimum number of tokens for a turn, as one line."""
 _FEW: Final = 50
 NOBODY: Final = "agent"
-"""Who is next where nobody has spoken yet, and nobody decides."""
+"""The next agent if no agent has spoken yet and there is no arbiter."""
 _OUTPUT: Final = 4_000
-"""Characters of a tool's output, when a turn is told in words."""
+"""Maximum characters of a tool's output in a prompt."""
 
 
 class Source(Protocol):
-    """What a context is made from: a Store."""
+    """The part of a Store that a context is built from."""
 
     def summary(self, prefix: str, /) -> TaskSummary: ...
     def said(self, prefix: str, /, up_to: int | None = None) -> list[Said]: ...
@@ -43,7 +43,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TurnRef:
-    """One turn of a conversation: whose task it stands in (a fork refers to its parent's), and what the index says of it."""
+    """One turn of a conversation: the task it is in (a fork refers to its parent's turns), and its row in the index."""
 
     task: str
     row: TurnRow
@@ -51,7 +51,7 @@ class TurnRef:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A request, or a note that is part of the conversation, and how many turns stand before it."""
+    """A request, or a note that is part of the conversation, and the number of turns before it."""
 
     said: Said
     before: int
@@ -59,24 +59,24 @@ class Prompt:
 
 @dataclass(slots=True)
 class Context:
-    """What whoever goes on has to know."""
+    """What an agent needs to know to continue a task."""
 
     task: TaskSummary
     prompts: list[Prompt]
     memory: Mapping[str, Any]
     """The system prompt, preferences, important steps and the like."""
     next_agent: str
-    """The agent that was selected last and has not completed since; else whoever decides."""
+    """The last selected agent, unless it has completed since; then the arbiter."""
     guidance: str | None
     interrupted: list[TurnRef]
-    """What was begun after the last decision and not completed."""
+    """Turns that were started after the last decision and not completed."""
     question: Turn | None
     turns: list[TurnRef]
     """All turns up to the last decision point, in order."""
     after: list[TurnRef] = field(default_factory=list)
-    """What stands after it: completed turns, answers, the user's words."""
+    """Everything after it: completed turns, answers, the user's messages."""
     unread: int = 0
-    """How many turns of a huge task were not even looked up, as they cannot fit."""
+    """The number of turns of a huge task that were not looked up because they cannot fit."""
 
     @property
     def requests(self) -> list[str]:
@@ -84,13 +84,13 @@ class Context:
 
     @property
     def conversation(self) -> list[TurnRef]:
-        """The turns in order, the interrupted ones among them."""
+        """All turns in order, including the interrupted ones."""
         return self.turns + self.after
 
 
 def build(store: Source, prefix: str, at_turn: int | None = None, budget: int | None = None) -> Context:
-    """The conversation of a task up to its last arbiter decision, and what has come after it; or up to a turn. With a budget,
-    of a huge task only what may fit into it is looked up."""
+    """The conversation of a task: up to its last arbiter decision and what came after it, or up to a turn. With a budget, only
+    turns that may fit are looked up."""
     task = store.summary(prefix)
     most = None if budget is None else max(_FEW, budget // _TOKENS_A_LINE)
     places, prompts, total = _conversation(store, task, at_turn, most)
@@ -105,7 +105,7 @@ def build(store: Source, prefix: str, at_turn: int | None = None, budget: int | 
     if decision is not None and selected is not None:
         guidance = store.turn(places[decision].task, places[decision].row.turn, row=places[decision].row).guidance
     if decision is None:
-        # Nobody decides here: the one who spoke last goes on, and what it did not finish was interrupted.
+        # Without an arbiter, the last agent to speak continues, and the turns it did not finish were interrupted.
         while cut and places[cut - 1].row.status == "interrupted":
             cut -= 1
         after = places[cut:]
@@ -129,8 +129,8 @@ def build(store: Source, prefix: str, at_turn: int | None = None, budget: int | 
 def _conversation(
     store: Source, task: TaskSummary, at_turn: int | None, most: int | None
 ) -> tuple[list[TurnRef], list[Prompt], int]:
-    """A fork's conversation is its parent's up to where it was forked, and then its own. The turns, what was asked and noted
-    between them, and how many turns there are."""
+    """The turns, the requests and notes between them, and the total number of turns. A fork's conversation is its parent's up to
+    the fork point, followed by its own."""
     turns: list[TurnRef] = []
     total = 0
     parts: list[tuple[list[TurnRef], list[Said]]] = []
@@ -142,12 +142,12 @@ def _conversation(
         parts.insert(0, ([TurnRef(name, row) for row in rows], store.said(name, up_to)))
         total += count
         if parent is None or "@" not in parent or parent.partition("@")[0] in seen:
-            break  # no fork, or a circle, made by hand
+            break  # not a fork, or a cycle made by hand
         name, _, turn = parent.partition("@")
         up_to = int(turn)
         try:
             parent = store.summary(name).parent
-        except KeyError:  # what the parent said is missing, and said to be
+        except KeyError:  # the parent is missing; say so in the context
             gone = Said(0, "request", f"[the task {name} that this one was forked from is gone]", None)
             parts.insert(0, ([], [gone]))
             break
@@ -157,7 +157,7 @@ def _conversation(
             before = len(turns) + sum(ref.row.offset < each.offset for ref in refs)
             again = prompts and each.kind == "request" and prompts[-1].said.text == each.text
             if again and before == len(turns):
-                prompts.pop()  # a fork without a message of its own repeats what was asked
+                prompts.pop()  # a fork without its own message repeats the request
             prompts.append(Prompt(each, before))
         turns += refs
     return turns, prompts, total
@@ -175,7 +175,7 @@ def tokens(text: str) -> int:
 
 
 def prompt(store: Source, context: Context, budget: int | None = None) -> str:
-    """The context in words, for any model or person. Never more than ``budget`` tokens."""
+    """The context as text, for any model or person. Never more than ``budget`` tokens."""
     head = _head(context)
     tail = _tail(store, context, budget)
     stopped = {(place.task, place.row.offset) for place in context.interrupted}
@@ -190,7 +190,7 @@ def prompt(store: Source, context: Context, budget: int | None = None) -> str:
 
 
 def _in_order(context: Context, asked: Sequence[str], told: Mapping[int, str]) -> list[str]:
-    """What was asked and what was said, as it happened."""
+    """Requests, notes and turns in chronological order."""
     found: list[str] = []
     waiting = list(zip(context.prompts, asked, strict=True))
     for at in range(len(context.conversation) + 1):
@@ -228,7 +228,7 @@ def _fitted(
     tail = _cut(tail, max(0, (room - fixed - share) // 2))
     room -= fixed + tokens(head) + sum(tokens(text) + 1 for text in asked) + tokens(tail)
     whole: dict[int, str] = {}
-    # The plan (what was said first after the request) and the newest turns, whole.
+    # The plan (the first turn after the request) and the newest turns, in full.
     plan = next((at for at, place in places.items() if not _is_decision(place.row)), None)
     if plan is not None and places[plan].row.length // (2 * BYTES_PER_TOKEN) <= room:
         text = in_words(store, places[plan])
@@ -239,13 +239,13 @@ def _fitted(
         if at in whole:
             continue
         if places[at].row.length // (2 * BYTES_PER_TOKEN) > room:
-            break  # it cannot fit, so it need not be read
+            break  # it cannot fit, so do not read it
         text = in_words(store, places[at])
         if tokens(text) + 1 > room:
             break
         whole[at] = text
         room -= tokens(text) + 1
-    # Of the others one line each: the decisions first, then as many as fit, the newest first.
+    # One line for each of the others: the decisions first, then as many as fit, newest first.
     others = [at for at in places if at not in whole]
     others.sort(key=lambda at: (not _is_decision(places[at].row), -at))
     lines: dict[int, str] = {}
@@ -263,7 +263,7 @@ def _fitted(
 
 
 def _fitting_texts(texts: list[str], room: int) -> list[str]:
-    """Texts in so many tokens: the first and the last, shortened where they must be; the others are empty then."""
+    """The texts, if they fit; otherwise the first and the last, shortened as needed, with the others empty."""
     if sum(tokens(text) + 1 for text in texts) <= room:
         return texts
     each = max(0, room // min(2, len(texts)) - 2)
@@ -271,7 +271,7 @@ def _fitting_texts(texts: list[str], room: int) -> list[str]:
 
 
 def _cut(text: str, most: int) -> str:
-    """The beginning and the end of a text that is too long, saying so."""
+    """Shortens a text that is too long to its beginning and end, with a mark between."""
     if tokens(text) <= most:
         return text
     mark = "\n[… shortened …]\n"
@@ -280,7 +280,7 @@ def _cut(text: str, most: int) -> str:
         return ""
     data = text.encode("utf-8", "surrogatepass")
     first, last = data[: room * 2 // 3], data[len(data) - room // 3 :]
-    # What a cut character leaves is dropped, not replaced: a replacement may be longer.
+    # Drop the bytes of a split character instead of replacing them: a replacement may be longer.
     return first.decode("utf-8", "ignore") + mark + last.decode("utf-8", "ignore")
 
 
@@ -302,7 +302,7 @@ def _tail(store: Source, context: Context, budget: int | None) -> str:
     if context.interrupted:
         lines += ["## What was interrupted", ""]
         for place in context.interrupted[-_FEW:]:
-            # What cannot fit need not be read.
+            # Do not read what cannot fit.
             fits = budget is None or place.row.length // (2 * BYTES_PER_TOKEN) <= budget
             lines.append(in_words(store, place) if fits else one_line(place.row))
     if context.question is not None and context.question.question is not None:
@@ -315,7 +315,7 @@ def _tail(store: Source, context: Context, budget: int | None) -> str:
 
 
 def in_words(store: Source, place: TurnRef) -> str:
-    """One turn in words."""
+    """One turn as text."""
     turn = store.turn(place.task, place.row.turn, row=place.row)
     state = f" ({turn.status})" if turn.status not in (None, "complete") else ""
     lines = [f"### Turn {turn.number}: {turn.agent}{state}", ""]
@@ -345,7 +345,7 @@ def _tool_lines(store: Source, call: ToolCall | str) -> Iterator[str]:
 
 
 def one_line(row: TurnRow) -> str:
-    """What the index knows of a turn."""
+    """A turn in one line, from its row in the index."""
     damaged = f" [{DAMAGED}]" if row.damaged else ""
     if _is_decision(row):
         what = f"selected {row.selected}" if row.selected else str(row.decision)
@@ -359,7 +359,7 @@ def one_line(row: TurnRow) -> str:
 
 
 def as_json(store: Source, context: Context, budget: int | None = None) -> dict[str, Any]:
-    """The context as one object; with a budget, the newest turns that fit into it, by the size of their text."""
+    """The context as one object. With a budget, it has the newest turns that fit, by the size of their text."""
     share = None if budget is None else budget // 8
     found: dict[str, Any] = {
         "version": VERSION,
@@ -386,7 +386,7 @@ def as_json(store: Source, context: Context, budget: int | None = None) -> dict[
 
 
 def messages(store: Source, context: Context, budget: int | None = None) -> list[dict[str, Any]]:
-    """The conversation in the shape that chat APIs take, tool calls and their results paired; exact where turns kept their
+    """The conversation as messages for chat APIs, with tool calls and results paired. Exact for turns that kept their
     payload."""
     provider = (context.task.model or "").lower()
     shape = "anthropic" if "claude" in provider else "openai"
@@ -416,7 +416,7 @@ def messages(store: Source, context: Context, budget: int | None = None) -> list
 
 
 def _fitting(texts: list[str], share: int | None) -> list[str]:
-    """The texts, as JSON, in so many tokens: the first and the last, each shortened where it must be."""
+    """The texts, if they fit as JSON; otherwise the first and the last, shortened as needed."""
     if share is None or _size(texts) <= share:
         return texts
     kept = texts if len(texts) <= 2 else [texts[0], texts[-1]]
@@ -431,7 +431,7 @@ def _with_turns(
 ) -> dict[str, Any]:
     room = None if budget is None else budget - _size(found) - _size({"omitted": 10**9, "turns": []})
     if room is not None and room < 0 and "decisions" in found:
-        # The decisions themselves are too many: the newest of them.
+        # There are too many decisions: keep the newest.
         while found["decisions"] and room < 0:
             room += _size(found["decisions"].pop(0))
     chosen = [items for _, items in _newest(store, context, room, shown)][::-1]
@@ -443,7 +443,7 @@ def _with_turns(
 def _newest(
     store: Source, context: Context, room: int | None, shown: Callable[[Turn], list[Any]]
 ) -> Iterator[tuple[int, list[Any]]]:
-    """The turns as they are shown, with their places, the newest first, as long as there is room."""
+    """Yields the position and the output of each turn, newest first, while there is room."""
     places = context.conversation
     for at in range(len(places) - 1, -1, -1):
         place = places[at]

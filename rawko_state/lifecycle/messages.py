@@ -1,4 +1,4 @@
-"""Turns as the messages of chat APIs: in OpenAI's shape, or in Anthropic's; exact where a turn kept its payload."""
+"""Turns as chat API messages, in OpenAI's or Anthropic's format; exact if a turn kept its payload."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 DAMAGED: Final = "damaged: this was changed after it was recorded, or lost a part"
-"""What is said of a turn whose seal does not match."""
+"""The description of a turn whose seal does not match."""
 
 
 def of_turn(store: Source, turn: Turn, shape: str) -> list[dict[str, Any]]:
-    """The messages that one turn comes to."""
+    """The messages for one turn."""
     found = _payload(turn) or _made(store, turn, shape)
     if turn.damaged:
         found.insert(0, {"role": "user", "content": f"[turn {turn.number}: {DAMAGED}]"})
@@ -41,7 +41,7 @@ def _made(store: Source, turn: Turn, shape: str) -> list[dict[str, Any]]:
 
 
 def _payload(turn: Turn) -> list[dict[str, Any]]:
-    """The provider's own messages, one JSON object a line; nothing if any line is something else."""
+    """The provider's own messages, one JSON object per line; empty if any line is something else."""
     found = []
     for line in (turn.payload or "").splitlines():
         if not line.strip():

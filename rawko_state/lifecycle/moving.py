@@ -1,8 +1,7 @@
-"""Tasks from one store to another, byte for byte, as far as they are not there yet.
+"""Copies tasks from one store to another, byte for byte, skipping what is already there.
 
-What one side has is the beginning of what the other has, or the two have grown apart. In the first case the longer one is taken
-over; in the second the one that comes becomes a task of its own, a fork of the one that is there, and says so. Nothing is
-overwritten.
+If one version is a prefix of the other, the longer one is kept. If the two have diverged, the incoming one becomes a separate
+task, marked as a fork of the existing one. Nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ _FORKS: Final = 20
 
 @dataclass(slots=True)
 class Moved:
-    """What a move came to."""
+    """The result of a move."""
 
     new: list[str] = field(default_factory=list)
     grown: list[str] = field(default_factory=list)
     forked: dict[str, str] = field(default_factory=dict)
-    """Tasks that had grown on both sides, and what the one that came is called there."""
+    """Tasks that diverged, with the id of the incoming version in the target."""
     same: int = 0
     behind: int = 0
-    """Tasks of which the other side has more."""
+    """Tasks of which the target has more."""
     failed: dict[str, str] = field(default_factory=dict)
 
 
 def move(source: Store, target: HostedStore, ids: Iterable[str]) -> Iterator[tuple[str, str, Moved]]:
-    """Task after task: its id, and what became of it. The last yield has all of it."""
+    """Yields each task's id, its outcome, and the totals so far."""
     moved = Moved()
     for task_id in ids:
         try:
@@ -93,7 +92,7 @@ def _pieces(store: Store, task_id: str) -> Iterator[bytes]:
 
 
 def _compared(one: Store, other: Store, task_id: str) -> tuple[int, int, int]:
-    """Up to where the records of two writings are the same, and how long each is. The header's copied values do not count."""
+    """The end of the records that two versions have in common, and both sizes. Ignores the values copied into the header."""
     with one.reader(task_id) as first, other.reader(task_id) as second:
         common = 0
         for mine, theirs in zip(first.records(), second.records(), strict=False):
@@ -116,8 +115,8 @@ def _last_seal(store: Store, task_id: str) -> str:
 
 
 def _forked(source: Store, target: HostedStore, name: TaskName, common: int) -> str | None:
-    """What came, from where the two have grown apart, as a task of its own, which grows as the one here does. None when all of it
-    is there already."""
+    """Stores the incoming version, from where the two diverged, as a separate task, which later moves extend. None if all of it
+    is already there."""
     with source.reader(name.id) as reader:
         for number in range(_FORKS):
             fork = child_id(name.id, common, number)
@@ -134,7 +133,7 @@ def _forked(source: Store, target: HostedStore, name: TaskName, common: int) -> 
                 if target.replace_task(TaskName(name.stamp, fork), [data], blobs, len(there), _last_seal(target, fork)):
                     return fork
                 raise RawkoError(f"task {fork} has grown there meanwhile; once more")
-            # Somebody went on with that one there, too: the next one, then.
+            # That fork was continued in the target, too: try the next one.
     raise RawkoError(f"task {name.id} has grown apart from the one there in too many ways")
 
 

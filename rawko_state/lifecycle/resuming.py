@@ -1,4 +1,4 @@
-"""What to resume, and which state of the work tree belongs to it."""
+"""Which task to resume, and which snapshot of the work tree belongs to it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def newest_to_resume(store: Store) -> str | None:
-    """The newest task that was interrupted, waits or is paused."""
+    """The newest task that is interrupted, waiting or paused."""
     found = store.history(TaskFilter(status=("interrupted", "waiting", "paused"), limit=1))
     return found[0].id if found else None
 
 
 def snapshot_at(store: Store, prefix: str, turn: int) -> dict[str, Any] | None:
-    """The last snapshot of the work tree at or before a turn, its parents' included."""
+    """The last snapshot of the work tree at or before a turn, including those of its parents."""
     seen: set[str] = set()
     while True:
         summary = store.summary(prefix)

@@ -1,10 +1,10 @@
-"""Which tasks go, and why: a plan, made of nothing but what the index says, the policy and the time.
+"""Plans which tasks to remove, and why, from nothing but the index, the policy and the time.
 
-The order is always this. Protected are: pinned tasks; damaged ones; those that are not over (running, waiting, paused,
-pending); the newest ``min_keep`` of any status; failed and interrupted ones, if ``keep_failed``; those that were brought back
-from the trash. Of the others go, first, those to which nothing has happened for longer than ``max_age``; then, while there are
-more than ``max_count`` tasks, protected ones counted in, the oldest. What a task that stays was forked from stays too. Without
-``max_age`` and ``max_count`` nothing goes.
+The order is fixed. Protected are: pinned tasks; damaged ones; unfinished ones (running, waiting, paused, pending); the newest
+``min_keep`` of any status; failed and interrupted ones, if ``keep_failed``; those restored from the trash. Of the others, first
+those without activity for longer than ``max_age`` are removed. Then the oldest are removed while there are more than
+``max_count`` tasks, including protected ones. The parents of forks that are kept are kept, too. Without ``max_age`` and
+``max_count``, nothing is removed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OVER: Final = words.FINISHED | {words.INTERRUPTED}
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """As the settings say; ages in seconds."""
+    """The retention settings; ages in seconds."""
 
     max_age: int | None = None
     max_count: int | None = None
@@ -41,12 +41,12 @@ class Policy:
 
     @property
     def is_set(self) -> bool:
-        """Whether anything is ever to be done."""
+        """Whether there is anything to do at all."""
         return not (self.max_age is None and self.max_count is None and self.compress_after is None)
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Refuses settings that are wrong anywhere: a limit that was not understood must not delete by another one."""
+    """Rejects settings with any error: if one limit was not understood, another one must not delete tasks."""
     if settings.problems:
         raise InvalidValue(f"{settings.problems[0]}; nothing was removed")
     prefix = "state.retention."
@@ -62,17 +62,17 @@ def policy_of(settings: Settings) -> Policy:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done, in this order: the oldest first."""
+    """What to do, in this order: oldest first."""
 
     removals: tuple[tuple[RetentionRow, str], ...] = ()
-    """Each with the rule that takes it."""
+    """Each with the rule that removes it."""
     packings: tuple[RetentionRow, ...] = ()
     protected: dict[str, str] = field(default_factory=dict)
-    """Why others stay that a rule would have taken."""
+    """Protected task ids, with the reason."""
 
 
 def plan(tasks: Iterable[RetentionRow], policy: Policy, now: datetime) -> Plan:
-    """The same for the same input, whatever order it comes in."""
+    """Deterministic: the order of the input does not matter."""
     # A task without a time is never old.
     ordered = sorted(tasks, key=lambda task: (task.last or _LATER, task.id), reverse=True)
     protected = {
@@ -116,7 +116,7 @@ def _keep_parents(ordered: list[RetentionRow], taken: dict[str, str], protected:
     by_id = {task.id: task for task in ordered}
     for task in ordered:
         child = task
-        # Upwards from every task that stays; what is met a second time has been seen to.
+        # Walk up from every task that is kept. Stop at a parent that is already kept.
         while child.id not in taken and child.parent in taken:
             protected[child.parent] = f"parent of {child.id}"
             del taken[child.parent]

@@ -1,8 +1,8 @@
-"""Running a command that goes on with a task, and recording what it does.
+"""Runs a command that continues a task, and records what it does.
 
-The command gets the context on its standard input and in a file, and the task in its environment. If the first line that it
-prints is one of ``rawko record``'s protocol, its output is taken as that; else it is plain text, which becomes a turn. Its exit
-code decides how the run ends, unless it has recorded a result itself.
+The command gets the context on standard input and in a file, and the task in its environment. If its first line of output is in
+the ``rawko record`` protocol, the output is read as that; otherwise it is plain text and becomes a turn. The exit code decides
+how the run ends, unless the command has recorded a result itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def checked(command: str) -> list[str]:
-    """The words of a command that can be run; RawkoError says why not."""
+    """The words of a command; raises RawkoError if it cannot be run."""
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -58,8 +58,8 @@ def run(
     show: Callable[[bytes], None],
     warn: Callable[[str], None],
 ) -> int:
-    """Runs it to its end and returns its exit code. ``show`` gets plain output, ``warn`` lines that could not be taken; if there
-    were any, the exit code is not 0."""
+    """Runs the command to completion and returns its exit code. ``show`` receives plain output, ``warn`` a message for each line
+    that was rejected; if there were any, the exit code is not 0."""
     words = checked(command)
     with _context_file(context) as path:
         env = {
@@ -81,7 +81,7 @@ def run(
         feeding.start()
         try:
             refused = _record(_lines(process.stdout.fileno(), task.check), task, recorder, agent, show, warn)
-            while process.poll() is None:  # it has closed its output, and goes on
+            while process.poll() is None:  # it has closed its output, but is still running
                 task.check()
                 time.sleep(_LOOK_EVERY)
         except BaseException:
@@ -92,7 +92,7 @@ def run(
             feeding.join(1)
     code = process.returncode
     code = 128 - code if code < 0 else code or int(refused)
-    # It may have recorded a result itself, or ask something; then that is how things stand.
+    # If the command recorded a result itself, or asks a question, keep that status.
     if task.state.status == RUNNING and task.refresh().status == RUNNING:
         if code:
             task.finish("failure", error=f"{words[0]} ended with exit code {code}")
@@ -121,7 +121,7 @@ def _feed(stream: IO[bytes], data: bytes) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends it and what it has started."""
+    """Terminates the process and its children."""
     for number in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
         with contextlib.suppress(OSError):
             if hasattr(os, "killpg"):
@@ -134,7 +134,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _lines(descriptor: int, idle: Callable[[], None]) -> Iterator[bytes]:
-    """The lines of a stream as they come; a longer one than can be held comes in pieces. ``idle`` is called in between."""
+    """Yields lines as they arrive; a line too long for memory is split. Calls ``idle`` while waiting."""
     buffer = b""
     while True:
         ready, _, _ = select.select([descriptor], [], [], _LOOK_EVERY)
@@ -163,7 +163,7 @@ def _record(
     show: Callable[[bytes], None],
     warn: Callable[[str], None],
 ) -> bool:
-    """Protocol or plain text, as the first line says. Returns whether a line was refused."""
+    """Records protocol lines or plain text, depending on the first line. Returns whether a line was rejected."""
     first = next((line for line in lines if line.strip()), b"")
     if not first:
         return False

@@ -1,4 +1,4 @@
-"""The ASGI application: from requests to operations, and from their answers back; streams, metrics, logs."""
+"""The ASGI application: maps requests to operations and their results to responses; streams, metrics, logs."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ PREFIX: Final = "/api/v1"
 LARGEST: Final = 64 << 20
 LARGEST_UPLOAD: Final = 16 << 30
 _THREADS: Final = 8
-"""More would not be quicker: most of a request is Python, of which one thread runs at a time."""
+"""More would not be faster: most of a request is Python code, which runs one thread at a time."""
 _SMALL: Final = 1 << 20
 _log = logging.getLogger("rawko.server")
 
 
 class Server:
-    """One server: its workspaces, and what it needs to answer for them."""
+    """One server: its workspaces, and what it needs to serve them."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Server:
             response = Response(status_code=400)
         except RawkoError as error:
             response = problem_answer(error, self.workspaces.host.root)
-        except Exception as error:  # a fault of ours: said without what was asked
+        except Exception as error:  # our own fault: logged without the request's content
             _log.error(
                 json.dumps({"at": now(), "operation": operation.name, "fault": type(error).__name__}),
                 exc_info=bool(os.environ.get("RAWKO_TRACEBACKS")),
@@ -193,7 +193,7 @@ class Server:
         return b"".join(pieces)
 
     async def _spooled(self, request: Request) -> Path:
-        """A body that may be too large to be held, in a file."""
+        """Writes a body that may not fit into memory to a file."""
         self._check_length(request, self._largest_upload)
         descriptor, name = tempfile.mkstemp(prefix="rawko-upload-")
         path, size = Path(name), 0
@@ -218,7 +218,7 @@ class Server:
     def _do(
         self, operation: Operation, request: Request, token: Token | None, peer: str, body: bytes, upload: Path | None
     ) -> tuple[Token, tuple[Any, bool]]:
-        """In a thread: all that may wait for a disk or a database."""
+        """Runs in a worker thread: everything that may wait for a disk or a database."""
         who = token or self.admitted(request.headers, peer, operation.role)
         workspace = self.workspace(who, request.headers, request.query_params.get("workspace"))
         call = Call(workspace, who, peer, {}, body, upload, request.headers)
@@ -274,7 +274,7 @@ class Server:
 
 
 _UNAUDITED: Final = frozenset({"take_lease", "begin_draft", "add_to_draft", "drop_draft", "list_freed"})
-"""What happens many times a second, and leaves nothing behind."""
+"""Operations that are called many times a second and leave nothing behind."""
 
 
 def log_to_stderr(*, quiet: bool) -> None:

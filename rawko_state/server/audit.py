@@ -1,4 +1,4 @@
-"""Who did what, written down in the background, some at a time: a request does not wait for it."""
+"""The audit log: who did what. Written in the background, in batches, so that requests do not wait for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Auditor:
         self._waiting.put((who, action, workspace, task, status, peer))
 
     def flush(self) -> None:
-        """Waits until all that was added is written."""
+        """Waits until everything added so far is written."""
         self._waiting.join()
 
     def close(self) -> None:
@@ -39,7 +39,7 @@ class Auditor:
                 while len(rows) < 500:
                     rows.append(self._waiting.get_nowait())
             ended = None in rows
-            with contextlib.suppress(Exception):  # the database is away: so are the tasks
+            with contextlib.suppress(Exception):  # if the database is unreachable, so are the tasks
                 self._state.audit_all([row for row in rows if row is not None])
             for _ in rows:
                 self._waiting.task_done()

@@ -1,9 +1,9 @@
-"""Following tasks: what has happened, then what happens, with no gap and nothing twice.
+"""Following tasks: past events, then live ones, without gaps or duplicates.
 
-A follower is a cursor and nothing else. What comes after the cursor is taken from the memory of the task's *feed* if that goes
-back far enough, otherwise from the store. A feed has one reader for all followers of a task. It is woken by appends through this
-server, by PostgreSQL's notifications, or by looking now and then. A slow follower holds up nobody: it falls out of the feed's
-memory, reads on from the store, and is disconnected when a message takes too long, with a cursor at which it can come back.
+A follower is nothing but a cursor. Events after the cursor come from the memory of the task's *feed* if it goes back far enough,
+otherwise from the store. A feed has one reader for all followers of a task. It is woken by appends through this server, by
+PostgreSQL's notifications, or by polling. A slow follower delays nobody else: once the feed has dropped the events it needs, it
+reads from the store. If sending a message takes too long, it is disconnected, with a cursor from which it can reconnect.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 PROTOCOL: Final = 1
 HEARTBEAT: Final = 15.0
 SLOW: Final = 15.0
-"""Seconds that one message may take to be sent."""
+"""Maximum seconds to send one message."""
 TOO_SLOW, GOING_AWAY, NOT_ADMITTED = 4008, 1012, 4001
-"""Codes with which a socket is closed; after the first two one may come back at once, at one's cursor."""
+"""WebSocket close codes. After the first two, a client may reconnect at once with its cursor."""
 _BATCH: Final = 500
 _REMEMBERED: Final = 2_000
 _LOOK_EVERY: Final = 0.25
-"""Seconds between two looks at a task that others write to, past this server."""
+"""Seconds between polls for writes that bypass this server."""
 _LOOK_EVERY_NOTIFIED: Final = 5.0
-"""The same, where the database tells."""
+"""The same, if the database sends notifications."""
 
 
 class Feed:
-    """The newest events of one task, as they are sent, for all who follow it."""
+    """The newest events of one task, serialised, shared by all its followers."""
 
     def __init__(self, workspace: Workspace, task_id: str) -> None:
         self.workspace, self.task = workspace, task_id
@@ -54,12 +54,12 @@ class Feed:
         self._events: deque[tuple[str, str]] = deque()
         """The cursor of each event, and the event as JSON."""
         self._numbers: dict[str, int] = {}
-        """By its cursor, the number of the event that follows."""
+        """For each cursor, the number of the next event."""
         self._first = 0
         self._changed = asyncio.Event()
 
     def push(self, events: list[tuple[str, str]]) -> None:
-        """In the loop's thread."""
+        """Call from the event loop's thread."""
         for cursor, text in events:
             self._events.append((cursor, text))
             self._numbers[cursor] = self._first + len(self._events)
@@ -71,7 +71,7 @@ class Feed:
         self.wake()
 
     def begin(self, events: list[tuple[str, str]]) -> None:
-        """The reader starts again, further on. Followers read what it skipped from the store."""
+        """The reader restarts at a later position. Followers read what it skipped from the store."""
         self._first += len(self._events)
         self._events.clear()
         self._numbers.clear()
@@ -83,7 +83,7 @@ class Feed:
         self._changed = asyncio.Event()
 
     def after(self, cursor: str | None) -> list[tuple[str, str]] | None:
-        """What follows a cursor; None when that is not known here."""
+        """The events after a cursor; None if the feed does not know the cursor."""
         number = self._numbers.get(cursor) if cursor else None
         if number is None:
             return None
@@ -91,7 +91,7 @@ class Feed:
         return list(islice(self._events, start, start + _BATCH))
 
     async def changed(self, version: int, seconds: float) -> bool:
-        """Waits until something has happened since that version."""
+        """Waits for a change since that version."""
         if self.version != version:
             return True
         waiting = self._changed
@@ -103,10 +103,10 @@ class Feed:
 
 
 class Hub:
-    """All feeds of a server, and the thread that reads for them."""
+    """All feeds of a server, and the thread that reads events for them."""
 
     def __init__(self, *, notified: bool) -> None:
-        """``notified``: the database says when something happens, so that looking is only for what it could not say."""
+        """``notified``: the database sends notifications, so polling is only a fallback."""
         self._every = _LOOK_EVERY_NOTIFIED if notified else _LOOK_EVERY
         self._feeds: dict[tuple[str, str], Feed] = {}
         self._woken: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
@@ -120,7 +120,7 @@ class Hub:
         self._thread.start()
 
     def stop(self) -> None:
-        """Every follower is told to come back; from any thread."""
+        """Tells every follower to reconnect. Thread-safe."""
         if self._loop is not None and not self._stopped:
             self._stopped = True
             self._woken.put(None)
@@ -132,7 +132,7 @@ class Hub:
             feed.wake()
 
     def changed(self, workspace: str, task_id: str) -> None:
-        """Something happened to a task; from any thread. ``*`` for all of them."""
+        """Reports a change to a task, or to all of them with ``*``. Thread-safe."""
         self._woken.put((workspace, task_id))
 
     @property
@@ -153,7 +153,7 @@ class Hub:
             if not feed.followers:
                 self._feeds.pop(key, None)
 
-    # In the thread of its own
+    # In the feeds thread
 
     def _run(self) -> None:
         due = time.monotonic() + self._every
@@ -187,7 +187,7 @@ class Hub:
                 self._call(feed.push, found)
         except (
             Exception
-        ):  # the store is away, the task gone, or its draft odd: whoever follows it will see; the others go on
+        ):  # store unreachable, task gone, or invalid draft: its followers will get the error; other feeds continue
             feed.reader = None
             self._call(lambda events: feed.wake(), [])
 
@@ -202,12 +202,12 @@ def as_text(event: Event) -> str:
 
 
 def batch(workspace: Workspace, task_id: str, cursor: str | None) -> list[tuple[str, str]]:
-    """What follows a cursor, from the store."""
+    """The next events after a cursor, from the store."""
     return [(event.cursor, as_text(event)) for event in islice(workspace.store.events(task_id, cursor), _BATCH)]
 
 
 def hello(workspace: Workspace, task_id: str) -> dict[str, Any]:
-    """The first message: how things stand."""
+    """The first message: the current state of the task."""
     store = workspace.store
     summary = store.summary(task_id)
     turn = store.open_question(task_id)
@@ -249,8 +249,8 @@ async def follow(
     until_over: bool,
     may: Callable[[], object],
 ) -> AsyncGenerator[tuple[str, str] | None, None]:
-    """Events as (cursor, JSON), and None when nothing has happened for the time of a heartbeat. Ends when the server stops, or,
-    if wished, with the task. ``run`` does what may block, in another thread; ``may`` raises when one may not follow any more."""
+    """Yields events as (cursor, JSON), and None when a heartbeat is due. Ends when the server stops or, with ``until_over``, with
+    the task. ``run`` runs blocking calls in another thread; ``may`` raises once the client may no longer follow."""
     cursor, admitted = after, time.monotonic()
     sent = admitted
     with hub.following(workspace, task_id) as feed:
@@ -277,7 +277,7 @@ async def follow(
                     if not await run(batch, workspace, task_id, cursor):
                         return
                     continue
-                # A process that lets go of its finished task makes no event.
+                # A process that releases its finished task causes no event.
                 wait = _LOOK_EVERY if finished else HEARTBEAT
             if not await feed.changed(version, wait) and time.monotonic() - sent >= HEARTBEAT:
                 sent = time.monotonic()

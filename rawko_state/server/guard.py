@@ -1,8 +1,8 @@
-"""Who may ask, from where, and how often.
+"""Access control: who may send requests, from where, and how often.
 
-A page in a browser on the same machine is a stranger too: its requests carry an Origin, and a Host that it may have made to lead
-here (DNS rebinding). So the Host must be a name of this server, and an Origin must be this server itself, for sockets as for
-requests.
+Web pages in a browser on the same machine are not trusted either. Their requests carry an Origin, and possibly a Host name that
+the page has made resolve to this server (DNS rebinding). So the Host must be a name of this server, and an Origin must be this
+server itself, for WebSockets as well as for requests.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rawko_state.store.hosting import ServerState, Token
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 NOBODY: Final = Token("local", "admin", None, None, "", None)
-"""Whoever uses a server without tokens, which listens to this machine alone."""
+"""The client of a server without tokens, which listens on loopback only."""
 _MOST: Final = 10_000
 _FAILURES: Final = 20
 _PROTOCOL: Final = "bearer."
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine can reach an address."""
+    """Whether an address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -37,7 +37,7 @@ def is_loopback(host: str) -> bool:
 
 
 def split_host(value: str) -> tuple[str, int | None]:
-    """Name and port of a Host header; InvalidValue if it is none."""
+    """The name and port in a Host header; raises InvalidValue if it is malformed."""
     try:
         parts = urlsplit(f"//{value}")
         if parts.hostname is None or parts.path or parts.query or parts.fragment or "@" in value:
@@ -51,15 +51,15 @@ class Guard:
     def __init__(
         self, state: ServerState, hosts: frozenset[str], *, rate: float = 0.0, open_to_all: bool = False
     ) -> None:
-        """``hosts``: the names that this server is known by. ``rate``: requests a second that one client may make; 0: any.
-        ``open_to_all``: without tokens whoever reaches it may use it, which only a server on loopback allows."""
+        """``hosts``: the names of this server. ``rate``: requests per second for each client; 0 for no limit.
+        ``open_to_all``: while there are no tokens, anyone may use the server; only for servers on loopback."""
         self._state, self._hosts = state, LOOPBACK | hosts
         self._open = open_to_all
         self._rate = Rate(rate, 2 * rate)
         self._failures = Rate(_FAILURES / 60, _FAILURES)
 
     def check_origin(self, headers: Mapping[str, str], *, secure: bool) -> None:
-        """Refuses a foreign Host or Origin."""
+        """Rejects a foreign Host or Origin."""
         try:
             host, port = split_host(headers.get("host", ""))
         except InvalidValue as error:
@@ -81,7 +81,7 @@ class Guard:
             raise Refused(403, "ForeignOrigin", "requests from pages of other servers are not taken")
 
     def who(self, headers: Mapping[str, str], peer: str) -> Token:
-        """Whose request this is."""
+        """The token that a request was made with."""
         given = headers.get("authorization", "")
         for protocol in headers.get("sec-websocket-protocol", "").split(","):
             if protocol.strip().startswith(_PROTOCOL):
@@ -94,7 +94,7 @@ class Guard:
         token = self._state.token(text.strip()) if scheme.lower() == "bearer" else None
         if token is not None:
             return token
-        # Only who guesses waits: others may come from the same address, through a proxy.
+        # Only wrong tokens are limited: other clients may share the address, behind a proxy.
         if self._failures.take(peer):
             raise Refused(429, "TooMany", "too many wrong tokens; wait a minute", {"Retry-After": "60"})
         raise self._unknown("this token is not known, or was revoked")
@@ -110,7 +110,7 @@ class Guard:
 
     @staticmethod
     def workspace(who: Token, wanted: str | None) -> str | None:
-        """The workspace that a request is for. A token of one workspace is for that one alone."""
+        """The workspace that a request is for. A token for one workspace is valid only there."""
         if who.workspace is None:
             return wanted
         if wanted is not None and wanted != who.workspace:
@@ -128,7 +128,7 @@ def _port(port: int | None, scheme: str) -> int:
 
 
 class Rate:
-    """So many a second for each client, with some to spare."""
+    """A token bucket for each client: a rate per second, and a burst."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate, self._burst = rate, max(1.0, burst)
@@ -136,7 +136,7 @@ class Rate:
         self._left: dict[str, tuple[float, float]] = {}
 
     def take(self, key: str) -> float:
-        """0, or the seconds to wait for."""
+        """0 if allowed, else the seconds to wait."""
         if not self._rate:
             return 0.0
         now = time.monotonic()

@@ -1,8 +1,8 @@
-"""Requests that are done once, however often they are sent: by a key that the client chooses.
+"""Idempotent requests: with a key chosen by the client, a request is done once, however often it is sent.
 
-Before a record is written for such a request, its seal is kept with the key: in the same transaction on PostgreSQL, else in a
-database that is synced before the file is written to. So after a crash at any point it can be told, by looking for the seal,
-whether the request was done.
+Before a record is written for such a request, its seal is stored with the key: on PostgreSQL in the same transaction, otherwise
+in a database that is synced before the file is written. So after a crash at any point, looking for the seal shows whether the
+request was done.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Idempotency:
         self._busy: set[tuple[str, str]] = set()
 
     def do(self, operation: Operation, call: Call, work: Callable[[], Any]) -> tuple[Any, bool]:
-        """The answer, and whether it is one that was given before."""
+        """The answer, and whether it is a replay of an earlier one."""
         key = call.headers.get("idempotency-key")
         if not key or not operation.changes:
             return work(), False
@@ -65,18 +65,18 @@ class Idempotency:
             kept = call.state.request(who, key) if intended else None
             found = self._replayed(call, kept, digest) if kept is not None else None
             if found is not None:
-                return found  # it was done after all, or another server was faster
+                return found  # it was done after all, or by another server first
             if kept is not None and kept.seal not in intended:
                 raise _in_progress() from None
             raise
         if not hasattr(answer, "pieces"):
-            with contextlib.suppress(RawkoError):  # it is done; should it be sent again, the seal tells
+            with contextlib.suppress(RawkoError):  # it is done; if it is sent again, the seal shows that
                 call.state.answered(who, key, digest, operation.status, json.dumps(answer))
         return answer, False
 
     @staticmethod
     def _replayed(call: Call, kept: StoredRequest, digest: str) -> tuple[Any, bool] | None:
-        """What was answered, or would have been; None if it was not done."""
+        """The answer that was given, or would have been; None if the request was not done."""
         if kept.body != digest:
             raise Refused(422, "KeyUsed", "this Idempotency-Key was used for another request")
         if kept.answer is not None:

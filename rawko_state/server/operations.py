@@ -1,6 +1,6 @@
-"""What can be asked of the server, as a table: each row is an address, who may use it, what it takes, and what does it.
+"""The server's operations, as a table. Each row has a path, the role it requires, its parameters, and its function.
 
-The routes, the checks and the OpenAPI document are all made from it.
+The routes, the checks and the OpenAPI document are all generated from it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Param:
 
 @dataclass(slots=True)
 class Streamed:
-    """An answer that comes piece by piece."""
+    """An answer that is sent in pieces."""
 
     pieces: Iterator[bytes]
     media: str = BYTES
@@ -73,7 +73,7 @@ class Streamed:
 
 @dataclass(slots=True)
 class Call:
-    """One request, checked."""
+    """One validated request."""
 
     workspace: Workspace
     who: Token
@@ -81,12 +81,12 @@ class Call:
     params: dict[str, Any]
     body: bytes = b""
     upload: Path | None = None
-    """The body, where it may be too large to be held."""
+    """The body, if it may be too large for memory."""
     headers: Mapping[str, str] = field(default_factory=dict)
     intend: Callable[[str, str], None] | None = None
-    """To be told the task and the seal of a record just before it is written."""
+    """Called with the task and the seal of a record just before it is written."""
     task: str | None = None
-    """The task that it was about, for the audit."""
+    """The task that the request concerns, for the audit log."""
     data: Any = None
 
     @property
@@ -103,28 +103,28 @@ class Call:
 
     @property
     def by(self) -> str:
-        """Who records say did it, unless they say otherwise."""
+        """The author to put into records, unless they name one."""
         return self.who.note or self.who.id
 
     @property
     def id(self) -> str:
-        """The task that the path names, whole."""
+        """The full id of the task that the path names."""
         if self.task is None:
             self.task = self.store.find(self.params["id"]).id
         return self.task
 
     @property
     def expected(self) -> str | None:
-        """The seal that the client takes for the last one."""
+        """The seal that the client expects to be the last one."""
         given = self.headers.get("if-match")
         return given.strip().strip('"') if given and given.strip() != "*" else None
 
     def changed(self, task_id: str) -> None:
-        """Something happened to a task: whoever follows it is woken."""
+        """Wakes the followers of a task after a change."""
         self.workspace.changed(task_id)
 
     def writing(self, work: Callable[[Task], Any]) -> Any:
-        """Does something to the open task, alone."""
+        """Calls ``work`` with the open task, with exclusive access."""
         found = self.workspace.warm.using(self.id, work, self._before, self.expected)
         self.changed(self.id)
         return found
@@ -146,12 +146,12 @@ class Operation:
     about: str
     role: str
     do: Callable[[Call], Any]
-    """Returns what is to be sent as JSON, or Streamed; None for nothing."""
+    """Returns a value to send as JSON, or Streamed, or None for no content."""
     params: tuple[Param, ...] = ()
     body: Schema | str | None = None
-    """A schema of JSON, or a media type."""
+    """A JSON schema, or a media type."""
     answer: Schema | str | tuple[str, ...] = field(default_factory=dict)
-    """The same; or one of several media types."""
+    """A JSON schema, or one or several media types."""
     status: int = 200
     alone: bool = False
     """Belongs to the server, not to a workspace."""
@@ -166,7 +166,7 @@ class Operation:
         return self.method != "GET"
 
     def parse(self, call: Call) -> None:
-        """Reads and checks the body."""
+        """Parses and validates the body."""
         if isinstance(self.body, dict):
             if not call.body and not self.body.get("required"):
                 call.data = {}

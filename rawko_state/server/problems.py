@@ -1,4 +1,4 @@
-"""Errors as ``application/problem+json``: which status each has, and what a client needs to raise the same error again."""
+"""Errors as ``application/problem+json``: the status of each, and what a client needs to raise the same error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STATUS: Final[dict[type[RawkoError], int]] = {
 
 
 class Refused(RawkoError):
-    """A request that is not even tried: who asks, from where, or how, is not right."""
+    """A request rejected before it is tried, because of who sent it, from where, or how."""
 
     def __init__(self, status: int, title: str, detail: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -47,7 +47,7 @@ def status_of(error: RawkoError) -> int:
 
 
 def problem(error: RawkoError) -> dict[str, Any]:
-    """RFC 9457, with the error's own fields beside."""
+    """An RFC 9457 object, with the error's own fields added."""
     title = error.title if isinstance(error, Refused) else type(error).__name__
     found = {"type": f"rawko:{title}", "title": title, "status": status_of(error), "detail": str(error)}
     fields = {name: value for name, value in vars(error).items() if name not in ("status", "title", "headers", "path")}
@@ -57,7 +57,7 @@ def problem(error: RawkoError) -> dict[str, Any]:
 
 
 def body(error: RawkoError, root: Path | None = None) -> bytes:
-    """``root``: where the tasks are on this machine, which is nobody's business."""
+    """``root``: the local folder of the tasks, which is removed from the text."""
     found = problem(error)
     if root is not None:
         found["detail"] = found["detail"].replace(f"{root}/", "")

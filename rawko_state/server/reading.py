@@ -1,4 +1,4 @@
-"""What is asked of tasks: lists, searches, one task and its parts, its bytes."""
+"""Read operations: lists, searches, one task and its parts, its bytes."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def get_file(call: Call) -> Streamed:
 
 
 def _range(header: str | None, size: int) -> tuple[int, int] | None:
-    """One span of bytes; anything else is answered with the whole, as HTTP allows."""
+    """A single byte range. For anything else the whole file is sent, as HTTP allows."""
     match = re.fullmatch(r"bytes=([0-9]{1,18})-([0-9]{1,18})?", header or "")
     if match is None:
         return None

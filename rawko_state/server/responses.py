@@ -1,4 +1,4 @@
-"""From requests to values, and from values to answers."""
+"""Converts requests to values, and values to responses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def query_of(scope: Scope) -> list[tuple[str, str]]:
 
 
 Run = Callable[..., Awaitable[Any]]
-"""Does what may block, in a thread of the server's own."""
+"""Runs a blocking call in one of the server's threads."""
 
 
 def answered(operation: Operation, outcome: tuple[Any, bool], run: Run) -> Response:

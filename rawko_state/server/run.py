@@ -1,4 +1,4 @@
-"""Running a server: what it listens on and for whom, its daily work, and how it stops."""
+"""Running a server: where it listens, who may connect, its periodic jobs, and how it stops."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Options:
 
 
 def build(options: Options, warn: Callable[[str], None], host: Host | None = None) -> Server:
-    """The server, not yet listening; over the files or the database that the options name, or over any ``host``. Refuses to be
-    reachable by others without tokens."""
+    """The server, not yet listening, for the files or the database in the options, or for any ``host``. Without tokens, it may
+    not be reachable from other machines."""
     local = is_loopback(options.host)
     host = host or open_host(options.root, options.database, warn)
     hub = Hub(notified=host.is_notified)
@@ -65,7 +65,7 @@ def build(options: Options, warn: Callable[[str], None], host: Host | None = Non
 
 
 def run(options: Options, warn: Callable[[str], None]) -> None:
-    """Until SIGTERM or SIGINT. Streams are then ended with a code that lets their readers come back."""
+    """Serves until SIGTERM or SIGINT. Streams then end with a code that tells clients to reconnect."""
     server = build(options, warn)
     log_to_stderr(quiet=options.quiet)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
@@ -108,7 +108,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 async def _jobs(server: Server, options: Options, warn: Callable[[str], None]) -> None:
-    """What is done now and then, while the server runs."""
+    """Periodic jobs, while the server runs."""
     stop = threading.Event()
     host = server.workspaces.host
     if host.is_notified:
@@ -131,7 +131,7 @@ async def _jobs(server: Server, options: Options, warn: Callable[[str], None]) -
 
 
 async def _quietly(server: Server, work: Callable[..., Any], *arguments: Any) -> None:
-    with contextlib.suppress(Exception):  # the database is away, or a disk is full: next time
+    with contextlib.suppress(Exception):  # database unreachable or disk full: try again next time
         await server.run(work, *arguments)
 
 
@@ -142,7 +142,7 @@ def _reconcile(workspaces: Workspaces) -> None:
 
 
 def _clean(workspaces: Workspaces, root: Path, warn: Callable[[str], None]) -> None:
-    """Retention, as the settings around the server say."""
+    """Applies the retention settings of the server's project."""
     try:
         policy = policy_of(load(root))
     except InvalidValue as error:

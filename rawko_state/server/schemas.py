@@ -1,4 +1,4 @@
-"""JSON schemas: small ones to write by hand, those of the contract's values made from their types, and a check against them."""
+"""JSON schemas: helpers to write small ones, a generator from the contract's types, and a validator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TYPES: Final = {
 
 
 def obj(required: Mapping[str, Schema] | None = None, /, **optional: Schema) -> Schema:
-    """An object with these keys and no others."""
+    """The schema of an object with these keys and no others."""
     return {
         "type": "object",
         "properties": {**(required or {}), **optional},
@@ -50,11 +50,11 @@ KEYWORDS: Final = frozenset(
     ("type", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum", "items", "maxItems", "properties", "required",
      "additionalProperties")
 )  # fmt: skip
-"""What check() knows. Requests may use no other; ``format`` and ``description`` only inform."""
+"""The keywords that check() supports. Request schemas may use no others; ``format`` and ``description`` only inform."""
 
 
 def check(value: Any, schema: Schema, where: str = "the body") -> None:
-    """InvalidValue, naming the place, if a value does not fit. See KEYWORDS."""
+    """Raises InvalidValue, with the location, if a value does not match. See KEYWORDS."""
     kinds = schema.get("type")
     if kinds is not None and not any(_is(value, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)):
         wanted = kinds if isinstance(kinds, str) else " or ".join(kinds)
@@ -105,7 +105,7 @@ def _is(value: Any, kind: str) -> bool:
 
 
 def of_type(kind: Any) -> Schema:
-    """The schema of what to_wire() makes of a value of that type."""
+    """The schema of what to_wire() returns for a value of that type."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     simple = {
         str: STRING,

@@ -1,4 +1,4 @@
-"""Streams of events: server-sent ones and WebSockets, from a cursor on, each cut off when its reader is too slow."""
+"""Event streams from a cursor on: server-sent events and WebSockets. Clients that read too slowly are disconnected."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _THREADS: Final = 4
 
 
 class Streams:
-    """What a server answers to those who follow."""
+    """The streaming endpoints of a server."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="stream")
 
     async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Followers have threads of their own, so that very many of them hold up no request."""
+        """Uses separate threads, so that many followers do not delay requests."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class Streams:
 
 
 class _Events:
-    """A stream of server-sent events as an ASGI answer, which is cut off when its reader is too slow."""
+    """An ASGI response that streams server-sent events. Disconnects clients that read too slowly."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class _Events:
             bye = json.dumps({"code": code, "cursor": cursor})
             await put(f"event: bye\ndata: {bye}\n\n", more=False)
         except asyncio.TimeoutError:
-            return  # the connection is closed; the client comes back with Last-Event-ID
+            return  # the connection is closed; the client reconnects with Last-Event-ID
         except RawkoError as error:
             await put(f"event: problem\ndata: {json.dumps(problems.problem(error), default=str)}\n\n", more=False)
 

@@ -1,4 +1,4 @@
-"""Trash, retention and redaction over HTTP; and what a server knows besides tasks."""
+"""Operations for trash, retention and redaction, and for what a server stores besides tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workspaces that a server serves, and the tasks that it keeps open between requests."""
+"""A server's workspaces, and the tasks that it keeps open between requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Open:
 
 
 class Warm:
-    """Tasks that are kept open between requests: opening one costs more than an append. Each is used by one thread at a time."""
+    """Tasks kept open between requests, since opening one costs more than an append. One thread uses each at a time."""
 
     def __init__(self, attach: Callable[[str], Task]) -> None:
         self._attach = attach
@@ -56,7 +56,7 @@ class Warm:
                 self.tidy(idle=0.0, all_but=self._most)
             with held.lock:
                 if self._open.get(task_id) is not held:
-                    continue  # it was tidied away between the two locks
+                    continue  # tidy() closed it between the two locks
                 held.used = time.monotonic()
                 try:
                     return self._tried(held, task_id, work, before, expected)
@@ -78,7 +78,8 @@ class Warm:
             return work(task)
         except (ChainMoved, StorageError) as error:
             self._close(held)
-            # The file may have been packed, rewritten or taken away since it was opened; what it expects may not be what is.
+            # Try again only if the file was packed, rewritten or removed since it was opened, not if the client expected a
+            # different seal.
             if fresh or not isinstance(error, ChainMoved) or error.last is not None:
                 raise
         task = held.task = self._attach(task_id)
@@ -93,7 +94,7 @@ class Warm:
             held.task = None
 
     def close(self, task_id: str) -> None:
-        """Lets go of one: somebody is to have it alone."""
+        """Closes one task, so that the caller can have it exclusively."""
         with self._lock:
             held = self._open.get(task_id)
         if held is not None:
@@ -101,7 +102,7 @@ class Warm:
                 self._close(held)
 
     def tidy(self, idle: float = _IDLE, all_but: int = 0) -> None:
-        """Closes what nobody has used for a while, the longest unused first; ``all_but`` so many."""
+        """Closes tasks unused for ``idle`` seconds, least recently used first, until ``all_but`` are left."""
         now = time.monotonic()
         for task_id, held in sorted(self._open.items(), key=lambda each: each[1].used):
             if now - held.used < idle or len(self._open) <= all_but:
@@ -116,7 +117,7 @@ class Warm:
 
 
 def _most_open() -> int:
-    """Each is an open file or two, so they take at most a quarter of those that the system allows."""
+    """A limit that uses at most a quarter of the open files that the system allows, at one or two files per task."""
     try:
         import resource
 
@@ -126,7 +127,7 @@ def _most_open() -> int:
 
 
 class Workspace:
-    """One workspace, or the one project: its tasks, and those that are kept open."""
+    """One workspace, or the one project: its store, and the tasks kept open."""
 
     def __init__(
         self, name: str, store: HostedStore, registry: Registry, host: Host, changed: Callable[[str, str], None]
@@ -140,10 +141,10 @@ class Workspace:
         return self.host.state
 
     def learn(self, repo: str | None, agent: str | None, runtime: str | None) -> None:
-        """Puts what a new task says of where it was started on the lists; what they have already stays as it is."""
+        """Adds the repository, agent and runtime of a new task to the registry. Existing entries stay as they are."""
         new = {(kind, value) for kind, value in (("repo", repo), ("agent", agent), ("runtime", runtime)) if value}
         for kind, value in new - self._known:
-            with contextlib.suppress(RawkoError):  # the task is what counts
+            with contextlib.suppress(RawkoError):  # must not fail the request
                 self._see(kind, value)
                 self._known.add((kind, value))
 
@@ -158,12 +159,12 @@ class Workspace:
             registry.saw_runtime(clean, None)
 
     def changed(self, task_id: str) -> None:
-        """Something happened to a task: whoever follows it is woken."""
+        """Wakes the followers of a task after a change."""
         self._changed(self.name, task_id)
 
 
 class Workspaces:
-    """All that one server serves."""
+    """All workspaces of one server."""
 
     def __init__(self, host: Host, changed: Callable[[str, str], None]) -> None:
         self.host, self._changed = host, changed
@@ -175,7 +176,7 @@ class Workspaces:
         return self.host.state
 
     def get(self, name: str | None) -> Workspace:
-        """A workspace by its name; the only one, or the first one, without."""
+        """A workspace by name; without a name, the default or only one."""
         wanted = name or self.host.default
         found = self._open.get(wanted)
         if found is not None:
@@ -202,11 +203,11 @@ class Workspaces:
         return list(self._open.values())
 
     def all(self) -> list[Workspace]:
-        """Also those that nobody has asked for yet."""
+        """All workspaces, including those not opened yet."""
         return [self.get(name) for name in self.host.names()]
 
     def forget(self, workspace: Workspace) -> None:
-        """What it stands on is not there any more: it is looked for anew."""
+        """Drops a workspace whose storage is gone, so that it is looked up again."""
         if self.host.default:
             with self._lock:
                 self._open.pop(workspace.name, None)

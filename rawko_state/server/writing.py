@@ -1,4 +1,4 @@
-"""What is done to tasks. The JSON of each is that of `rawko record` (docs/record.md); records as bytes are for other rawkos."""
+"""Write operations. Their JSON is that of `rawko record` (docs/record.md); other rawko instances send records as bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def done(task_id: str, appended: Appended) -> dict[str, Any]:
 
 
 def done_before(call: Call, task_id: str, seal: str) -> dict[str, Any] | None:
-    """What was answered to a request whose record is there; None if it is not."""
+    """The answer to a request whose record was written; None if it was not."""
     if not call.store.holds(task_id, seal):
         return None
     state = call.store.position(task_id).state
@@ -46,7 +46,7 @@ def done_before(call: Call, task_id: str, seal: str) -> dict[str, Any] | None:
 
 
 def _recorded(call: Call, kind: str, more: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Through the recorder, so that a pipe and the server take the same."""
+    """Uses the recorder, so that `rawko record` and the server accept the same input."""
     data = {**call.data, **(more or {})}
 
     def work(task: Task) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def append_record(call: Call) -> Any:
 
     lease = call.headers.get("rawko-lease")
     if lease:
-        call.store.take_lease(call.id, lease)  # TaskBusy, if somebody else has taken the task over
+        call.store.take_lease(call.id, lease)  # raises TaskBusy if another client has taken over the task
 
     def work(task: Task) -> dict[str, Any]:
         added = task.add(entries, expect=call.expected)
@@ -228,9 +228,9 @@ def place_task(call: Call) -> Any:
         placed = call.store.add_file(call.params["file"], iter(lambda: stream.read(_PIECE), b""))
     name = parse_name(call.params["file"])
     assert name is not None
-    # Also when it was there: a server that died may not have come to it.
+    # Also if it was already there: a server may have crashed before this step.
     found = call.store.redact(name.id, dry_run=True)
-    if found.rules:  # else it stays as it came, byte for byte
+    if found.rules:  # otherwise keep it byte for byte
         found = call.store.redact(name.id, by=call.by)
     if placed is not None:
         call.task = placed.id
@@ -265,7 +265,7 @@ def give_lease_back(call: Call) -> Any:
 
 
 def _holding(call: Call) -> None:
-    """A draft belongs to whoever holds the lease."""
+    """Raises unless the client holds the lease: only the lease holder may write the draft."""
     call.store.check_lease(call.id, call.params["token"])
 
 
@@ -301,7 +301,7 @@ def drop_draft(call: Call) -> Any:
 
 
 def _clean(call: Call, body: bytes) -> bytes:
-    """Whole lines of JSON, without secrets."""
+    """The body as complete lines of JSON, without secrets."""
     lines = []
     for line in body.split(b"\n"):
         if line.strip():

@@ -1,4 +1,4 @@
-"""The suite that every backend passes. For one of your own, give it a store:
+"""The conformance suite that every backend passes. To test your own backend, give it a store:
 
     from rawko_state.testing import StoreConformance
 
@@ -6,9 +6,9 @@
         @pytest.fixture
         def store(self): ...          # a store without tasks
         @pytest.fixture
-        def another(self, store): ... # the same tasks through a store of another process
+        def another(self, store): ... # the same tasks, opened as another process would
 
-and run it with pytest (``pip install 'rawko-state[testing]'``). What is tested here is what the commands, the server and the
+and run it with pytest (``pip install 'rawko-state[testing]'``). The suite tests what the commands, the server and the
 integrations rely on.
 """
 

@@ -1,4 +1,4 @@
-"""What a store is tested for besides, when a server is to run on it."""
+"""Additional tests for a store that a server can run on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rawko_state.testing.store import said
 
 
 class HostedConformance:
-    """What a store needs besides, for a server to run on it. Give it a ``store`` as above."""
+    """What a server additionally needs from a store. Subclass it and supply ``store``."""
 
     def test_how_far_a_task_has_come(self, store: HostedStore) -> None:
         with store.start("x", detached=True) as task:

@@ -1,4 +1,4 @@
-"""What every store is tested for: the contract of ``store/contract.py``, as commands and integrations rely on it."""
+"""Tests for every store: the contract of ``store/contract.py``, as commands and integrations rely on it."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ class StoreConformance:
         assert task.holds(done.seal)
         assert not task.holds("0" * 15 + "1")
 
-    # The life of a task
+    # The task lifecycle
 
     def test_a_lease_keeps_others_out(self, store: Store, another: Store) -> None:
         task = store.start("x")
@@ -484,7 +484,7 @@ class StoreConformance:
         assert secret.encode() not in _bytes(another, task.id)
         assert "[redacted:" in (another.turn(task.id, 1).content or "")
 
-    # Whole tasks, from one store to another
+    # Copying whole tasks between stores
 
     def test_a_task_is_placed_byte_for_byte(self, store: Store, another: Store) -> None:
         data = (
@@ -522,7 +522,7 @@ class StoreConformance:
         assert _bytes(store, "tornid").startswith(torn)
         assert whole in _bytes(store, "tornid")
 
-    # Keeping
+    # Retention
 
     def test_the_trash_gives_back_byte_for_byte(self, store: Store, another: Store) -> None:
         with store.start("x") as task, task.turn("dev") as turn:
@@ -563,7 +563,7 @@ class StoreConformance:
         secret = "ghp_" + "a1B2" * 9
         data = f"=== TASK abc123 ===\nStatus: completed\n\n=== REQUEST ===\nUser: use {secret}\n".encode()
         store.add_file("2024-01-15T10-30-00-abc123.task", data)
-        if secret.encode() in _bytes(store, "abc123"):  # a server has taken it out by itself
+        if secret.encode() in _bytes(store, "abc123"):  # a server has already removed it
             found = another.redact("abc123", dry_run=True)
             assert sum(found.rules.values()) == 1
             assert another.redact("abc123").changed >= 1
@@ -576,7 +576,7 @@ class StoreConformance:
         with store.import_lock():
             pass
 
-    # What is asked beside tasks
+    # Everything besides tasks
 
     def test_a_store_says_what_it_is(self, store: Store) -> None:
         assert store.where

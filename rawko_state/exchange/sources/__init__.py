@@ -1,4 +1,4 @@
-"""The agents whose sessions can be brought in, one file each. A module has ``found``: the sessions in some places."""
+"""The agents whose sessions can be imported, one module each. Each module has ``found()``, which yields sessions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOURCES: Final = {
 
 
 def sessions(source: str, paths: Iterable[Path], root: Path, wrong: list[Trouble]) -> Iterator[Session]:
-    """The sessions in some places, or in the source's own when there are none."""
+    """The sessions in the given paths, or in the source's default folders if there are none."""
     module = importlib.import_module(f"rawko_state.exchange.sources.{SOURCES[source]}")
     found: Iterator[Session] = module.found(list(paths), root, wrong)
     return found

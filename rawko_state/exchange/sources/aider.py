@@ -1,4 +1,4 @@
-"""aider: ``.aider.chat.history.md`` in the repository; in it, each session under ``# aider chat started at …``."""
+"""aider: ``.aider.chat.history.md`` in the repository, with each session under ``# aider chat started at …``."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
             continue
         begun: Counter[str] = Counter()
         for start, title in _starts(file):
-            # Not by its number in the file: people cut the beginning off.
+            # Not by its number in the file: people delete the beginning of the file.
             yield Session("aider", f"{title} #{begun[title]}", file, _read, at=start, folder=file.parent, agent="aider")
             begun[title] += 1
 
 
 def _lines(path: Path, start: int) -> Iterator[tuple[int, str]]:
-    """Each with the place where it begins. A last one without its end is left for the next time."""
+    """Each line with its offset. A last line without a line ending is left for next time."""
     with open(path, "rb") as stream:
         stream.seek(start)
         place = start
         for line in stream:
             if not line.endswith(b"\n"):
-                return  # on its way
+                return  # still being written
             yield place, line[:-1].decode("utf-8", "surrogateescape")
             place += len(line)
 
@@ -53,8 +53,8 @@ def _starts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
-    """A step is a stretch of lines of one kind: what the user said, what the program did, what the model said. Places count from
-    where the session begins, so that they hold when what is before it is cut off."""
+    """A step is a run of lines of one kind: what the user said, what the program did, what the model said. Places are relative to
+    the start of the session, so that they stay valid when earlier text is deleted."""
     begin = session.at + start
     kind, stretch, at = "", list[str](), None
     turn = 0
@@ -120,7 +120,7 @@ def _number(text: str) -> int:
 
 
 def _time(text: str) -> datetime | None:
-    """Local time: aider writes no zone."""
+    """Local time, as aider writes no time zone."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:

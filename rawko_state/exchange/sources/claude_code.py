@@ -67,7 +67,7 @@ def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int,
 
 
 def step_of(line: str, agent: str = "claude") -> Step:
-    """One record. Also what the hooks and ``--output-format stream-json`` give."""
+    """The step for one record. Also handles records from hooks and ``--output-format stream-json``."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

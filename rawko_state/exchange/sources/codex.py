@@ -64,7 +64,7 @@ def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int,
 
 
 def _unpacked(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, str]]:
-    """Python reads this format from 3.14 on; before, the zstd command does."""
+    """Uses the zstd command, as Python can read this format only since 3.14."""
     command = shutil.which("zstd")
     if command is None:
         wrong.append(f"compressed: install the zstd command, or unpack it: zstd -d {path.name}")
@@ -79,13 +79,13 @@ def _unpacked(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, s
 
 
 class Reader:
-    """Messages of Codex have no number of their own: what comes after a prompt or an output begins a turn."""
+    """Codex messages are not numbered, so a turn begins with the first message after a prompt or an output."""
 
     def __init__(self) -> None:
         self._turn = 0
         self._ended = True
         self._model: str | None = None
-        """Said once for all that follows."""
+        """Stated once for everything that follows."""
         self._used: object = None
 
     def step_of(self, line: str) -> Step:
@@ -159,7 +159,7 @@ class Reader:
             }
             return Step(line, at, touches=tuple(("delete" if path in gone else "write", path) for path, _ in changes))
         if kind == "thread_rolled_back":
-            # The turns stay: what was done was done. The record says that they are no part of the conversation any more.
+            # Keep the turns, as their work was done. This record says that they are no longer part of the conversation.
             self._ended = True
             return Step(
                 line,
@@ -171,7 +171,7 @@ class Reader:
         return Step(line, at, unknown=None if kind in _PASSED_ON else f"event_msg/{kind}")
 
     def _new_tokens(self, info: object) -> dict[str, int]:
-        """Of the last request. It is told again when only the limits have changed: then the total is as it was."""
+        """The tokens of the last request. Codex repeats them, with the same total, when only the limits have changed."""
         if not isinstance(info, dict):
             return {}
         total = info.get("total_token_usage")
@@ -211,7 +211,7 @@ class Reader:
 
 
 def _output(payload: Mapping[str, Any]) -> Output:
-    """A command's output comes as text, or as JSON in a text, with its exit code."""
+    """A command's output is plain text, or JSON in a string, with its exit code."""
     given = payload.get("output")
     code: object = None
     if isinstance(given, str) and given.startswith("{"):

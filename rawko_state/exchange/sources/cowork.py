@@ -1,4 +1,4 @@
-"""Cowork: ``~/.cowork/sessions.db``, and the JSON snapshots of before in ``~/.cowork/sessions/*.json``. Both are only read."""
+"""Cowork: ``~/.cowork/sessions.db``, and the older JSON snapshots in ``~/.cowork/sessions/*.json``. Neither is written to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rawko_state.exchange.sources.messages import Reader
 from rawko_state.exchange.transcript import Session, Step, Trouble, safely, time_of, words
 
 _MESSAGES: Final = 10**9
-"""A place is so many messages, in units of this, and the number of the last event."""
+"""A place is the number of messages times this, plus the number of the last event."""
 _LARGEST: Final = 256 << 20
 
 
@@ -39,7 +39,7 @@ def _snapshot(path: Path) -> Session:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    # Without a log beside it nobody is writing to it, and then SQLite need not put anything beside it either.
+    # Without a WAL file nobody is writing to the database, so SQLite need not create any files beside it.
     still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro{still}", uri=True)
     connection.row_factory = sqlite3.Row
@@ -156,7 +156,7 @@ def _inner(whole: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _created(whole: Mapping[str, Any]) -> datetime | None:
-    """When the session says that it began."""
+    """The start time that the session gives."""
     inner = _inner(whole)
     names = ("created_at", "createdAt", "created", "started_at", "startedAt")
     return next((time_of(inner[name]) for name in names if inner.get(name)), None)

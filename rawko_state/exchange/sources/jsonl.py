@@ -1,4 +1,4 @@
-"""JSON lines of messages (``{"role": "user", "content": "…"}``), one session a file: what anybody can write."""
+"""JSON lines of messages (``{"role": "user", "content": "…"}``), one session per file: a format that anyone can write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages with a role and content, as most programs keep them: OpenAI's, Anthropic's and the AI SDK's shapes."""
+"""Messages with a role and content, as most programs store them: the formats of OpenAI, Anthropic and the AI SDK."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PATHS: Final = ("file_path", "filePath", "path", "notebook_path")
 
 
 class Reader:
-    """An answer of the agent begins a turn, and what its tools gave belongs to it."""
+    """Each message of the agent begins a turn, which includes the results of its tools."""
 
     def __init__(self, agent: str) -> None:
         self._agent = agent
