@@ -102,7 +102,7 @@ def _search(store: ProjectStore) -> Iterator[tuple[str, str]]:
     except RawkoError as error:
         yield f"the search index: {error}", "rawko reindex --search"
         return
-    click.echo(f"unflushed  {left:,} bytes, which searches read from the files")
+    click.echo(f"unflushed {left:,} bytes, which searches read from the files")
     if problem is not None:
         yield f"the search index: {problem}; searches read the files", "rawko reindex"
 

@@ -23,7 +23,7 @@ from rawko_state.exchange.json_form import blobs_bytes, records_bytes
 from rawko_state.model.names import parse_name
 
 if TYPE_CHECKING:
-    from rawko_state.exchange.importing import Belonging, Report
+    from rawko_state.exchange.importing import Report
     from rawko_state.store.contract import Store
 
 _SOURCES = ("claude-code", "codex", "aider", "cowork", "rawko", "jsonl")
@@ -177,8 +177,10 @@ def _placed(store: Store, task: dict[str, Any], dry_run: bool) -> bool:
     filename, data, blobs = str(task.get("file")), records_bytes(task), blobs_bytes(task)
     if dry_run:
         name = parse_name(filename)
+        if name is None:
+            raise InvalidValue(f"not the name of a task file: {filename!r}")
         try:
-            return name is not None and store.find(name.id).id != name.id
+            return store.find(name.id).id != name.id
         except TaskNotFound:
             return True
     if store.add_file(filename, data, blobs) is None:

@@ -199,7 +199,7 @@ def _say(context: Context, *, forked: bool) -> None:
     """Prints to standard error, as this is for people."""
     task = context.task
     what = f"forked from {task.parent}" if forked else "resumed"
-    click.echo(f"{task.id} {what}: {one_line(task.title or context.requests[-1], 80)}", err=True)
+    click.echo(f"{task.id} {what}: {one_line(task.title or ''.join(context.requests[-1:]), 80)}", err=True)
     for place in context.interrupted:
         click.echo(f"turn {place.row.turn} of {visible(place.row.agent)} was interrupted", err=True)
     if context.question is not None and context.question.question is not None:

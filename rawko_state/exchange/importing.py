@@ -207,7 +207,7 @@ def import_sessions(
     with user_state() as user:
         work = _Import(store, source, belonging, dry_run, pack, user, report)
         all_found = one_each(sessions(source, paths, store.root, report.wrong), report.wrong)
-        found = [each for each in work.looked_at(all_found) if _is_since(each, since)]
+        found = [each for each in work.looked_at(all_found) if since is None or work.changed(each) >= since]
         fresh = [each for each in found if not work.is_known(each)]
         done = len(found) - len(fresh)
         new = [each for each in fresh if f"{source}:{each.key}" not in work.tasks]
@@ -220,10 +220,6 @@ def import_sessions(
         work.add_all(new, lambda count: step(done + count, len(found)) if step is not None else None)
         work.remember()
     return report
-
-
-def _is_since(session: Session, since: datetime | None) -> bool:
-    return since is None or datetime.fromtimestamp(session.path.stat().st_mtime, timezone.utc) >= since
 
 
 class _Import:
@@ -256,7 +252,9 @@ class _Import:
         """The store for the sessions of a project."""
         if self._elsewhere is not None:
             return self._elsewhere
-        return self._stores.setdefault(root, open_files(root))
+        if root not in self._stores:
+            self._stores[root] = open_files(root)
+        return self._stores[root]
 
     def looked_at(self, found: Iterable[Session]) -> Iterator[Session]:
         for session in found:
@@ -266,6 +264,10 @@ class _Import:
                 self._report.wrong.append(Trouble(session.path, str(error.strerror)))
                 continue
             yield session
+
+    def changed(self, session: Session) -> datetime:
+        """When its file was last changed."""
+        return datetime.fromtimestamp(self._stats[session.key][1] / 1e9, timezone.utc)
 
     def is_known(self, session: Session) -> bool:
         """Whether its file is unchanged since the last import."""
@@ -446,8 +448,9 @@ def _by_many(jobs: Sequence[_Job], cores: int) -> Iterator[_Done]:
         try:
             while left or running:
                 while left and len(running) < 2 * cores:
-                    some = [left.pop() for _ in range(min(_AT_ONCE, len(left)))]
+                    some = left[-_AT_ONCE:][::-1]
                     running[pool.submit(_some_brought, some)] = some
+                    del left[-_AT_ONCE:]  # not before: a broken pool takes nothing
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
                     found = done.result()
                     del running[done]

@@ -144,7 +144,7 @@ def _conversation(
         if parent is None or "@" not in parent or parent.partition("@")[0] in seen:
             break  # not a fork, or a cycle made by hand
         name, _, turn = parent.partition("@")
-        up_to = int(turn)
+        up_to = int(turn) if turn.isdecimal() else 0
         try:
             parent = store.summary(name).parent
         except KeyError:  # the parent is missing; say so in the context
@@ -264,7 +264,7 @@ def _fitted(
 
 def _fitting_texts(texts: list[str], room: int) -> list[str]:
     """The texts, if they fit; otherwise the first and the last, shortened as needed, with the others empty."""
-    if sum(tokens(text) + 1 for text in texts) <= room:
+    if not texts or sum(tokens(text) + 1 for text in texts) <= room:
         return texts
     each = max(0, room // min(2, len(texts)) - 2)
     return [_cut(text, each) if at in (0, len(texts) - 1) else "" for at, text in enumerate(texts)]
@@ -286,7 +286,7 @@ def _cut(text: str, most: int) -> str:
 
 def _head(context: Context) -> str:
     task = context.task
-    lines = [f"# Task {task.id}: {task.title or (context.requests[0].splitlines() or [''])[0][:100]}", ""]
+    lines = [f"# Task {task.id}: {task.title or _first_line(context.requests)}", ""]
     facts = [f"status: {task.status}", f"turns: {task.turns}"]
     facts += [f"branch: {task.branch}"] if task.branch else []
     facts += [f"forked from {task.parent}"] if task.parent and "@" in task.parent else []
@@ -295,6 +295,10 @@ def _head(context: Context) -> str:
         text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
         lines += [f"## {name.replace('_', ' ').capitalize()}", "", text, ""]
     return "\n".join(lines)
+
+
+def _first_line(requests: list[str]) -> str:
+    return next((line[:100] for request in requests[:1] for line in request.splitlines()), "")
 
 
 def _tail(store: Source, context: Context, budget: int | None) -> str:

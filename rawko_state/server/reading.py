@@ -247,13 +247,14 @@ def get_note(call: Call) -> Any:
 
 def get_file(call: Call) -> Streamed:
     """The task file, byte for byte; a part of it with ``Range``."""
-    reader = call.store.reader(call.id)
-    size = reader.size
+    name = call.store.find(call.id).filename.removesuffix(".gz")
+    with call.store.reader(call.id) as reader:
+        size = reader.size
     span = _range(call.headers.get("range"), size)
     start, end = span or (0, size)
 
     def pieces() -> Iterator[bytes]:
-        with reader:
+        with call.store.reader(call.id) as reader:
             at = start
             while at < end and (piece := reader.fetch(at, min(_PIECE, end - at))):
                 yield piece
@@ -262,7 +263,6 @@ def get_file(call: Call) -> Streamed:
     headers = {"Accept-Ranges": "bytes", "Content-Length": str(end - start)}
     if span is not None:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
-    name = call.store.find(call.id).filename.removesuffix(".gz")
     headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return Streamed(pieces(), "text/plain; charset=utf-8", 206 if span is not None else 200, headers)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any, Final
 
@@ -53,7 +54,8 @@ def empty_trash(call: Call) -> Any:
 def erase_task(call: Call) -> Any:
     """For good, in the trash or not; the audit says who did it."""
     prefix = call.params["id"]
-    call.workspace.warm.close(prefix)
+    with contextlib.suppress(TaskNotFound):  # it may be in the trash
+        call.workspace.warm.close(call.store.find(prefix).id)
     call.task = call.store.erase(prefix, by=call.by)
     call.changed(call.task)
     return {"version": 1, "task": call.task}
