@@ -1,1 +1,1 @@
-"""Stores: the ways to keep tasks that share one contract."""
+"""Stores: different ways to keep tasks behind one interface."""

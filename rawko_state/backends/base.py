@@ -1,4 +1,4 @@
-"""What the stores share: opening tasks to write to them, and, where rows and bytes are at hand, answering questions."""
+"""What the stores share: opening tasks for writing, and answering queries where rows and bytes are directly accessible."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ else:
 
 
 class BaseStore(ABC):
-    """Opens tasks: new ones, ones that continue, forks. The same on every backend, but for the writer."""
+    """Opens tasks: starts, resumes and forks them. Only the writer differs between backends."""
 
     @property
     @abstractmethod
@@ -82,21 +82,21 @@ class BaseStore(ABC):
         attached: bool,
         before: Callable[[str, str], None] | None,
     ) -> Writer:
-        """A new task; its id is chosen here. ``attached``: with its lease."""
+        """Creates a task and chooses its id. ``attached``: takes its lease too."""
 
     @abstractmethod
     def _open_writer(self, name: TaskName, lease: float | None = None) -> Writer:
-        """An open task; with its lease, for which so many seconds are waited."""
+        """Opens a task. With ``lease``, takes its lease too, waiting up to that many seconds for it."""
 
     @abstractmethod
     def _abandoned(self) -> list[tuple[str, bool]]:
-        """The tasks whose process died or let go of them in the middle of a turn; and whether it died."""
+        """Tasks whose process died or released them in the middle of a turn, and whether it died."""
 
     look_around: Callable[[], Mapping[str, str | None]] | None = None
-    """What start() asks for what it was not told of where the task is started."""
+    """Supplies the values about where the task runs that start() was not given."""
 
     is_local = False
-    """Whether the tasks are files of the project."""
+    """Whether the tasks are files in the project."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -120,7 +120,7 @@ class BaseStore(ABC):
         return sorted(task.id for task in self.history(TaskFilter()))
 
     def daily(self) -> AbstractContextManager[bool]:
-        """Upkeep is done where the tasks are."""
+        """Maintenance runs where the tasks are stored."""
         return nullcontext(False)
 
     def bulk_writer(self) -> BulkWriter | None:
@@ -155,10 +155,10 @@ class BaseStore(ABC):
     ) -> Task:
         """Starts a task; its file is durable when this returns.
 
-        An attached task (the default) is run by this process until it is finished or closed; a detached one may be written
-        to by one process after another. ``fields`` become ``X-Name:`` lines of the header. ``before`` is told the id and the
-        first seal just before the task comes into being. What of repo, branch, commit, cwd, runtime and agent is not given is
-        found out, where the setting ``record.surroundings`` lets it.
+        An attached task (the default) is run by this process until it is finished or closed. A detached task may be written to by
+        one process after another. ``fields`` become ``X-Name:`` lines of the header. ``before`` is called with the id and the
+        first seal just before the task is created. If the setting ``record.surroundings`` allows it, missing values for repo,
+        branch, commit, cwd, runtime and agent are detected.
         """
         if not request.strip():
             raise InvalidValue("a task begins with a request that says something; this one is empty")
@@ -196,7 +196,7 @@ class BaseStore(ABC):
         detached: bool = False,
         before: Callable[[str, str], None] | None = None,
     ) -> Task:
-        """A new task from its first record: a header, whose id is chosen here, and what follows it."""
+        """Creates a task from its first record: a header and the entries after it. The id is chosen here."""
         clean = [self.redactor.entry(entry) for entry in entries]
         writer = self._new_writer(self.redactor.entry(header), clean, attached=not detached, before=before)
         return tasks_task.Task(writer, self.redactor)
@@ -213,9 +213,9 @@ class BaseStore(ABC):
         detached: bool = False,
         message: str | None = None,
     ) -> Task:
-        """Opens a task to go on with it: takes the lease, turns what a dead writer left into an interrupted turn.
+        """Opens a task to continue it: takes the lease, and turns a dead writer's draft into an interrupted turn.
 
-        With a message, a finished task gets a second run that begins with it; in another one it is the user's next turn.
+        With a message, a finished task gets another run that begins with it; otherwise the message is the user's next turn.
         """
         task = self._task(self.find(prefix), wait)
         try:
@@ -237,12 +237,12 @@ class BaseStore(ABC):
         title: str | None = None,
         before: Callable[[str, str], None] | None = None,
     ) -> Task:
-        """A new task that goes on after a turn of another one, which stays as it is. Its turns begin with the next number."""
+        """Creates a task that continues from a turn of another task, which does not change. Turn numbers continue too."""
         parent = self.summary(prefix)
         first = 1 if parent.parent is None or "@" not in parent.parent else int(parent.parent.partition("@")[2]) + 1
         if not first <= turn <= parent.turns:
             raise InvalidValue(f"task {parent.id} has turns {first} to {parent.turns}, and no turn {turn}")
-        self.turn(parent.id, turn)  # it must be there, not only be within the range
+        self.turn(parent.id, turn)  # the turn must exist, not just be within the range
         asked = [said.text for said in self.said(parent.id, turn) if said.kind == "request"]
         request = message if message is not None else asked[-1] or "(what was asked is not known)"
         return self.start(
@@ -257,12 +257,12 @@ class BaseStore(ABC):
         )
 
     def attach(self, prefix: str) -> Task:
-        """Opens a task to add to it without running it: notes, answers, single turns of a detached task."""
+        """Opens a task to add to it without running it: notes, answers, or single turns of a detached task."""
         return self._task(self.find(prefix))
 
     def reconcile(self) -> list[str]:
-        """Sees to the tasks whose process has died: what it had said becomes an interrupted turn, and the header's copies are
-        made right. Returns their ids. Costs one look when there are none."""
+        """Recovers tasks whose process died: turns their drafts into interrupted turns, and corrects the header's copies.
+        Returns their ids. Costs one lookup when there are none."""
         seen = []
         for task_id, died in self._abandoned():
             try:
@@ -271,7 +271,7 @@ class BaseStore(ABC):
                     continue
                 task = self._task(name, 0.0)
             except RawkoError:
-                continue  # it is gone, or somebody is at it
+                continue  # it is gone, or another process holds it
             try:
                 if task.recover() or died:
                     seen.append(task_id)
@@ -283,14 +283,14 @@ class BaseStore(ABC):
 
 
 class _Session(threading.local):
-    """What one thread has looked up since it began reading()."""
+    """What one thread has looked up since it entered reading()."""
 
     names: dict[str, TaskName] | None = None
     readers: dict[str, TaskReader]
 
 
 class IndexedStore(BaseStore):
-    """A store whose rows and bytes are at hand: files with SQLite, or PostgreSQL. Answers all questions about tasks."""
+    """A store with direct access to rows and bytes: files with SQLite, or PostgreSQL. Answers all queries about tasks."""
 
     journal: TaskFiles
     sync: SyncedIndex
@@ -301,14 +301,14 @@ class IndexedStore(BaseStore):
 
     @cached_property
     def redactor(self) -> Redactor:
-        """What every text passes on its way into a task file, a draft, a blob or an export."""
+        """Redacts every text before it goes into a task file, a draft, a blob or an export."""
         return redaction.redactor_for(self.root, self._warn)
 
     def close(self) -> None:
         self.sync.close()
 
     def said(self, prefix: str, up_to: int | None = None) -> list[Said]:
-        """What was asked, and the notes that are part of the conversation, by one seek each."""
+        """The requests, and the notes that are part of the conversation. Each is read with one seek."""
         name, index = self._caught_up(prefix), self.sync.index()
         last = None if up_to is None else queries.turn_place(index, name.id, up_to)
         found = []
@@ -325,7 +325,7 @@ class IndexedStore(BaseStore):
         return sorted(found) or [Said(0, "request", "", entry_types.UNKNOWN_USER)]
 
     def memory(self, prefix: str) -> dict[str, Any]:
-        """What the header says, and what the last notes of these kinds have made of it."""
+        """Values from the header, overridden by the latest note of each of these kinds."""
         name = self._caught_up(prefix)
         found: dict[str, Any] = {}
         with self._opened(name) as reader:
@@ -343,8 +343,8 @@ class IndexedStore(BaseStore):
         return {key: found[key] for key in entry_types.MEMORY if found.get(key) is not None}
 
     def turn_rows(self, prefix: str, up_to: int | None = None, most: int | None = None) -> tuple[list[TurnRow], int]:
-        """What the index knows of the turns of a task, in order, none of it read from the file; and how many turns there are.
-        With ``most``, the first, and the newest turns and decisions, so many of each."""
+        """What the index knows about a task's turns, in order, without reading the file; and the number of turns. With ``most``,
+        the first turn, and that many of the newest turns and decisions."""
         name = self._caught_up(prefix)
         return queries.turn_rows(self.sync.index(), name.id, up_to, most)
 
@@ -354,17 +354,17 @@ class IndexedStore(BaseStore):
         return queries.runs(self.sync.index(), name.id)
 
     def files(self, prefix: str) -> list[tuple[int, str, str]]:
-        """What a task touched: turn (0: its result says so), operation, path."""
+        """Files that a task touched: turn (0 means its result lists the file), operation, path."""
         name = self._caught_up(prefix)
         return queries.files(self.sync.index(), name.id)
 
     def snapshots(self, prefix: str) -> list[dict[str, Any]]:
-        """Every snapshot of the work tree that a task names."""
+        """All snapshots of the work tree that a task refers to."""
         name = self._caught_up(prefix)
         return queries.snapshots(self.sync.index(), name.id)
 
     def _caught_up(self, prefix: str, *, grown: bool = False) -> TaskName:
-        """The task, with the index as fresh as its file; in a session, as it was when it was first asked for."""
+        """Finds a task and brings the index up to date with its file; in a session, only the first time."""
         names = self._session.names
         if names is not None and prefix in names:
             return names[prefix]
@@ -378,7 +378,7 @@ class IndexedStore(BaseStore):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """While a thread holds this, what it asks is answered as of now: each task is found, opened and looked at once."""
+        """Gives the current thread a consistent view: each task is found, opened and checked only once."""
         session = self._session
         if session.names is not None:
             yield
@@ -393,7 +393,7 @@ class IndexedStore(BaseStore):
 
     @contextmanager
     def _opened(self, name: TaskName) -> Iterator[TaskReader]:
-        """A reader of the task; in a session the same one every time."""
+        """A reader of the task; a session reuses one reader per task."""
         session = self._session
         if session.names is None:
             with self.journal.reader(name) as reader:
@@ -404,7 +404,7 @@ class IndexedStore(BaseStore):
         yield session.readers[name.id]
 
     def position(self, prefix: str) -> Position:
-        """How far a task has come: what a writer who is far away continues from. Opens nothing."""
+        """Where a task ends, for a remote writer to continue from. Opens no files."""
         name = self._caught_up(prefix, grown=True)
         row = self.sync.index().row(name.id)
         if row is None:
@@ -413,7 +413,7 @@ class IndexedStore(BaseStore):
         return appended.Position(int(row["indexed_end"]), row["tail_seal"] or GENESIS, state)
 
     def holds(self, prefix: str, seal: str) -> bool:
-        """Whether a record with this seal is there."""
+        """Whether the task has a record with this seal."""
         name = self._caught_up(prefix, grown=True)
         return queries.holds(self.sync.index(), name.id, seal)
 
@@ -422,20 +422,20 @@ class IndexedStore(BaseStore):
         return self.journal.output_of(call)
 
     def open_question(self, prefix: str) -> Turn | None:
-        """The turn whose question has no answer yet."""
+        """The turn with the pending question."""
         name = self._caught_up(prefix)
         row = self.sync.index().row(name.id)
         return None if row is None or row["question"] is None else self.turn(name.id, row["question"])
 
     def find(self, prefix: str) -> TaskName:
-        """The one task whose id is, or starts with, this."""
+        """The task whose id is, or uniquely starts with, ``prefix``."""
         return self.journal.find(prefix)
 
     def reader(self, prefix: str) -> TaskReader:
         return self.journal.reader(self.find(prefix))
 
     def status(self, prefix: str) -> str:
-        """What the records say, or ``interrupted`` for a running task whose writer is gone."""
+        """The status from the records, or ``interrupted`` for a running task whose writer is gone."""
         name = self._caught_up(prefix, grown=True)
         row = self.sync.index().row(name.id)
         if row is None:
@@ -450,7 +450,7 @@ class IndexedStore(BaseStore):
         return self.journal.alive()
 
     def drafted(self) -> set[str]:
-        """The tasks with a live turn that has not ended."""
+        """Tasks with an unfinished live turn."""
         return self.journal.drafted()
 
     def put_blob(self, data: bytes) -> Blob:
@@ -460,12 +460,12 @@ class IndexedStore(BaseStore):
         return self.journal.blob_bytes(blob)
 
     def history(self, wanted: TaskFilter) -> list[TaskSummary]:
-        """The tasks that match, newest first unless told otherwise."""
+        """Matching tasks, newest first by default."""
         alive = self.alive()
         return cast("list[TaskSummary]", self.sync.guarded(lambda index: queries.history(index, wanted, alive)))
 
     def summary(self, prefix: str) -> TaskSummary:
-        """One task as a list shows it, after a look whether its file was edited by hand."""
+        """One task as shown in lists. Checks first whether its file was edited by hand."""
         name = self._caught_up(prefix)
         found = self.history(TaskFilter(ids=(name.id,)))
         if not found:
@@ -473,14 +473,14 @@ class IndexedStore(BaseStore):
         return found[0]
 
     def children(self, task_id: str) -> list[tuple[str, int | None, str]]:
-        """The tasks that name this one as their parent: id, turn, request."""
+        """Tasks that name this one as their parent: id, turn, request."""
         return cast(
             "list[tuple[str, int | None, str]]",
             self.sync.guarded(lambda index: queries.children(index, task_id)),
         )
 
     def turn(self, prefix: str, number: int, *, row: TurnRow | None = None) -> Turn:
-        """One turn, by one seek, whatever the size of the file; with its row, without asking the index."""
+        """One turn, read with one seek whatever the file's size. With ``row``, the index is not queried."""
         name = self._caught_up(prefix)
         place = row[-3:] if row else queries.turn_place(self.sync.index(), name.id, number)
         if place is None:
@@ -493,13 +493,13 @@ class IndexedStore(BaseStore):
         return replace(found, damaged=True) if damaged else found
 
     def entries(self, prefix: str, *, whole: bool = True) -> Iterator[tuple[str, Entry]]:
-        """Everything that a task's file says, block by block: the kind of its record, and the block. One block at a time is
-        held; with ``whole`` its large sections too."""
+        """All blocks of a task's file, each with the kind of its record. Holds one block in memory at a time; with ``whole``,
+        including its large sections."""
         with self.journal.reader(self.find(prefix)) as reader:
             yield from entries_of(reader, whole=whole)
 
     def blobs_of(self, prefix: str) -> dict[str, bytes]:
-        """The long outputs that a task refers to, as far as they are there, by their names."""
+        """The blobs that a task refers to, by name. Leaves out missing ones."""
         found: dict[str, bytes] = {}
         for _, entry in self.entries(prefix):
             for call in entry.tools if isinstance(entry, entry_types.Turn) else ():
@@ -510,19 +510,19 @@ class IndexedStore(BaseStore):
         return found
 
     def events(self, prefix: str, after: str | None = None) -> Iterator[Event]:
-        """Everything that has happened to a task, from a cursor on, up to now."""
+        """Everything that has happened to a task so far, starting after a cursor."""
         return self._events(self.find(prefix), after).poll()
 
     def follow(
         self, prefix: str, after: str | None = None, *, until: Callable[[], bool] | None = None
     ) -> Iterator[Event | None]:
-        """The same, and what happens from now on, as it happens. Ends when the task has been finished and its process has let
-        go of it, or when ``until`` says so; None comes whenever there is nothing new, so that one can do other things."""
+        """Like events(), then waits for new ones. Ends when the task is finished and its process has released it, or when
+        ``until`` returns true. Yields None whenever there is nothing new, so that the caller can do other work."""
         name = self.find(prefix)
         reader, pace = self._events(name, after), self.pace()
         status = None
         while True:
-            # Before the look at the file: what is written until it is let go of is seen below.
+            # Check this before polling, so that the poll below sees everything written before the release.
             status = status or self.status(name.id)
             held = status not in FINISHED or self.journal.holder(name.id) is not None
             happened = False
@@ -538,32 +538,32 @@ class IndexedStore(BaseStore):
             self._rest(name.id, pace, happened)
 
     def _rest(self, task_id: str, pace: Pace, happened: bool) -> None:
-        """Waits until it is worth looking again."""
+        """Waits before polling again."""
         pace.wait(happened)
 
     def now(self, prefix: str) -> str:
-        """The cursor after everything that has happened to a task; what its running turn has said so far follows it."""
+        """The cursor after all sealed events of a task. Live events of a running turn come after it."""
         name = self._caught_up(prefix)
         end, seal = self.sync.index().position(name.id) or (0, None)
         if seal:
             return str(tasks_events.Cursor(end, seal[:8]))
-        # An unsealed file has no place to stand on but its beginning.
+        # An unsealed file has no position for a cursor except its start.
         last = ""
         for event in self._events(name, None).poll():
             last = last if event.live else event.cursor
         return last or str(tasks_events.Cursor())
 
     def cursors(self) -> dict[str, str]:
-        """For every task the cursor after all that the index knows of it."""
+        """The cursor of every task, after everything that the index knows about it."""
         places = self.sync.fresh().positions()
         return {task_id: str(tasks_events.Cursor(end, seal[:8])) for task_id, (end, seal) in places.items() if seal}
 
     def active(self) -> set[str]:
-        """The tasks that some process has open for writing now."""
+        """Tasks that a process has open for writing."""
         return self.alive() | self.journal.marked()
 
     def event_reader(self, prefix: str, after: str | None = None) -> EventReader:
-        """For those who follow many tasks at once: ask it for what is new, whenever."""
+        """For callers that follow many tasks at once: poll it for new events at any time."""
         return self._events(self.find(prefix), after)
 
     def _events(self, name: TaskName, after: str | None) -> EventReader:
@@ -576,25 +576,25 @@ class IndexedStore(BaseStore):
         return tasks_events.EventReader(self.journal, name, after, state_at)
 
     def search(self, query: str, wanted: TaskFilter | None = None, *, turns: bool = False) -> Answer:
-        """What a query finds (docs/search.md), fresh to the last append: one hit a task, or with ``turns`` every one."""
+        """Runs a search query (docs/search.md), including the latest append: one hit per task, or all hits with ``turns``."""
         return self._finder().search(query, wanted or TaskFilter(sort=RELEVANCE), turns=turns)
 
     @abstractmethod
     def _finder(self) -> Finder: ...
 
     def source(self, prefix: str) -> str | None:
-        """Where a task came from, as its header says."""
+        """Where a task was imported from, according to its header."""
         name = self.find(prefix)
         self.sync.fresh()
         row = self.sync.index().row(name.id)
         return None if row is None else row["source"]
 
     def by_source(self, prefix: str) -> dict[str, str]:
-        """The tasks whose header says that they came from there: what it says, and their ids."""
+        """Tasks whose source starts with ``prefix``: source and id."""
         return cast("dict[str, str]", self.sync.guarded(lambda index: queries.by_source(index, prefix)))
 
     def last_note(self, prefix: str, kind: str) -> Note | None:
-        """The last note of a kind."""
+        """The latest note of a kind."""
         name = self._caught_up(prefix, grown=True)
         with self.journal.reader(name) as reader:
             for offset in queries.note_places(self.sync.index(), name.id):
@@ -604,7 +604,7 @@ class IndexedStore(BaseStore):
         return None
 
     def erase(self, prefix: str, *, by: str | None = None) -> str:
-        """Deletes one task for good, in the trash or not."""
+        """Deletes a task permanently, whether it is in the trash or not."""
         try:
             task_id = self.delete(prefix, by=by)
         except TaskNotFound as error:
@@ -633,19 +633,19 @@ class IndexedStore(BaseStore):
         return replace(cast("Stats", found), disk=self.disk())
 
     def disk(self) -> dict[str, int]:
-        """Bytes on the disk, by what they are for."""
+        """Disk use in bytes, by purpose."""
         return self.journal.disk_use()
 
 
 def entries_of(reader: TaskReader, *, whole: bool) -> Iterator[tuple[str, Entry]]:
-    """Everything that a task's bytes say, block by block: the kind of its record, and the block."""
+    """All blocks of a task, each with the kind of its record."""
     for record in reader.records():
         if record.kind == "tail":
             yield record.kind, entry_types.Torn(length=record.torn)
         for block in record.blocks:
             entry = block.entry(reader.fetch if whole else None)
             if record.kind == "tail" and isinstance(entry, entry_types.Turn):
-                # Whatever it says of itself, it was not finished.
+                # It was never finished, whatever its status says.
                 entry = replace(entry, status="interrupted")
             elif record.kind == "damaged":
                 entry = replace(entry, damaged=True)

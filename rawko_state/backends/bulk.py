@@ -1,4 +1,4 @@
-"""Whole tasks from elsewhere: written to one file in one go, with the rows of the index made on the way."""
+"""Writes whole imported tasks in one pass, building their index rows along the way."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write_task(
     *,
     pack: bool = False,
 ) -> Bulk | None:
-    """Writes a new task. Durable when this returns its rows; None when there is one of its id. With ``pack``, as a .task.gz."""
+    """Writes a new task and returns its rows, durably. None if the id is taken. With ``pack``, writes a .task.gz."""
     work = _Writing(journal, redactor, name)
     with journal.keeping_blobs():
         beside = disk.write_temporary(journal.layout.live, work.pieces(records), finish=work.finish)
@@ -52,10 +52,10 @@ def write_task(
 
 
 class FileBulkWriter:
-    """Writes tasks of one project, in any process: it travels to workers as a path."""
+    """Writes tasks of one project from any process: it is pickled for workers as a path."""
 
     def __init__(self, root: Path, sync: Sync | None = None) -> None:
-        """``sync`` stays in the process that asked for it: that one indexes."""
+        """``sync`` stays in the process that created this object, which does the indexing."""
         self.root, self._sync = root, sync
         self._open: tuple[Journal, Redactor] | None = None
 
@@ -76,7 +76,7 @@ class FileBulkWriter:
     def index(self, written: Iterable[object]) -> None:
         if self._sync is None:
             self._sync = Sync(Journal(self.root), lambda message: None)
-        with contextlib.suppress(RawkoError):  # then the next look at the folder does it
+        with contextlib.suppress(RawkoError):  # the next sweep of the folder indexes them
             index = self._sync.index()
             with index.transaction():
                 for rows in written:
@@ -85,7 +85,7 @@ class FileBulkWriter:
 
 
 def taken(journal: Journal, name: TaskName) -> Callable[[str], bool]:
-    """Whether the file of a task is there, in either form."""
+    """Returns a check for whether the task's file exists, plain or packed."""
     paths = [journal.layout.path(replace(name, packed=packed)) for packed in (False, True)]
     return lambda task: any(path.exists() for path in paths)
 
@@ -97,7 +97,7 @@ class AddsFiles(Protocol):
 
 
 def upload_task(store: AddsFiles, redactor: Redactor, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
-    """A new task for a store that is elsewhere: made as a file here, then placed there. False when there is one."""
+    """Adds a task to a remote store: builds the file locally, then uploads it. False if the task exists."""
     with tempfile.TemporaryDirectory(prefix="rawko-") as folder:
         journal = Journal(Path(folder))
         journal.layout.make()
@@ -129,7 +129,7 @@ class _Writing:
         self._state = state
 
     def _clean(self, entries: Sequence[Entry], turns: int) -> list[Entry]:
-        """Without secrets, with long outputs moved out, and with their numbers."""
+        """Redacted entries, with long outputs moved to blobs and turns numbered."""
         clean: list[Entry] = []
         for entry in entries:
             if isinstance(entry, Turn):
@@ -139,7 +139,7 @@ class _Writing:
         return clean
 
     def finish(self, descriptor: int, path: Path) -> None:
-        """The header's copies, which stand before what they are copies of."""
+        """Writes the header's copies, whose values are only known at the end."""
 
         def fetch(offset: int, length: int) -> bytes:
             return disk.read_range(descriptor, offset, length)

@@ -1,4 +1,4 @@
-"""The index, as a search asks it."""
+"""The task index, as a search queries it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rawko_state.store import TaskFilter, TaskSummary
 
 class IndexedTasks:
     def __init__(self, index: TaskDatabase, alive: Collection[str]) -> None:
-        """``alive`` are the tasks that a process runs now."""
+        """``alive``: tasks that a process is running now."""
         self._index, self._alive = index, alive
 
     def ids(self, wanted: TaskFilter) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""Leases over a distance expire unless they are renewed: the side that holds one, and the server's side that lends it."""
+"""Remote leases expire unless renewed. This module has both sides: the holder, and the server that lends them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rawko_state.journal.locks import Lease
 
 LEASE: Final = 30.0
-"""Seconds after which a process that says nothing is taken for dead."""
+"""Seconds after which a silent process is considered dead."""
 _POLL: Final = 0.05
 
 
@@ -33,7 +33,7 @@ class ExpiringLease:
         wait: float = 0.0,
         done: Callable[[], None] = lambda: None,
     ) -> None:
-        """``take`` takes the lease, or renews the one with that token. ``done`` is called at the end, in the renewing thread."""
+        """``take`` takes the lease, or renews it if given its token. ``done`` is called at the end, in the renewal thread."""
         self.task, self._take, self._give_back, self._done = task_id, take, give_back, done
         until = time.monotonic() + wait
         while True:
@@ -49,19 +49,19 @@ class ExpiringLease:
 
     def _keep(self) -> None:
         while not self._ended.wait(LEASE / 3):
-            # What cannot be kept now is tried again; when it has run out, others may take the task, as they should.
+            # Retry after a failed renewal. If the lease expires, others may take the task, as intended.
             with contextlib.suppress(RawkoError):
                 self._take(self.token)
         self._done()
 
     def check(self) -> None:
-        """TaskBusy if somebody else has it by now."""
+        """Raises TaskBusy if another process holds the lease by now."""
         self._take(self.token)
 
     def release(self) -> None:
         if not self._ended.is_set():
             self._ended.set()
-            with contextlib.suppress(RawkoError):  # then it runs out
+            with contextlib.suppress(RawkoError):  # it will expire
                 self._give_back(self.token)
 
 
@@ -73,7 +73,7 @@ class _Loan:
 
 
 class LentLeases:
-    """The leases of one project's files that this process holds for clients of its server."""
+    """Leases on one project's files that this process holds for its server's clients."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -81,8 +81,8 @@ class LentLeases:
         self._loans: dict[str, _Loan] = {}
 
     def take(self, task_id: str, token: str | None, seconds: float) -> str:
-        """A new loan, or more time for the one with this token. Also when that is not known any more (the server was started
-        again), as long as nobody else has the task."""
+        """Takes the lease, or extends the one with this token. A token that is unknown because the server restarted is accepted
+        as long as nobody else holds the task."""
         with self._lock:
             self._expire()
             loan = self._loans.get(task_id)
@@ -95,7 +95,7 @@ class LentLeases:
             return loan.token
 
     def check(self, task_id: str, token: str) -> None:
-        """TaskBusy unless this token has the task now."""
+        """Raises TaskBusy unless this token holds the lease."""
         with self._lock:
             self._expire()
             loan = self._loans.get(task_id)
@@ -110,7 +110,7 @@ class LentLeases:
                 loan.lease.release()
 
     def expire(self) -> None:
-        """Releases what was not renewed in time."""
+        """Releases leases that were not renewed in time."""
         with self._lock:
             self._expire()
 

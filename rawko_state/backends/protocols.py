@@ -1,4 +1,4 @@
-"""What answering questions needs: where the bytes are, and where the rows are. A folder and SQLite, or PostgreSQL."""
+"""What queries need: access to the bytes and to the rows. Either a folder and SQLite, or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 class TaskFiles(EventSource, Protocol):
-    """Where tasks, drafts and long outputs are."""
+    """Access to tasks, drafts and blobs."""
 
     def reader_at(self, file_path: str) -> TaskReader:
-        """Of the file that a row names."""
+        """A reader of the file named in a row."""
 
     def find(self, prefix: str) -> TaskName: ...
 
     def alive(self) -> set[str]:
-        """The tasks that somebody runs now."""
+        """Tasks that a process is running now."""
 
     def marked(self) -> set[str]:
-        """The tasks that somebody has open."""
+        """Tasks that a process has open."""
 
     def holder(self, task_id: str) -> object | None:
-        """Who runs a task."""
+        """Who is running a task."""
 
     def output_of(self, call: ToolCall) -> str | None: ...
 
@@ -38,13 +38,13 @@ class TaskFiles(EventSource, Protocol):
     def put_blob(self, data: bytes) -> Blob: ...
 
     def drafted(self) -> set[str]:
-        """The tasks with a live turn that has not ended."""
+        """Tasks with an unfinished live turn."""
 
     def disk_use(self) -> dict[str, int]: ...
 
 
 class SyncedIndex(Protocol):
-    """Where the rows are, as fresh as the bytes."""
+    """Access to the rows, kept in sync with the bytes."""
 
     @property
     def journal(self) -> TaskFiles: ...
@@ -54,7 +54,7 @@ class SyncedIndex(Protocol):
     def fresh(self) -> TaskDatabase: ...
 
     def guarded(self, ask: Callable[[Any], object]) -> object:
-        """Asks the fresh rows; once more, if they turn out to be broken and can be made again."""
+        """Queries the up-to-date index. If it turns out to be broken, rebuilds it where possible and retries once."""
 
     def catch_up(self, name: TaskName, index: Any = None, *, grown: bool = False) -> None: ...
 

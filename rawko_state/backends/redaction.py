@@ -1,4 +1,4 @@
-"""Secrets: the redactor of a project, and counting what it finds in tasks that were recorded before."""
+"""Redaction: a project's redactor, and counting the secrets in existing tasks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from rawko_state.redact.rules import RULES
 def redactor_for(root: Path, warn: Callable[[str], None]) -> Redactor:
     settings = load(root)
     for problem in settings.problems:
-        # Of a file that could not be read at all nobody knows what it says of secrets.
+        # A settings file that could not be read at all may also contain redaction settings.
         if not problem.key or problem.key.partition(".")[0] == "redact":
             warn(str(problem))
-    # Without a place to keep a key, tags are the same for the same secret only as long as this process lives.
+    # Without a place to store a key, a secret's tag is stable only within this process.
     key = user_key() or os.urandom(32)
     off = set(settings["redact.off"])
     known = {rule.name for rule in RULES}
@@ -43,7 +43,7 @@ def _rule_name(variable: str) -> str:
 
 
 class Outputs(Protocol):
-    """Where long outputs are kept."""
+    """Where blobs are stored."""
 
     def blob_bytes(self, blob: Blob) -> bytes | None: ...
     def put_blob(self, data: bytes) -> Blob: ...
@@ -51,21 +51,21 @@ class Outputs(Protocol):
 
 @dataclass(slots=True)
 class Found:
-    """The secrets of one task."""
+    """Secrets found in one task."""
 
     task: str
     rules: Counter[str] = field(default_factory=Counter)
     changed: int = 0
-    """How many blocks of the file were written anew."""
+    """Number of blocks rewritten."""
 
 
 class Counting:
-    """A redactor that counts what it finds, and reads the long outputs too."""
+    """A redactor that counts its findings and also processes blobs."""
 
     def __init__(self, outputs: Outputs, redactor: Redactor, found: Found, *, write: bool) -> None:
         self._outputs, self._redactor, self._found, self._write = outputs, redactor, found, write
         self.replaced: set[str] = set()
-        """Blobs that hold secrets."""
+        """Blobs that contain secrets."""
 
     def text(self, text: str) -> str:
         self._found.rules.update(span.rule for span in self._redactor.spans(text))
@@ -89,7 +89,7 @@ class Counting:
             return call
         data = self._outputs.blob_bytes(call.blob)
         if data is None:
-            return call  # it is missing, which verify says
+            return call  # missing; verify reports it
         output = data.decode("utf-8", "surrogateescape")
         new = self.text(output)
         if new == output:
@@ -100,6 +100,6 @@ class Counting:
 
 
 def noted(found: Found, changed: int, by: str | None) -> Note:
-    """What a task says of having been rewritten."""
+    """The note that records a rewrite in the task."""
     data = {"blocks": changed, "secrets": dict(sorted(found.rules.items()))}
     return Note(at=datetime.now(timezone.utc).replace(microsecond=0), by=by, kind="redacted", data=data)

@@ -1,7 +1,7 @@
-"""The one door to the backends for everything above them: which store, and what a server stands on.
+"""The single entry point to the backends for all higher layers: chooses the store, and the host that a server runs on.
 
-A server is named by a flag, the environment or the settings, in that order. One that a project's own settings name is used only
-if the user trusts it: those come with a clone, and whoever made it would get everything that is recorded there.
+A server is named by a flag, the environment or the settings, in that order. A server named in a project's own settings is used
+only if the user trusts it. Those settings come with a clone, and its author would receive everything recorded there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ else:
 Warn = Callable[[str], None]
 S = TypeVar("S", bound="Store")
 LOCAL: Final = "local"
-"""In place of a server's address: the files here, whatever the settings say."""
+"""Given in place of a server's address: use the local files, whatever the settings say."""
 
 
 def _silent(message: str) -> None:
@@ -55,7 +55,7 @@ def _silent(message: str) -> None:
 
 
 def server_of(root: Path, settings: Settings | None = None) -> str | None:
-    """The server that the settings name, if it may be used."""
+    """The server named in the settings, if it may be used."""
     settings = settings or load(root)
     found = settings.value("remote-server")
     if found.value in (None, LOCAL):
@@ -71,7 +71,7 @@ def server_of(root: Path, settings: Settings | None = None) -> str | None:
 def open_store(
     root: Path, *, remote: str | None = None, workspace: str | None = None, warn: Warn | None = None
 ) -> Store:
-    """The store that commands and programs in a project use. ``remote="local"`` means the files, whatever the settings say."""
+    """The store for commands and programs in a project. ``remote="local"`` selects the files, whatever the settings say."""
     settings = load(root)
     url = None if remote == LOCAL else remote or server_of(root, settings)
     if url is None:
@@ -84,7 +84,7 @@ def open_store(
 
 
 def _watching(store: S) -> S:
-    """Tasks that are started from now on say where: this process is where the work is done. (A server's is not.)"""
+    """Makes new tasks record where they run. Only for the process that does the work, so not for a server."""
     told: set[Surroundings] = set()
 
     def look() -> dict[str, str | None]:
@@ -93,7 +93,7 @@ def _watching(store: S) -> S:
         found = surroundings.look_around(store.root)
         if found not in told:
             told.add(found)
-            with contextlib.suppress(Exception):  # the task is what counts; the lists are learned anew
+            with contextlib.suppress(Exception):  # recording the task matters more; the lists can be rebuilt
                 learn_of(store.root, found)
         return found._asdict()
 
@@ -102,7 +102,7 @@ def _watching(store: S) -> S:
 
 
 def learn_of(root: Path, found: Surroundings | None = None) -> None:
-    """Puts a project, and the agent and runtime that were met in it, on the user's lists."""
+    """Adds a project, and the agent and runtime found in it, to the user's lists."""
     at = repository.Repository.around(root)
     remote, branch = redactor_for(root).entry(
         (next(iter(at.remotes), None), at.default_branch) if at is not None else (None, None)
@@ -116,31 +116,31 @@ def learn_of(root: Path, found: Surroundings | None = None) -> None:
 
 
 def open_files(root: Path | str, warn: Warn | None = _silent) -> ProjectStore:
-    """The task files of a project. ``warn`` None: trouble that is dealt with becomes a RuntimeWarning."""
+    """Opens a project's task files. If ``warn`` is None, problems that were handled become RuntimeWarnings."""
     return files_store.FileStore(root, warn=warn)
 
 
 def make_folders(root: Path) -> None:
-    """Makes the folders of a project's state; loads no store, as agents wait for their hooks."""
+    """Creates a project's state folders. Loads no store, because agents wait for their hooks."""
     layout.Layout(root).make()
 
 
 def apply_sharing(root: Path) -> None:
-    """Makes what git ignores of the state follow the setting ``state.share``."""
+    """Updates what git ignores in the state folder to match the setting ``state.share``."""
     project = layout.Layout(root)
     if project.state.exists():
         project.write_git_files(shared=load(root)["state.share"] == "git")
 
 
 def open_postgres(url: str, workspace: str, root: Path) -> HostedStore:
-    """One workspace of a database, which is made if it is not there."""
+    """Opens one workspace of a database, creating it if needed."""
     store = postgres_store.PostgresStore(url, workspace, root=root)
     postgres_host.PostgresServerState(store.postgres).create_workspace(workspace)
     return store
 
 
 def open_host(root: Path, database: str | None, warn: Warn) -> Host:
-    """What a server stands on: the files of a project, or a database."""
+    """The host that a server runs on: a project's files, or a database."""
     if database is None:
         return files_host.FileHost(root, warn)
     host = open_database(database, root, warn)
@@ -149,20 +149,20 @@ def open_host(root: Path, database: str | None, warn: Warn) -> Host:
 
 
 def open_database(url: str, root: Path, warn: Warn = _silent) -> Host:
-    """The workspaces of a database."""
+    """Opens a database with its workspaces."""
     return postgres_host.PostgresHost(url, root, warn)
 
 
 def open_server_state(root: Path) -> ServerState:
-    """The tokens of a project's server."""
+    """The server state of a project: its tokens."""
     return server_state.FileServerState(root)
 
 
 def user_state() -> UserState:
-    """What rawko knows of the user: small values, projects, and what was imported."""
+    """What rawko stores about the user: small values, projects, and what was imported."""
     return userdb.UserState()
 
 
 def redactor_for(root: Path) -> Redactor:
-    """The redactor of a project, as its settings say."""
+    """The project's redactor, configured from its settings."""
     return redaction.redactor_for(root, _silent)

@@ -1,4 +1,4 @@
-"""Packing a finished task into a ``.task.gz``, and unpacking it again. At every moment one of the two is there, whole."""
+"""Packs a finished task into a ``.task.gz``, and unpacks it again. One of the two complete files exists at every moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rawko_state.journal.source import FileBytes, PackedBytes, open_source, pack
 
 
 def pack(layout: Layout, name: TaskName, stat: tuple[int, int]) -> TaskName | None:
-    """The packed file's name; None if the task is not as ``stat`` (size, time of change) says, or packed already."""
+    """Returns the packed file's name. None if the task no longer matches ``stat`` (size, mtime) or is already packed."""
     if name.packed:
         return None
     plain = open_source(layout.path(name), write=True)
@@ -33,7 +33,7 @@ def pack(layout: Layout, name: TaskName, stat: tuple[int, int]) -> TaskName | No
 
 
 def unpack(layout: Layout, name: TaskName) -> TaskName:
-    """The plain file's name. Whoever else has unpacked it meanwhile was faster."""
+    """Returns the plain file's name. Another process may unpack it first."""
     target = dataclasses.replace(name, packed=False)
     if not name.packed or layout.path(target).exists():
         return target
@@ -48,8 +48,8 @@ def unpack(layout: Layout, name: TaskName) -> TaskName:
 
 
 def drop_leftover(layout: Layout, name: TaskName) -> None:
-    """Somebody was killed between making one form and removing the other: the plain one counts, so the packed one goes, before
-    it could be taken for the task. The caller holds the append lock of the plain one."""
+    """Removes a packed file left by a process that was killed after creating one form and before removing the other. The plain
+    file counts, so the packed one must go before it is mistaken for the task. The caller holds the plain file's append lock."""
     if is_leftover(layout, name):
         leftover = layout.path(dataclasses.replace(name, packed=True))
         with disk.naming("remove", leftover):
@@ -58,7 +58,7 @@ def drop_leftover(layout: Layout, name: TaskName) -> None:
 
 
 def is_leftover(layout: Layout, name: TaskName) -> bool:
-    """Whether the packed form of a plain task is there too, and holds nothing that the plain one does not."""
+    """Whether a plain task also has a packed file, which contains nothing more."""
     packed_path = layout.path(dataclasses.replace(name, packed=True))
     if name.packed or not os.path.lexists(packed_path):
         return False
@@ -74,14 +74,14 @@ def is_leftover(layout: Layout, name: TaskName) -> bool:
     try:
         return other.path == packed_path and _begins_with(plain, other)
     except RawkoError:
-        return False  # it cannot be read: perhaps by somebody else
+        return False  # unreadable, but perhaps not for others
     finally:
         plain.close()
         other.close()
 
 
 def _begins_with(whole: FileBytes, beginning: FileBytes) -> bool:
-    """The header's copies of status and duration may have been written since."""
+    """Compares while ignoring the header's copies of status and duration, which may have been updated since."""
     holes = header_shape(whole.fetch(0, HEADER_LIMIT)).holes
     at = 0
     for piece in unpacked(beginning):
@@ -105,7 +105,7 @@ def is_in_place(source: FileBytes) -> bool:
 
 
 def _replace(layout: Layout, source: FileBytes, pieces: Iterable[bytes], target: TaskName, mtime_ns: int) -> None:
-    """The same text in another form, beside the old one; only when it is durable, and reads the same, the old one goes."""
+    """Writes the same text in the other form. Removes the old file only once the new one is durable and reads the same."""
     path = layout.path(target)
     beside = disk.write_temporary(layout.live, pieces)
     try:

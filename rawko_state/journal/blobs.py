@@ -1,4 +1,4 @@
-"""Long tool output: files named after the SHA-256 of their content, there before the record that names them."""
+"""Blobs: long tool outputs in files named by the SHA-256 of their content, written before the record that names them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rawko_state.journal.layout import Layout
 from rawko_state.model.entries import Blob
 
 OUTPUT_LIMIT: Final = 16_384
-"""Tool output up to this many bytes stands in the task file."""
+"""Tool output up to this many bytes stays in the task file."""
 _NAME = re.compile(r"[0-9a-f]{64}")
 
 
@@ -23,7 +23,7 @@ def blob_path(layout: Layout, blob: Blob) -> Path:
 
 
 def names(layout: Layout) -> list[str]:
-    """Of all that are there, whether a task refers to them or not."""
+    """Names of all blobs, whether a task refers to them or not."""
     try:
         return [name for name in os.listdir(layout.blobs) if _NAME.fullmatch(name)]
     except FileNotFoundError:
@@ -35,11 +35,11 @@ def put(layout: Layout, content: str) -> Blob:
 
 
 def put_bytes(layout: Layout, data: bytes) -> Blob:
-    """Durable, with its name, when this returns."""
+    """Stores a blob. Its content and name are durable on return."""
     blob = Blob(hashlib.sha256(data).hexdigest(), len(data))
     path = blob_path(layout, blob)
     if is_whole(layout, blob):
-        # The one who wrote it may not have come to syncing the folder yet.
+        # Its writer may not have synced the folder yet.
         disk.sync_folder(layout.blobs)
         return blob
     disk.rename(disk.write_temporary(layout.live, data), path)
@@ -64,7 +64,7 @@ def get_bytes(layout: Layout, blob: Blob) -> bytes:
 
 
 def is_whole(layout: Layout, blob: Blob) -> bool:
-    """Whether it is there with the right content, in bounded memory."""
+    """Whether the blob exists with the right content. Uses bounded memory."""
     path = blob_path(layout, blob)
     if not path.is_file():
         return False

@@ -1,7 +1,7 @@
-"""A task file opened for appending: the chain of its records, and the one way in which it grows.
+"""A task file opened for appending: the chain of its records, and the only way to extend it.
 
-Every append, by whomever and for whatever, is Chain.append. Under the append lock it looks whether the file is still
-the one it knew, takes in what others appended meanwhile, closes a torn tail, writes once, syncs once.
+Every append goes through Chain.append. Under the append lock it checks that the file is still the same one, reads what others
+appended meanwhile, closes a torn tail, writes once, and syncs once.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from rawko_state.model.state import TaskState
 if TYPE_CHECKING:
     from rawko_state.format import conflict
 else:
-    conflict = lazy("rawko_state.format.conflict")  # few files are doubtful
+    conflict = lazy("rawko_state.format.conflict")  # few files are suspect
 
 _PIECE: Final = 1 << 20
-# The kernel writes pages in groups; when one group fails, bytes that were synced before the failed record can go with it.
+# The kernel writes pages in groups. When a group fails, previously synced bytes next to the failed record can be lost with it.
 _NEIGHBOURS: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a reader of this file once was, so that the next one need not start from the beginning."""
+    """A position that a reader of this file reached, so that the next one need not start from the beginning."""
 
     end: int
     seal: str
@@ -58,7 +58,7 @@ class Chain:
     def __init__(
         self, path: Path, task_id: str, checkpoint: Checkpoint | None = None, *, read_only: bool = False
     ) -> None:
-        """``read_only``: to look at, also where nothing can be written."""
+        """``read_only`` also works where nothing can be written."""
         self.problems: list[Problem] = []
         self._source = open_source(path, write=not read_only)
         self._descriptor = self._source.descriptor
@@ -71,7 +71,7 @@ class Chain:
         self._unterminated = False
         self._is_merged = False
         self._size = 0
-        # Whoever wrote the last record may have failed to sync it; see format.md, section 9.
+        # The writer of the last record may have failed to sync it; see format.md, section 9.
         self._rewrite_last = True
         try:
             start = self.fetch(0, HEADER_LIMIT)
@@ -90,12 +90,12 @@ class Chain:
 
     @property
     def seal(self) -> str:
-        """The last seal that matches."""
+        """The last matching seal."""
         return self._seal
 
     @property
     def torn(self) -> int:
-        """How many bytes at the end of the file are an append that did not finish."""
+        """Bytes at the end of the file from an unfinished append."""
         return self._size - self._end if self._sealed else 0
 
     @property
@@ -104,14 +104,14 @@ class Chain:
 
     @property
     def end(self) -> int:
-        """Where the last record ends whose seal matches."""
+        """The end of the last record with a matching seal."""
         return self._end
 
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(self._end, self._seal, self._last_offset, self._state)
 
     def stat(self) -> tuple[int, int]:
-        """The file's size and time of change, to notice later whether somebody else changed it."""
+        """The file's size and mtime, to detect later changes by others."""
         found = os.fstat(self._descriptor)
         return found.st_size, found.st_mtime_ns
 
@@ -120,11 +120,11 @@ class Chain:
         self._descriptor = -1
 
     def has_grown(self) -> bool:
-        """Whether others may have appended since; without a lock, so an append on its way counts too."""
+        """Whether others may have appended since. Takes no lock, so an append in progress counts too."""
         return self._descriptor >= 0 and self._source.size() != self._size
 
     def refresh(self) -> TaskState:
-        """Takes in what others have appended since."""
+        """Reads what others have appended since."""
         if self._descriptor < 0:
             raise ChainMoved(f"{self.path} is closed")
         with append_lock(self._descriptor, self.path):
@@ -132,13 +132,13 @@ class Chain:
         return self._state
 
     def alone(self, work: Callable[[], None]) -> None:
-        """Does something while nobody can append."""
+        """Calls ``work`` while nobody can append."""
         with append_lock(self._descriptor, self.path):
             self._catch_up()
             work()
 
     def holds(self, seal: str) -> bool:
-        """Whether a record with this seal stands in the file: what to ask after OutcomeUnknown."""
+        """Whether the file has a record with this seal. Check this after OutcomeUnknown."""
         with append_lock(self._descriptor, self.path):
             return any(record.seal == seal and record.counts for record in self.scan_again())
 
@@ -149,10 +149,10 @@ class Chain:
         expect: str | None = None,
         before: Callable[[str], None] | None = None,
     ) -> Appended:
-        """Appends one record and returns when it is durable.
+        """Appends one record, and returns when it is durable.
 
-        ``make`` is given the state under the lock and says what to write, so that a turn's number is right whoever
-        else appends. With ``expect``, ChainMoved unless that is the last seal. ``before`` is told the seal of the record just
+        ``make`` is called under the lock with the state, and returns what to write, so that a turn's number is right whoever else
+        appends. With ``expect``, raises ChainMoved unless that is the last seal. ``before`` is called with the record's seal just
         before it is written.
         """
         if self._descriptor < 0:
@@ -184,11 +184,11 @@ class Chain:
         return self._source.fetch(offset, length)
 
     def scan_again(self) -> Scan:
-        """All records from the beginning, as they stand now."""
+        """Scans all current records from the beginning."""
         return self._scan(0, GENESIS)
 
     def close_tail(self) -> int:
-        """Marks a torn tail as such without appending anything else. Returns its length."""
+        """Marks a torn tail without appending anything else. Returns its length."""
         with append_lock(self._descriptor, self.path):
             self._catch_up()
             length = self.torn
@@ -201,8 +201,8 @@ class Chain:
             return length
 
     def look_again(self) -> tuple[int, bool]:
-        """Under the lock, so that no append on its way is mistaken: the length of a torn tail, and whether the header's
-        copies are stale."""
+        """Returns the length of a torn tail, and whether the header's copies are stale. Holds the lock, so that an append in
+        progress is not mistaken for either."""
         with append_lock(self._descriptor, self.path):
             self._catch_up()
             return self.torn, self.stale_copies()
@@ -212,14 +212,14 @@ class Chain:
         return bool(self._copies())
 
     def repair_copies(self) -> bool:
-        """Writes the copies again; False where they do not fit."""
+        """Rewrites the copies. False if they do not fit."""
         with append_lock(self._descriptor, self.path):
             self._catch_up()
             self._write_copies()
         return not self.stale_copies()
 
     def _catch_up(self) -> None:
-        """The file must be the one that was opened, with all that was known of it, and may have grown."""
+        """Checks that the file is the one that was opened, with its known content intact, and reads what was added."""
         mine = os.fstat(self._descriptor)
         try:
             there = os.lstat(self.path)
@@ -231,7 +231,7 @@ class Chain:
             raise ChainMoved(f"{self.path} was changed before byte {self._end}; run 'rawko verify'")
         size = self._source.size()
         if self._unterminated and size > self._end:
-            # Another writer has supplied the LF that the last seal lacked.
+            # Another writer has added the LF that the last seal lacked.
             self._end, self._unterminated = self._end + 1, False
         if size != self._size:
             if size < self._end:
@@ -254,7 +254,7 @@ class Chain:
         return Scan(read, start=start, parent=parent)
 
     def _take_in(self, size: int) -> None:
-        """Reads the records from the last known seal on; all of them in a file that has none."""
+        """Reads the records after the last known seal, or all of them if the file has none."""
         if not self._sealed:
             self._state = TaskState(id=self._state.id)
             self._end, self._seal = 0, GENESIS
@@ -277,7 +277,7 @@ class Chain:
         self._sealed = scan.sealed
 
     def _wrong(self) -> str | None:
-        """Why nothing may be appended, if so: what is there would be buried under a TORN marker."""
+        """Why nothing may be appended, if so: the existing content would be buried under a TORN marker."""
         if self._wrong_start is not None:
             return self._wrong_start
         if not self._state.runs and not self._is_merged:
@@ -285,7 +285,7 @@ class Chain:
         return "holds two writings that git has merged (<<<<<<< … >>>>>>>)" if self._is_merged else None
 
     def _closing(self) -> tuple[bytes, str] | None:
-        """The record that must stand before the next one, and its seal: over a torn tail, or a whole unsealed file."""
+        """The closing record that must precede the next one, and its seal. It covers a torn tail or a whole unsealed file."""
         if self._sealed and self.torn:
             marker = emit_torn(self.torn)
         elif not self._sealed:
@@ -294,7 +294,7 @@ class Chain:
         else:
             return None
         digest = hashlib.sha256(self._seal.encode())
-        # From 0 the header's copies are left out, as a reader will do who finds this record there.
+        # From offset 0, leave out the header's copies, as a reader of this record will.
         holes = self._shape.holes if self._end == 0 else ()
         at = self._end
         for hole, end in (*holes, (self._size, self._size)):
@@ -309,7 +309,7 @@ class Chain:
     def _write(self, data: bytes, seal: str) -> None:
         if self._rewrite_last:
             self._write_again(max(0, min(self._last_offset, self._size - _NEIGHBOURS)), self._size)
-        # If anything fails from here on, the next append looks at the file afresh.
+        # If anything fails from here on, the next append must re-examine the file.
         start, self._size = self._size, -1
         self._rewrite_last = True
         disk.write_at(self._descriptor, data, start, self.path)
@@ -317,7 +317,7 @@ class Chain:
         self._size, self._rewrite_last = start + len(data), False
 
     def _write_again(self, first: int, last: int) -> None:
-        """The same bytes in the same place: pages that an earlier failed sync has forgotten become dirty again."""
+        """Rewrites the same bytes in place, so that pages forgotten after a failed sync become dirty again."""
         while first < last:
             piece = disk.read_range(self._descriptor, first, min(_PIECE, last - first))
             if not piece:
@@ -329,7 +329,7 @@ class Chain:
         return header_copies(self._shape, self.fetch, self._state)
 
     def _write_copies(self) -> None:
-        """The record is durable already, so trouble here must not fail the append."""
+        """The record is already durable, so an error here must not fail the append."""
         try:
             for copy in self._copies():
                 if copy.data is not None:

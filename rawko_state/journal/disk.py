@@ -1,7 +1,7 @@
-"""The system calls that task files are made with, and their errors in our words.
+"""The system calls behind task files, with their errors translated into ours.
 
-Only what is written here may make bytes durable. A failed sync is never tried again: the kernel forgets the pages that it
-could not write, and a second sync would succeed without them.
+Only code in this module may make bytes durable. Never retry a failed sync: the kernel forgets the pages that it could not write,
+so a second sync would succeed without them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from rawko_state.errors import OutcomeUnknown, StorageError, UnsafePath
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 _NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
-# O_NONBLOCK: opening a pipe that someone put there must not wait for its other end.
+# O_NONBLOCK: opening a pipe that someone put there must not block.
 _SAFE: Final = _NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class naming:  # noqa: N801 - used as a function; a class, as it is on the path of every append
-    """Turns the system's error into ours, which names the file."""
+    """Translates an OSError into a StorageError that names the file."""
 
     __slots__ = ("_doing", "_path")
 
@@ -43,7 +43,7 @@ class naming:  # noqa: N801 - used as a function; a class, as it is on the path 
 
 
 def open_regular(path: Path, *, write: bool = False) -> int:
-    """Opens a file that is one: not a link, a pipe or a device, and under no second name."""
+    """Opens a regular file: not a link, a pipe or a device, and without a second hard link."""
     try:
         descriptor = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | _SAFE)
     except OSError as error:
@@ -64,7 +64,7 @@ def create_exclusive(path: Path) -> int:
 
 
 def open_or_create(path: Path) -> int:
-    """For lock files and drafts: their content is ours alone, but a link in their place is not followed."""
+    """For lock files and drafts. Only we write their content, but a link in their place is not followed."""
     with naming("open", path):
         return os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, FILE_MODE)
 
@@ -89,7 +89,7 @@ else:  # Windows
 
 
 def write_at(descriptor: int, data: bytes, offset: int, path: Path) -> None:
-    """One write, unless the system takes only a part of it."""
+    """Writes everything: one call, unless the system accepts only part of it."""
     rest = memoryview(data)
     with naming("write to", path):
         while rest:
@@ -122,7 +122,7 @@ def _data_sync(descriptor: int) -> None:
 
 
 def sync(descriptor: int, path: Path, seal: str) -> None:
-    """Makes the data durable, or raises: then nobody knows what is on the disk."""
+    """Makes the data durable. If it raises, what is on disk is unknown."""
     try:
         _data_sync(descriptor)
     except OSError as error:
@@ -154,7 +154,7 @@ def write_temporary(
     seal: str = "",
     finish: Callable[[int, Path], None] | None = None,
 ) -> Path:
-    """A whole, synced file under a name of its own, to be renamed to where it belongs. ``finish`` has it before the sync."""
+    """Writes and syncs a complete file with a temporary name, to be renamed into place. ``finish`` is called before the sync."""
     pieces = [data] if isinstance(data, bytes) else data
     temporary = folder / f"new-{os.getpid()}-{os.urandom(6).hex()}"
     descriptor = create_exclusive(temporary)
@@ -181,13 +181,13 @@ def remove_quietly(path: Path) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """The target is there complete or not at all; its name is durable only after sync_folder()."""
+    """Renames atomically: the target is complete or absent. Its name is durable only after sync_folder()."""
     with naming("rename to", target):
         os.rename(source, target)
 
 
 def make_folder(path: Path) -> None:
-    """A folder of ours: private, durable, and not a link to somewhere else."""
+    """Creates a folder, private and durable. Rejects a link in its place."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -212,7 +212,7 @@ def check_folder(path: Path, found: os.stat_result | None = None) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is a process of that number."""
+    """Whether a process with this id exists."""
     if os.name == "nt":  # signal 0 is Ctrl-C there
         return True
     try:

@@ -1,4 +1,4 @@
-"""Drafts as files: ``live/ID.draft``, where a live turn's lines are until it ends."""
+"""Drafts as files: ``live/ID.draft`` holds a live turn's lines until it ends."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class FileSink:
 
 
 class DraftView:
-    """A draft, as whoever follows its turn reads it."""
+    """A draft, as read by followers of its turn."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[tuple[bytes, Callable[[int], Iterator[bytes]]]]:
-        """Its head, and a function that gives its whole lines from a byte on. OSError when there is none."""
+        """Its head, and a function that yields its complete lines from an offset on. Raises OSError if there is no draft."""
         with open(self._path, "rb") as stream:
             head = stream.readline()
 
@@ -63,7 +63,7 @@ class DraftView:
 
 
 def draft_lines(path: Path) -> list[bytes]:
-    """The lines of a draft that was left; none if there is no draft."""
+    """The lines of a leftover draft. Empty if there is none."""
     try:
         descriptor = disk.open_regular(path)
     except StorageError:
@@ -76,7 +76,7 @@ def draft_lines(path: Path) -> list[bytes]:
 
 
 def append_lines(path: Path, lines: bytes) -> bool:
-    """Adds lines to a draft that somebody else began. False when there is none."""
+    """Adds lines to a draft that another process began. False if there is none."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0))
     except FileNotFoundError:

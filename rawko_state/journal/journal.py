@@ -1,4 +1,4 @@
-"""The task files of one project: making, finding, opening and recovering them."""
+"""The task files of one project: creating, finding, opening and recovering them."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ else:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Created:
-    """A task that has just come into being."""
+    """A newly created task."""
 
     name: TaskName
     chain: Chain
     lease: Lease | None
     stamps: tuple[str, str]
-    """Of the tasks folder, just before and just after the file came into it."""
+    """The tasks folder's stamp just before and just after the file was added."""
 
 
 class Journal:
@@ -64,10 +64,10 @@ class Journal:
         taken: Callable[[str], bool] | None = None,
         before: Callable[[str, str], None] | None = None,
     ) -> Created:
-        """A new task file with its first record. The header's id is chosen here unless it has one.
+        """Creates a task file with its first record. The id is chosen here unless the header has one.
 
-        ``taken`` says whether an id is in use; without it the names of all files are looked at. ``before`` is told the id and
-        the first seal just before the file comes into being.
+        ``taken`` says whether an id is in use; without it, all file names are checked. ``before`` is called with the id and the
+        first seal just before the file is created.
         """
         self.layout.make()
         created = header.created or datetime.now(timezone.utc).replace(microsecond=0)
@@ -75,7 +75,7 @@ class Journal:
         while True:
             task_id = wanted or new_id()
             header = dataclasses.replace(header, id=task_id, created=created)
-            # The lease comes first: nobody must see the file and think that its writer is dead.
+            # Take the lease first: nobody must see the file and think that its writer is dead.
             held = Lease(self.layout.lease(task_id), task_id) if lease else None
             try:
                 record = records.first_record(header, entries)
@@ -96,7 +96,7 @@ class Journal:
         return Created(name, chains.Chain(self.layout.path(name), task_id), held, stamps)
 
     def add_file(self, name: TaskName, data: bytes | Iterable[bytes]) -> bool:
-        """A whole file that was made elsewhere. False when these bytes are there already; an error when others are."""
+        """Adds a complete file from elsewhere. False if the same bytes already exist; raises TaskExists if they differ."""
         self.layout.make()
         beside = disk.write_temporary(self.layout.live, data)
         try:
@@ -118,13 +118,13 @@ class Journal:
     def _into_place(
         self, name: TaskName, data: bytes, seal: str, taken: Callable[[str], bool]
     ) -> tuple[str, str] | None:
-        """Whole or not at all, and durable. Returns the folder's stamp before and after; None when the id is taken."""
+        """Creates the file atomically and durably. Returns the folder's stamps before and after, or None if the id is taken."""
         return self.publish(disk.write_temporary(self.layout.live, data, seal), name, taken, seal)
 
     def publish(
         self, temporary: Path, name: TaskName, taken: Callable[[str], bool], seal: str = ""
     ) -> tuple[str, str] | None:
-        """Puts a file that was written beside into its place."""
+        """Renames a temporary file into place."""
         gate = self.layout.live / "create.lock"
         descriptor = disk.open_or_create(gate)
         try:
@@ -144,7 +144,7 @@ class Journal:
         return before, after
 
     def _is_taken(self, task_id: str) -> bool:
-        """Looked up in the names of all files; the names are read again only when the folder has changed."""
+        """Checks all file names. Reads them again only when the folder has changed."""
         stamp = self.layout.stamp()
         if self._ids_stamp != stamp:
             self._ids = {name.id for name in self.layout.names()}
@@ -152,28 +152,28 @@ class Journal:
         return task_id in self._ids
 
     def find(self, prefix: str) -> TaskName:
-        """The one task whose id is, or starts with, this."""
+        """The task whose id is, or uniquely starts with, ``prefix``."""
         name = self.layout.find(prefix)
         same = [each for each in self.layout.names() if each.id == name.id]
         return self.chosen(same) if len({each.stamp for each in same}) > 1 else name
 
     def names(self) -> dict[str, TaskName]:
-        """Every task by its id."""
+        """All tasks by id."""
         found: dict[str, list[TaskName]] = {}
         for name in self.layout.names():
             found.setdefault(name.id, []).append(name)
         return {task_id: names[0] if len(names) == 1 else self.chosen(names) for task_id, names in found.items()}
 
     def chosen(self, names: Sequence[TaskName]) -> TaskName:
-        """Of several files with one id the one that counts: it was created when its name says so; else it has the longer chain;
-        else its name comes first. Of a task in both forms, the plain one."""
+        """Of several files with the same id, the one that counts: the one whose creation time matches its name; otherwise the one
+        with the longer chain; otherwise the first by name. Of a plain and a packed file, the plain one."""
         first = {name.stamp: name for name in sorted(names, reverse=True)}  # the plain form sorts before the packed one
         if len(first) == 1:
             return next(iter(first.values()))
         return min(first.values(), key=lambda name: (*self._claim(name), name))
 
     def _claim(self, name: TaskName) -> tuple[bool, int]:
-        """Smaller is better."""
+        """Sort key: smaller is better."""
         try:
             with self.reader(name) as reader:
                 scan = reader.scan()
@@ -186,7 +186,7 @@ class Journal:
             return True, 0
 
     def open(self, name: TaskName, checkpoint: Checkpoint | None = None, *, read_only: bool = False) -> Chain:
-        """For appending, unless it is only to be looked at."""
+        """Opens a task for appending, unless ``read_only``."""
         self.layout.check()
         chain = chains.Chain(self.layout.path(name), name.id, checkpoint, read_only=read_only)
         if not read_only and self.layout.path(dataclasses.replace(name, packed=True)).exists():
@@ -198,11 +198,11 @@ class Journal:
         return readers.open_reader(self.layout.path(name))
 
     def reader_at(self, file_path: str) -> TaskReader:
-        """Of the file that the index names."""
+        """A reader of the file named in the index."""
         return readers.open_reader(self.layout.root / file_path)
 
     def look(self, name: TaskName) -> tuple[int, int, int, int]:
-        """Device, inode, size and time of change of a task's file, in whichever form it is."""
+        """Device, inode, size and mtime of a task's file, plain or packed."""
         path = self.layout.path(name)
         for each in (path, other(path)):
             try:
@@ -213,7 +213,7 @@ class Journal:
         raise StorageError(f"{path} is gone", str(path), errno.ENOENT)
 
     def draft_stamp(self, task_id: str) -> tuple[int, ...] | None:
-        """Changes whenever a draft does; None when there is none."""
+        """A value that changes whenever the draft does. None if there is no draft."""
         try:
             found = os.stat(self.layout.draft(task_id))
         except OSError:
@@ -224,7 +224,7 @@ class Journal:
         return DraftView(self.layout.draft(task_id))
 
     def alive(self) -> set[str]:
-        """The tasks that a process is running now."""
+        """Tasks that a process is running now."""
         names = (path.name.removesuffix(".lease") for path in self.layout.leases())
         return {task_id for task_id in names if self.holder(task_id) is not None}
 
@@ -233,7 +233,7 @@ class Journal:
         return Lease(self.layout.lease(task_id), task_id, wait)
 
     def abandoned(self) -> list[str]:
-        """The tasks that a process of this machine was running when it died."""
+        """Tasks that a process on this machine was running when it died or released them in the middle of a turn."""
         try:
             names = os.listdir(self.layout.live)
         except OSError:
@@ -241,11 +241,11 @@ class Journal:
         leases = {name.rpartition(".")[0] for name in names if name.endswith(".lease")}
         drafts = {name.rpartition(".")[0] for name in names if name.endswith(".draft")}
         dead = {task_id for task_id in leases if is_abandoned(self.layout.lease(task_id))}
-        # A draft without a lease was left by a process that let go of its task.
+        # A draft without a lease was left by a process that released its task.
         return sorted(dead | {task_id for task_id in drafts - leases if not self.layout.lease(task_id).exists()})
 
     def clear_leftovers(self) -> None:
-        """What processes that were killed had written beside, and never put in its place."""
+        """Removes temporary files that killed processes never renamed into place."""
         with contextlib.suppress(OSError):
             for name in os.listdir(self.layout.live):
                 pid = name.split("-")[1] if name.startswith("new-") and name.count("-") == 2 else ""
@@ -253,14 +253,14 @@ class Journal:
                     disk.remove_quietly(self.layout.live / name)
 
     def drafted(self) -> set[str]:
-        """The tasks with a turn that has not ended, alive or not."""
+        """Tasks with an unfinished turn, whether its writer is alive or not."""
         try:
             return {name.removesuffix(".draft") for name in os.listdir(self.layout.live) if name.endswith(".draft")}
         except OSError:
             return set()
 
     def keeping_blobs(self, turn: Turn | None = None) -> contextlib.AbstractContextManager[None]:
-        """While this is held, no cleanup takes blobs (if a turn has any) whose record does not name them yet."""
+        """Prevents cleanups from deleting blobs that no record names yet. No-op for a turn without long outputs."""
         tools = turn.tools if turn is not None else ()
         if turn is not None and not any(
             not isinstance(call, str) and _is_long(call, blobs.OUTPUT_LIMIT) for call in tools
@@ -270,7 +270,7 @@ class Journal:
         return gate(self.layout.live / "blobs.lock", shared=True)
 
     def marked(self) -> set[str]:
-        """The tasks that have grown, or are growing, past what the index knows for sure."""
+        """Tasks that have grown, or are growing, beyond what the index reliably knows."""
         try:
             return {name.split(".")[0] for name in os.listdir(self.layout.live) if name.endswith(".mark")}
         except OSError:
@@ -280,7 +280,7 @@ class Journal:
         return holder_of(self.layout.lease(task_id))
 
     def disk_use(self) -> dict[str, int]:
-        """Bytes in the folders of the state, and in the index."""
+        """Bytes in the state folders and in the index."""
         layout = self.layout
         found = {"tasks": _size_of(layout.tasks), "blobs": _size_of(layout.blobs)}
         found["index"] = sum(p.stat().st_size for p in layout.state.glob("index.db*") if p.is_file())
@@ -288,7 +288,7 @@ class Journal:
         return found
 
     def with_blobs(self, turn: Turn, redact: Callable[[str], str]) -> Turn:
-        """The same turn with long tool output redacted and moved into blobs, which are durable when this returns."""
+        """The turn with its long tool outputs redacted and moved to blobs, which are durable on return."""
         if not any(not isinstance(call, str) and _is_long(call, blobs.OUTPUT_LIMIT) for call in turn.tools):
             return turn
         tools = tuple(
@@ -304,7 +304,7 @@ class Journal:
         return blobs.get(self.layout, call.blob) if call.blob is not None else call.output
 
     def blob_bytes(self, blob: Blob) -> bytes | None:
-        """The content of a blob, None if it is missing or changed."""
+        """The content of a blob. None if it is missing or changed."""
         try:
             return blobs.get_bytes(self.layout, blob)
         except RawkoError:
@@ -316,7 +316,7 @@ class Journal:
 
 
 def _is_same(reader: TaskReader, path: Path) -> bool:
-    """Whether a task has the bytes of a file."""
+    """Whether a task has the same bytes as a file."""
     if reader.size != path.stat().st_size:
         return False
     with open(path, "rb") as stream:

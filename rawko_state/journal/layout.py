@@ -1,4 +1,4 @@
-"""Where things stand in a project, and what a task file may be called."""
+"""Where files are in a project, and how task files are named."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Layout:
         self.trash = self.state / "trash"
 
     def make(self) -> None:
-        """Makes the folders that are missing; refuses links in their place. A new state folder ignores itself: what agents said
-        must not be committed by accident."""
+        """Creates missing folders, and rejects links in their place. A new state folder is ignored by git, so that what agents
+        said is not committed by accident."""
         disk.make_folder(self.root / ".rawko")
         new = not self.state.exists()
         for folder in (self.state, self.tasks, self.live, self.blobs):
@@ -64,7 +64,7 @@ class Layout:
             self.write_git_files(shared=load(self.root)["state.share"] == "git")
 
     def write_git_files(self, *, shared: bool) -> None:
-        """What git takes of the state: nothing, or what is not derived."""
+        """Sets what git tracks in the state folder: nothing, or everything that is not derived."""
         files = {
             ".gitignore": _IGNORE_DERIVED if shared else _IGNORE_ALL,
             **({".gitattributes": _ATTRIBUTES} if shared else {}),
@@ -76,13 +76,13 @@ class Layout:
                     stream.write(text)
 
     def check(self) -> None:
-        """Refuses links in place of the folders that are there."""
+        """Rejects links in place of the folders."""
         for folder in (self.root / ".rawko", self.state, self.tasks, self.live, self.blobs, self.trash):
             if os.path.lexists(folder):
                 disk.check_folder(folder)
 
     def stamp(self) -> str:
-        """Changes whenever a file comes into the tasks folder, leaves it or is replaced."""
+        """Changes whenever a file in the tasks folder is added, removed or replaced."""
         try:
             found = os.stat(self.tasks)
         except OSError:
@@ -96,7 +96,7 @@ class Layout:
         return self.live / f"{task_id}.lease"
 
     def leases(self) -> list[Path]:
-        """Of tasks that may be running."""
+        """The lease files, of tasks that may be running."""
         try:
             return [self.live / name for name in os.listdir(self.live) if name.endswith(".lease")]
         except OSError:
@@ -106,14 +106,14 @@ class Layout:
         return self.live / f"{task_id}.draft"
 
     def names(self) -> Iterator[TaskName]:
-        """Every task file, in no order. What else lies in the folder is passed over; see strangers()."""
+        """All task files, unordered. Skips other files in the folder; see strangers()."""
         for filename in self._listed():
             name = parse_name(filename)
             if name is not None:
                 yield name
 
     def strangers(self) -> Iterator[str]:
-        """What lies in the tasks folder and is no task file."""
+        """Files in the tasks folder that are not task files."""
         return (filename for filename in self._listed() if parse_name(filename) is None)
 
     def _listed(self) -> list[str]:
@@ -127,7 +127,7 @@ class Layout:
             raise
 
     def find(self, prefix: str) -> TaskName:
-        """The one task whose id is, or starts with, this."""
+        """The task whose id is, or uniquely starts with, ``prefix``."""
         if not _ID.fullmatch(prefix):
             raise TaskNotFound(prefix)
         names = sorted(self.names())

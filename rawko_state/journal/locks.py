@@ -1,7 +1,7 @@
-"""Locks that the system lets go of when their process dies, however it dies.
+"""Locks that the system releases when their process dies, however it dies.
 
-The *append lock* is an flock on the task file, held for the time of one append. The *run lease* is an flock on a file in
-``live/``, held as long as a process works on the task.
+The *append lock* is an flock on the task file, held during one append. The *run lease* is an flock on a file in ``live/``, held
+as long as a process works on the task.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if os.name == "nt":
     import msvcrt
 
     def _try_lock(descriptor: int) -> bool:
-        os.lseek(descriptor, 1 << 40, os.SEEK_SET)  # far past any content: a lock there keeps nobody from reading
+        os.lseek(descriptor, 1 << 40, os.SEEK_SET)  # far past any content, so that the lock does not block readers
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
         except OSError:
@@ -75,7 +75,7 @@ def _host() -> str:
 
 
 class append_lock:  # noqa: N801 - used as a function; a class, as it is on the path of every append
-    """Appends take milliseconds, so whoever holds this for a minute is stopped, not working."""
+    """The append lock. Appends take milliseconds, so a process that holds it for a minute is stopped, not working."""
 
     __slots__ = ("_descriptor", "_path", "_timeout")
 
@@ -100,14 +100,14 @@ class append_lock:  # noqa: N801 - used as a function; a class, as it is on the 
             pause = min(pause * 2, _POLL)
 
     def __exit__(self, *_: object) -> None:
-        # What was done under the lock is done. If it cannot be let go of, it goes with the descriptor.
+        # The work under the lock is done. If unlocking fails, closing the descriptor releases it.
         with contextlib.suppress(OSError):
             _unlock(self._descriptor)
 
 
 @contextlib.contextmanager
 def gate(path: Path, *, shared: bool = False, timeout: float = APPEND_TIMEOUT) -> Iterator[None]:
-    """A lock of its own file: many may share it, or one has it alone."""
+    """A lock on its own file, shared or exclusive."""
     descriptor = disk.open_or_create(path)
     until = time.monotonic() + timeout
     try:
@@ -135,7 +135,7 @@ class Holder:
 
 
 class Lease:
-    """The right to run a task. Taken when made; let go of by release(), or by the death of the process."""
+    """The right to run a task. Taken on creation, and released by release() or by the death of the process."""
 
     def __init__(self, path: Path, task: str, wait: float = 0.0) -> None:
         self.path, self.task = path, task
@@ -150,7 +150,7 @@ class Lease:
                 continue
             holder = _read_holder(descriptor)
             os.close(descriptor)
-            # Whoever looks whether a dead process has left it holds it for a moment.
+            # A process that checks for an abandoned lease holds it for a moment.
             patience = until if _is_held(holder) else max(until, began + _LOOKING)
             if time.monotonic() >= patience:
                 raise TaskBusy(task, str(holder) if holder else "another process")
@@ -159,7 +159,7 @@ class Lease:
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         content = json.dumps({"pid": os.getpid(), "host": _host(), "since": now}).encode()
         try:
-            # In place and always as long: at no moment is it empty, or half of one and half of another.
+            # Write in place with a fixed length, so that the content is never empty or a mix of two holders.
             disk.write_at(descriptor, content.ljust(_WIDTH), 0, path)
         except BaseException:
             self.release()
@@ -170,12 +170,12 @@ class Lease:
         if self._descriptor is not None:
             _held.pop(id(self), None)
             with contextlib.suppress(OSError):
-                os.unlink(self.path)  # while locked: whoever opens it now finds that it is gone, and tries again
+                os.unlink(self.path)  # while locked: a process that opens it now finds it gone, and retries
             os.close(self._descriptor)
             self._descriptor = None
 
     def _forget(self) -> None:
-        """In a forked child: the lease stays with the parent."""
+        """In a forked child: the parent keeps the lease."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -204,7 +204,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def holder_of(path: Path) -> Holder | None:
-    """Who holds the lease now, or None. Looking does not take it."""
+    """Who holds the lease now, or None. Checking does not take it."""
     try:
         descriptor = disk.open_regular(path, write=os.name == "nt")
     except StorageError as error:
@@ -221,8 +221,8 @@ def holder_of(path: Path) -> Holder | None:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Whether whoever held this lease has died without letting go of it; one that names nobody is nobody's. Of other machines
-    nobody can tell, and a process that is just taking or leaving it is alive."""
+    """Whether the lease's holder died without releasing it, or the lease names no holder. False for other machines, where this
+    cannot be checked, and for a process that is taking or releasing the lease right now, as it is alive."""
     try:
         descriptor = disk.open_regular(path, write=os.name == "nt")
     except StorageError:
@@ -238,12 +238,12 @@ def is_abandoned(path: Path) -> bool:
 
 
 def _is_held(holder: Holder | None) -> bool:
-    """Whether the one whom a lease names may be there."""
+    """Whether the lease's holder may still be running."""
     return holder is not None and (holder.host != _host() or disk.is_running(holder.pid))
 
 
 def _is_young(descriptor: int) -> bool:
-    """Whether somebody may be about to write to it."""
+    """Whether a process may be about to write to it."""
     return abs(time.time() - os.fstat(descriptor).st_mtime) < _WRITING
 
 
@@ -265,7 +265,7 @@ def _read_holder(descriptor: int) -> Holder | None:
 
 
 class Mark:
-    """``live/ID.NONCE.mark``: this task may have grown past what the index knows. Held while its writer lives."""
+    """``live/ID.NONCE.mark``: this task may have grown beyond what the index knows. Locked while its writer lives."""
 
     def __init__(self, folder: Path, task_id: str) -> None:
         disk.make_folder(folder)
@@ -275,9 +275,9 @@ class Mark:
             self._descriptor: int | None = descriptor
             if _locked(descriptor, self.path) and _is_at(descriptor, self.path):
                 break
-            self.leave()  # a query was faster, and took it for the mark of a dead writer
+            self.leave()  # a query was faster, and took it for a dead writer's mark
         try:
-            # Durable before the append that it speaks of.
+            # Durable before the append that it announces.
             disk.sync_folder(folder)
         except BaseException:
             self.remove()
@@ -285,7 +285,7 @@ class Mark:
 
     @classmethod
     def of_dead_writer(cls, path: Path) -> Mark | None:
-        """The mark, taken over from a writer that is gone; None while it lives."""
+        """Takes over the mark of a dead writer. None while the writer lives."""
         try:
             descriptor = disk.open_regular(path, write=True)
         except (StorageError, UnsafePath):
@@ -302,13 +302,13 @@ class Mark:
         return mark
 
     def remove(self) -> None:
-        """The index has everything."""
+        """Deletes the mark: the index has everything."""
         if self._descriptor is not None:
             disk.remove_quietly(self.path)
             self.leave()
 
     def leave(self) -> None:
-        """For the next query to deal with."""
+        """Leaves the mark for the next query to process."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

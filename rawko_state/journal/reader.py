@@ -1,4 +1,4 @@
-"""Task files, opened for reading."""
+"""Opens task files for reading."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from rawko_state.journal.source import open_source
 
 
 def open_reader(path: Path) -> TaskReader:
-    """A task file, packed or not."""
+    """Opens a task file, packed or not."""
     return TaskReader(path, open_source(path))

@@ -1,6 +1,6 @@
-"""Writing a task file anew to put it right. What was said stays, byte for byte; the seals of the result must match.
+"""Repairs a task file by rewriting it. Recorded content stays byte for byte the same, and all seals of the result must match.
 
-Whoever calls this holds the task's lease.
+The caller holds the task's lease.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _PIECE: Final = 1 << 20
 
 
 def line_ends(layout: Layout, name: TaskName) -> bool:
-    """CRLF, as git or an editor on another system makes it, becomes LF again, where all seals match then."""
+    """Changes CRLF (from git or an editor on another system) back to LF, provided that all seals match then."""
     return _in_place(layout, name, _without_cr, _is_whole)
 
 
 def conflict(layout: Layout, name: TaskName) -> str | None:
-    """Both sides of a merge: one stays the task, the other becomes a child of it, whose id is returned; "" when it holds nothing
-    more. None, and nothing is changed, when the sides are not two whole files."""
+    """Splits a merge conflict: one side stays the task, the other becomes its child. Returns the child's id, or "" if the other
+    side contains nothing more. Returns None and changes nothing if the sides are not two complete files."""
     with open_reader(layout.path(name)) as reader:
         data = reader.fetch(0, reader.size)
     found = conflict_in(data)
@@ -48,13 +48,13 @@ def conflict(layout: Layout, name: TaskName) -> str | None:
     ours, theirs, _ = found
     common = common_end(ours, theirs)
     if common == len(ours):
-        ours, theirs = theirs, ours  # the one is the beginning of the other
+        ours, theirs = theirs, ours  # one side is a prefix of the other
     child = "" if common == len(theirs) else child_id(name.id, common)
     if child:
         beside = replace(name, id=child)
         copy = disk.write_temporary(layout.live, as_child(theirs, name.id, child, common), finish=_copies(child))
         try:
-            disk.rename(copy, layout.path(beside))  # first, so that at no moment one side is nowhere
+            disk.rename(copy, layout.path(beside))  # do this first, so that neither side is ever missing
         finally:
             disk.remove_quietly(copy)
         disk.sync_folder(layout.tasks)
@@ -63,7 +63,7 @@ def conflict(layout: Layout, name: TaskName) -> str | None:
 
 
 def header(layout: Layout, name: TaskName) -> bool:
-    """A task that an earlier version imported gets the header that it should have had."""
+    """Completes the header of a task that an earlier version imported."""
     work = Rewriting(_with_format, lambda text: text)
 
     def note(changed: int) -> Note:
@@ -97,7 +97,7 @@ def _in_place(
     pieces: Callable[[TaskReader], Iterable[bytes]],
     accept: Callable[[TaskReader], bool],
 ) -> bool:
-    """Puts other bytes into a task's place, whole and durable, if they are accepted."""
+    """Replaces a task's bytes atomically and durably, if ``accept`` approves them."""
     path = layout.path(name)
     source = open_source(path, write=not name.packed)
     try:
@@ -121,7 +121,7 @@ def _in_place(
 
 
 def _copies(task_id: str) -> Callable[[int, Path], None]:
-    """Makes the header's copies say what the records say."""
+    """Makes the header's copies match the records."""
 
     def finish(descriptor: int, path: Path) -> None:
         def fetch(offset: int, length: int) -> bytes:
@@ -140,6 +140,6 @@ def _copies(task_id: str) -> Callable[[int, Path], None]:
 
 
 def _is_whole(reader: TaskReader) -> bool:
-    """Begins as a task file does, and every seal matches."""
+    """Whether the file starts like a task file and every seal matches."""
     kinds = {record.kind for record in reader.records()}
     return start_problem(reader.fetch(0, HEADER_LIMIT)) is None and not reader.problems and kinds <= {"sealed", "torn"}

@@ -1,7 +1,7 @@
-"""A task file with some of its blocks changed: written anew beside the old one, sealed anew, and put into its place at once.
+"""Rewrites a task file with some blocks changed: writes and seals a new file next to the old one, then swaps it in atomically.
 
-Blocks that do not change keep their bytes. What cannot be read as blocks (a torn span, a damaged record) is changed as text. At
-the end stands a note that says that this was done.
+Unchanged blocks keep their bytes. Content that cannot be read as blocks (a torn span, a damaged record) is changed as text. A
+note at the end says that the file was rewritten.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from rawko_state.journal.source import FileBytes, open_source, packed
 from rawko_state.model.entries import Entry, Note
 
 Change = Callable[[Entry], Entry]
-"""Gives the very same entry back when there is nothing to change."""
+"""Must return the same object if there is nothing to change."""
 ChangeText = Callable[[str], str]
 
 
 @dataclass(slots=True)
 class Rewriting:
-    """The pieces of the new file, and how much of it is new."""
+    """The pieces of the new file, and how much has changed."""
 
     change: Change
     text: ChangeText
     changed: int = 0
-    """Blocks and spans."""
+    """Number of changed blocks and spans."""
     seal: str = GENESIS
     sealed: bool = True
 
@@ -55,7 +55,7 @@ class Rewriting:
                 yield self._as_text(reader, record)
 
     def _body(self, reader: TaskReader, record: Record, length: int) -> bytes:
-        """Its blocks, and whatever stands between them."""
+        """A record's blocks, and anything between them."""
         pieces, at, end = [], record.offset, record.offset + length
         for block in record.blocks:
             pieces += [self._raw(reader.fetch(at, block.offset - at)), self._block(reader, block)]
@@ -80,13 +80,13 @@ class Rewriting:
         return new.encode("utf-8", "surrogateescape")
 
     def _torn(self, reader: TaskReader, record: Record) -> bytes:
-        """The span is as long as its marker says, so the marker is made anew."""
+        """The marker states the span's length, so it is regenerated."""
         span = self._raw(reader.fetch(record.offset, record.torn))
         data, self.seal = seal_record(span + emit_torn(len(span)), self.seal)
         return data
 
     def _as_text(self, reader: TaskReader, record: Record) -> bytes:
-        """A damaged record stays one: what follows it is chained to the digits that stand there."""
+        """A damaged record stays damaged: the next record is chained to the seal digits in the file."""
         line = reader.fetch(record.end - SEAL_LENGTH, SEAL_LENGTH)
         digits = read_seal(line.rstrip(b"\n"))
         if digits is None:
@@ -96,12 +96,12 @@ class Rewriting:
 
 
 def rewrite(layout: Layout, name: TaskName, change: Change, text: ChangeText, note: Callable[[int], Note]) -> int:
-    """Returns how many blocks were changed; the file is left alone if none. Whoever calls this holds the task's lease."""
+    """Returns the number of changed blocks. If there are none, the file is left alone. The caller holds the task's lease."""
     path = layout.path(name)
     if not name.packed:
         chain = Chain(path, name.id)
         try:
-            chain.close_tail()  # what was torn off is marked, so that it stays apart from what follows
+            chain.close_tail()  # mark the torn tail, so that it stays separate from what follows
         finally:
             chain.close()
     source = open_source(path, write=not name.packed)
@@ -128,8 +128,8 @@ def rewrite(layout: Layout, name: TaskName, change: Change, text: ChangeText, no
 
 
 def replaced(layout: Layout, name: TaskName, data: Iterable[bytes], size: int, seal: str) -> bool:
-    """Puts other bytes in a task's place, whole and durable, if it is so long and ends with that seal. Whoever calls this holds
-    its lease."""
+    """Replaces a task's bytes atomically and durably, if it has this size and ends with this seal. The caller holds its
+    lease."""
     path = layout.path(name)
     beside = disk.write_temporary(layout.live, data)
     chain = Chain(path, name.id)
@@ -152,14 +152,14 @@ def replaced(layout: Layout, name: TaskName, data: Iterable[bytes], size: int, s
 
 
 def with_note(work: Rewriting, reader: TaskReader, note: Callable[[int], Note]) -> Iterator[bytes]:
-    """All of the new file."""
+    """The complete new file, including the note."""
     yield from work.pieces(reader)
     if work.changed and work.sealed:
         yield emit_record([note(work.changed)], work.seal)[0]
 
 
 def packed_copy(layout: Layout, plain: Path) -> Path:
-    """A file that was written beside, packed; the plain one goes."""
+    """Packs a temporary file and removes the plain one."""
     source = FileBytes(plain, disk.open_regular(plain))
     try:
         return disk.write_temporary(layout.live, packed(source))
@@ -169,7 +169,7 @@ def packed_copy(layout: Layout, plain: Path) -> Path:
 
 
 def _check(reader: TaskReader, beside: Path, work: Rewriting) -> None:
-    """The new file must read as the old one did: as many records, and the same things wrong with it."""
+    """Checks that the new file has the same records and the same problems as the old one."""
     with open_reader(beside) as again:
         try:
             before = [record.kind for record in reader.records()]

@@ -1,10 +1,10 @@
-"""The bytes of a task file, wherever they are: in a plain file, or packed in a ``.task.gz``.
+"""The bytes of a task file, either plain or packed in a ``.task.gz``.
 
-A packed file is an ordinary gzip file of several members, so ``zcat`` and ``zgrep`` read it. Each member says in its header how
-long it is, packed and unpacked, so that any place of the file is found by hopping over headers and unpacking one member. Offsets
-are always those of the unpacked text: an index, a cursor and a seal mean the same before and after.
+A packed file is an ordinary gzip file with several members, so ``zcat`` and ``zgrep`` can read it. Each member's header states
+its packed and unpacked length, so any position can be found by skipping over headers and unpacking one member. Offsets always
+refer to the unpacked text: indexes, cursors and seals stay valid.
 
-A gzip file that somebody else made has no such lengths; it is read too, from its beginning up to the place that is asked for.
+Gzip files from other tools have no such lengths. They are read from the beginning up to the requested position.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rawko_state.journal import disk
 from rawko_state.model.names import PACKED
 
 MEMBER: Final = 1 << 18
-"""So much text in one member: what one seek costs."""
+"""Bytes of text per member: the cost of one seek."""
 _HEAD = struct.Struct("<4sIBBH2sHII")
 _MAGIC: Final = b"\x1f\x8b\x08\x04"
 _LENGTHS: Final = b"RK"
@@ -48,7 +48,7 @@ class FileBytes:
         return disk.read_range(self.descriptor, offset, length)
 
     def stat(self) -> tuple[int, int]:
-        """Size on the disk and time of change."""
+        """Size on disk and mtime."""
         found = os.fstat(self.descriptor)
         return found.st_size, found.st_mtime_ns
 
@@ -59,20 +59,20 @@ class FileBytes:
 
 
 class PackedBytes(FileBytes):
-    """A task file in members of gzip."""
+    """A task file in gzip members."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         super().__init__(path, descriptor)
         self._last: tuple[int, bytes] | None = None
         self._starts: list[int] = []
-        """Where the text of each member begins,"""
+        """Where each member's text begins,"""
         self._places: list[tuple[int, int]] = []
-        """and where the member stands in the file, and how long it is."""
+        """and the member's offset and length in the file."""
         self._size = self._members() if disk.read_at(descriptor, 4, 0) == _MAGIC else None
         self._foreign = None if self._size is not None else _Foreign(self)
 
     def _members(self) -> int | None:
-        """The size of the text; None if a member does not tell its own."""
+        """The size of the text. None if a member does not state its own."""
         at = text = 0
         end = os.fstat(self.descriptor).st_size
         while at < end:
@@ -81,7 +81,7 @@ class PackedBytes(FileBytes):
                 raise self._damaged(at)
             magic, _, _, _, extra, name, length, packed, plain = _HEAD.unpack(head)
             if (magic, extra, name, length) != (_MAGIC, 12, _LENGTHS, 8) or plain > MEMBER:
-                return None  # not of our making
+                return None  # not written by us
             if packed < _HEAD.size + _TAIL.size or at + packed > end:
                 raise self._damaged(at)
             self._starts.append(text)
@@ -93,7 +93,7 @@ class PackedBytes(FileBytes):
         return self._foreign.size() if self._foreign is not None else self._size or 0
 
     def read_at(self, length: int, offset: int) -> bytes:
-        """Up to that many bytes; at least one, unless the offset is the end."""
+        """Up to that many bytes; at least one, unless the offset is at the end."""
         if self._foreign is not None:
             return self._foreign.read_at(length, offset)
         if offset >= self.size():
@@ -118,7 +118,7 @@ class PackedBytes(FileBytes):
         crc, size = _TAIL.unpack(data[-_TAIL.size :]) if len(data) == packed else (0, -1)
         unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
         try:
-            # Never more than it says: a small file must not become a huge one in memory.
+            # Never more than stated: a small file must not expand to a huge one in memory.
             text = unpacker.decompress(data[_HEAD.size : -_TAIL.size], max(1, size))
         except zlib.error:
             raise self._damaged(at) from None
@@ -133,7 +133,7 @@ class PackedBytes(FileBytes):
 
 
 class _Foreign:
-    """A gzip file without lengths: read from its beginning on, as far as it must be."""
+    """A gzip file without lengths: read from the beginning, only as far as needed."""
 
     def __init__(self, source: PackedBytes) -> None:
         self._source = source
@@ -158,7 +158,7 @@ class _Foreign:
                 whole = True
                 rest, unpacker = unpacker.unused_data, zlib.decompressobj(16 + zlib.MAX_WBITS)
         if not whole:
-            raise self._source._damaged(at)  # cut off, or empty
+            raise self._source._damaged(at)  # truncated, or empty
 
     def size(self) -> int:
         if self._total is None:
@@ -177,7 +177,7 @@ class _Foreign:
 
 
 def open_source(path: Path, *, write: bool = False) -> FileBytes:
-    """Opens a task file. One that has been packed, or unpacked, since its name was looked up is found all the same."""
+    """Opens a task file, even if it was packed or unpacked since its name was looked up."""
     try:
         return _opened(path, write)
     except StorageError as error:
@@ -190,7 +190,7 @@ def open_source(path: Path, *, write: bool = False) -> FileBytes:
 
 
 def other(path: Path) -> Path:
-    """The same task under its other name."""
+    """The task's path in its other form, packed or plain."""
     return path.with_name(path.name[:-3] if path.name.endswith(PACKED) else path.name + ".gz")
 
 
@@ -204,7 +204,7 @@ def _opened(path: Path, write: bool) -> FileBytes:
 
 
 def packed(source: FileBytes) -> Iterator[bytes]:
-    """The members that hold a file, one after another."""
+    """Packs a file: yields its gzip members."""
     offset = 0
     while text := source.fetch(offset, MEMBER):
         packer = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
@@ -217,7 +217,7 @@ def packed(source: FileBytes) -> Iterator[bytes]:
 
 
 def unpacked(source: FileBytes) -> Iterator[bytes]:
-    """The text of a file, piece by piece."""
+    """The text of a file, in pieces."""
     offset = 0
     while text := source.fetch(offset, MEMBER):
         yield text

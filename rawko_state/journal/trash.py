@@ -1,7 +1,7 @@
-"""The trash: tasks that were taken out of a project, with their long outputs, until they are brought back or their time is up.
+"""The trash: tasks removed from a project, with their blobs, until they are restored or expire.
 
-A task is moved by one rename, so it is whole in its place or whole in the trash, whenever its mover dies. What was moved, when
-and why, is written to ``trash/log.jsonl`` before that; a line whose file is not there says nothing.
+A task is moved with one rename, so even if its mover dies, it is complete either in its place or in the trash. What was moved,
+when and why is written to ``trash/log.jsonl`` first. A line whose file is not there is ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rawko_state.journal.locks import append_lock, gate, holder_of
 
 LOG: Final = "log.jsonl"
 BY_HAND: Final = "deleted"
-"""The rule of what a person has thrown away."""
+"""The rule for tasks deleted by a person."""
 ERASED: Final = "erased"
 _UNKNOWN: Final = "unknown"
 _PATIENCE: Final = 0.2
@@ -35,12 +35,12 @@ _BLOB = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A task that is to go: why, as which file, and what it refers to."""
+    """A task to be removed: its file, the reason, and the blobs it refers to."""
 
     name: TaskName
     rule: str
     stat: tuple[int, int]
-    """Its size and time of change when that was decided."""
+    """Size and mtime when that was decided."""
     blobs: tuple[str, ...] = ()
 
 
@@ -58,7 +58,7 @@ class Discarded:
 
 @contextlib.contextmanager
 def locked(layout: Layout, timeout: float = 60.0) -> Iterator[None]:
-    """One process at a time may change the trash."""
+    """Only one process at a time may change the trash."""
     layout.make()
     disk.make_folder(layout.trash)
     with gate(layout.trash / "lock", timeout=timeout):
@@ -66,8 +66,8 @@ def locked(layout: Layout, timeout: float = 60.0) -> Iterator[None]:
 
 
 def throw(layout: Layout, leaving: Sequence[Leaving], by: str | None = None) -> list[Leaving]:
-    """Moves tasks to the trash. Returns those that were moved; one that has changed since, or is being run, or was brought back
-    since by somebody, stays. The caller holds the trash's lock, as for all that changes it."""
+    """Moves tasks to the trash, and returns those that were moved. A task stays if it has changed, is being run, or was restored
+    since. The caller holds the trash lock, as for every change to the trash."""
     now = write_time(datetime.now(timezone.utc).replace(microsecond=0))
     _log(layout, [_line(each, now, by) for each in leaving])
     live, back = _busy(layout), exempt(layout)
@@ -83,7 +83,7 @@ def throw(layout: Layout, leaving: Sequence[Leaving], by: str | None = None) -> 
 
 
 def _busy(layout: Layout) -> set[str]:
-    """The tasks that a process runs, or that have a turn which has not ended."""
+    """Tasks that a process is running, or that have an unfinished turn."""
     names = os.listdir(layout.live)
     held = {layout.live / name for name in names if name.endswith(".lease")}
     running = {path.name.removesuffix(".lease") for path in held if holder_of(path) is not None}
@@ -97,7 +97,7 @@ def _move(layout: Layout, leaving: Leaving) -> bool:
     except RawkoError:
         return False
     try:
-        # Nobody appends while it moves; who comes later finds that it is gone.
+        # Nobody can append while it moves. Later writers find it gone.
         with append_lock(descriptor, source, _PATIENCE):
             mine = os.fstat(descriptor)
             if (mine.st_size, mine.st_mtime_ns) != leaving.stat or mine.st_ino != os.lstat(source).st_ino:
@@ -112,7 +112,7 @@ def _move(layout: Layout, leaving: Leaving) -> bool:
 
 
 def _free(path: Path) -> Path:
-    """A name that nothing in the trash has: a task may come there a second time."""
+    """An unused name in the trash: a task may be deleted more than once."""
     number, target = 1, path
     while os.path.lexists(target):
         number += 1
@@ -121,7 +121,7 @@ def _free(path: Path) -> Path:
 
 
 def listed(layout: Layout) -> list[Discarded]:
-    """What is in the trash, the last one first."""
+    """The tasks in the trash, most recent first."""
     logged: dict[str, dict[str, Any]] = {}
     with contextlib.suppress(FileNotFoundError), open(layout.trash / LOG, "rb") as stream:
         for line in stream:
@@ -144,7 +144,7 @@ def listed(layout: Layout) -> list[Discarded]:
         except FileNotFoundError:
             continue
         entry = logged.get(match[1], {})
-        # Without a line in the log (somebody put it there), the time of its last change, of whatever kind, counts.
+        # Without a log line (someone put the file there), use the time of its last change of any kind.
         at = read_time(str(entry.get("at"))) or datetime.fromtimestamp(stat.st_ctime, timezone.utc)
         named = entry.get("blobs")
         named = named if isinstance(named, list) else []
@@ -154,7 +154,7 @@ def listed(layout: Layout) -> list[Discarded]:
 
 
 def oldest(layout: Layout) -> datetime | None:
-    """When the first line of the log was written: what is in the trash came there later, unless somebody put it there."""
+    """The time of the first log line. Everything in the trash is newer, unless someone put it there."""
     try:
         with open(layout.trash / LOG, "rb") as stream:
             return read_time(str(json.loads(stream.readline()).get("at")))
@@ -163,7 +163,7 @@ def oldest(layout: Layout) -> datetime | None:
 
 
 def find(layout: Layout, prefix: str) -> Discarded:
-    """The one in the trash whose id is, or starts with, this; of several with one id, the last."""
+    """The trashed task whose id is, or uniquely starts with, ``prefix``. Of several with one id, the most recent."""
     found = [each for each in listed(layout) if each.name.id.startswith(prefix)]
     exact = [each for each in found if each.name.id == prefix]
     if exact:
@@ -175,7 +175,7 @@ def find(layout: Layout, prefix: str) -> Discarded:
 
 
 def restore(layout: Layout, discarded: Sequence[Discarded]) -> list[str]:
-    """Brings tasks back as they were, and exempts them from cleanups. Returns their ids; one whose id is in use stays."""
+    """Restores tasks unchanged, and exempts them from cleanups. Returns their ids. A task whose id is in use stays."""
     layout.make()
     for each in discarded:
         for blob in each.blobs:
@@ -195,7 +195,7 @@ def restore(layout: Layout, discarded: Sequence[Discarded]) -> list[str]:
 
 
 def exempt(layout: Layout) -> set[str]:
-    """The tasks that were brought back."""
+    """Tasks that were restored."""
     try:
         return set(os.listdir(layout.trash / "kept"))
     except OSError:
@@ -211,13 +211,13 @@ def _exempt(layout: Layout, task_ids: Iterable[str]) -> None:
 
 
 def delete(layout: Layout, discarded: Discarded) -> None:
-    """For good. Its blobs are for the caller to see to, who knows what else refers to them."""
+    """Deletes a task permanently. The caller handles its blobs, as it knows what else refers to them."""
     with disk.naming("remove", discarded.path):
         os.unlink(discarded.path)
 
 
 def put_away(layout: Layout, blobs: Iterable[str]) -> None:
-    """Moves blobs that no task refers to any more into the trash."""
+    """Moves blobs that no task refers to any more to the trash."""
     folder = layout.trash / "blobs"
     disk.make_folder(folder)
     for blob in blobs:
@@ -226,8 +226,8 @@ def put_away(layout: Layout, blobs: Iterable[str]) -> None:
 
 
 def strays(layout: Layout, there: Sequence[Discarded]) -> set[str]:
-    """Blobs in the trash that nothing which is ``there`` refers to: who deleted their task was killed before coming to
-    them. None while there is a task of which the log does not say what it refers to."""
+    """Blobs in the trash that none of the tasks ``there`` refers to: a process deleted their task and was killed before deleting
+    them. Empty while the log does not say what some task refers to."""
     if any(each.rule == _UNKNOWN for each in there):
         return set()
     with contextlib.suppress(FileNotFoundError):
@@ -237,7 +237,7 @@ def strays(layout: Layout, there: Sequence[Discarded]) -> set[str]:
 
 
 def delete_blobs(layout: Layout, blobs: Iterable[str]) -> None:
-    """For good, wherever they are."""
+    """Deletes blobs permanently, wherever they are."""
     for blob in blobs:
         for folder in (layout.trash / "blobs", layout.blobs):
             disk.remove_quietly(folder / blob)
@@ -261,7 +261,7 @@ def _log(layout: Layout, lines: Sequence[dict[str, Any]]) -> None:
     try:
         with append_lock(descriptor, path):
             end = os.fstat(descriptor).st_size
-            # A line that was torn off must not swallow the next one.
+            # A torn line must not swallow the next one.
             torn = end and disk.read_at(descriptor, 1, end - 1) != b"\n"
             data = b"\n" * bool(torn) + b"".join(json.dumps(line).encode() + b"\n" for line in lines)
             disk.write_at(descriptor, data, end, path)
@@ -271,13 +271,13 @@ def _log(layout: Layout, lines: Sequence[dict[str, Any]]) -> None:
 
 
 def log_erased(layout: Layout, task_id: str, by: str | None) -> None:
-    """That a task was deleted for good, and by whom: all that is left of it."""
+    """Logs that a task was permanently deleted, and by whom: all that is left of it."""
     now = write_time(datetime.now(timezone.utc).replace(microsecond=0))
     _log(layout, [{"task": task_id, "at": now, "rule": ERASED, **({"by": by} if by else {})}])
 
 
 def trim_log(layout: Layout, there: Sequence[Discarded]) -> None:
-    """Lines of tasks that are not in the trash any more go, once there are many of them."""
+    """Removes lines of tasks that are no longer in the trash, once the log is large."""
     path = layout.trash / LOG
     if not path.exists() or path.stat().st_size < 1 << 20:
         return

@@ -1,4 +1,4 @@
-"""Walking a task file's chain: what is wrong with it, and what can be mended without losing a byte."""
+"""Verifies a task file's chain: what is wrong with it, and what can be repaired without losing a byte."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from rawko_state.model.state import TaskState
 from rawko_state.model.status import FINISHED
 
 LINE_ENDS, CONFLICT, NO_FORMAT = "line ends", "conflict", "no format"
-"""What is mended by writing the file anew."""
+"""Problems that are repaired by rewriting the file."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found in one file. ``faults`` is empty when all is well."""
+    """The findings for one file. ``faults`` is empty if all is well."""
 
     name: TaskName
     unsealed: bool = False
     records: int = 0
     turns: int = 0
     torn: int = 0
-    """Bytes of marked torn spans: kept, and no fault."""
+    """Bytes of marked torn spans. They are kept, and are not a fault."""
     faults: list[str] = field(default_factory=list)
-    """The first one is the first bad record of the file."""
+    """The first one is the file's first bad record."""
     warnings: list[str] = field(default_factory=list)
-    """What may be missing, though all that is there is as it was written."""
+    """Content that may be missing, although what is there is intact."""
     repaired: list[str] = field(default_factory=list)
     can_repair: bool = False
     to_rewrite: set[str] = field(default_factory=set)
 
 
 def verify(layout: Layout, name: TaskName, *, repair: bool = False) -> Verdict:
-    """Reads the whole file in bounded memory. With ``repair``, mends what can be mended."""
+    """Reads the whole file in bounded memory. With ``repair``, repairs what it can."""
     verdict = Verdict(name)
     path = layout.path(name)
     try:
@@ -79,21 +79,21 @@ class Walkable(Protocol):
 
 @dataclass(slots=True)
 class _Walk:
-    """What is gathered on the way through a file."""
+    """Data collected while walking through a file."""
 
     state: TaskState
     header: TaskHeader | None = None
     statuses: set[str] = field(default_factory=set)
-    """What the records have said the task is, one after another."""
+    """Every status that the records gave the task."""
     imported: bool = False
     sealed: bool = False
     unmatched: list[tuple[int, int]] = field(default_factory=list)
-    """Spans that no seal covers as it should."""
+    """Spans that no matching seal covers."""
     end: int = 0
 
 
 def walk(chain: Walkable, verdict: Verdict, is_whole: Callable[[Blob], bool]) -> None:
-    """Without the append lock, as it may take long; what looks unfinished is looked at again under it."""
+    """Walks without the append lock, as it may take long. Anything that looks unfinished is checked again under the lock."""
     scan = chain.scan_again()
     found = _Walk(TaskState(id=verdict.name.id))
     for record in scan:
@@ -143,7 +143,7 @@ def _start_faults(chain: Walkable, verdict: Verdict, found: _Walk) -> None:
     elif not found.state.runs:
         verdict.faults.insert(0, "the file ends before its request")
     if wrong is not None or not found.state.runs:
-        verdict.can_repair = False  # to mark what is left of it as torn would bury it
+        verdict.can_repair = False  # marking the rest as torn would bury it
 
 
 def _is_merged(chain: Walkable, found: _Walk) -> bool:
@@ -189,7 +189,7 @@ def _is_import_note(entry: Entry) -> bool:
 
 
 def _rewrite(layout: Layout, name: TaskName, verdict: Verdict) -> bool:
-    """What is put right by writing the file anew, one thing after another. Whether the rest may be."""
+    """Makes the repairs that rewrite the file, one by one. Returns whether other repairs may follow."""
     if LINE_ENDS in verdict.to_rewrite and repair.line_ends(layout, name):
         verdict.repaired.append("gave it back its line ends")
     if CONFLICT in verdict.to_rewrite:

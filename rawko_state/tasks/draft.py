@@ -1,7 +1,7 @@
-"""Drafts: what a live turn has said so far, one JSON object a line.
+"""Drafts: the content of a live turn so far, one JSON object per line.
 
-A turn becomes one record when it ends. Until then its text, tool calls and progress are here, flushed as they come, so that
-a killed process loses nothing that it had said. The next writer turns a draft that is left over into an interrupted turn.
+A turn becomes one record when it ends. Until then its text, tool calls and progress are here, flushed as they arrive, so that
+a killed process loses none of them. The next writer turns a leftover draft into an interrupted turn.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ MAY_HAVE_RUN = "may have run"
 
 @dataclass(slots=True)
 class DraftContent:
-    """What stands in a draft."""
+    """The content of a draft."""
 
     agent: str
     started: datetime
     since: int
-    """Where the file ended when the turn began: the turn, if it was finished, stands after that."""
+    """Where the file ended when the turn began. If the turn was completed, its record comes after that."""
     seal: str
     fields: dict[str, Any] = field(default_factory=dict)
     text: list[str] = field(default_factory=list)
     tools: list[ToolCall] = field(default_factory=list)
     running: dict[str, int] = field(default_factory=dict)
-    """Tool calls without a result yet: their key, and their place in tools."""
+    """Tool calls without a result yet: key, and index in ``tools``."""
     progress: list[Progress] = field(default_factory=list)
     files: list[FileTouch] = field(default_factory=list)
 
     def take(self, event: dict[str, Any]) -> None:
-        """One line of a draft. The live turn and the recovery go through this, so both say the same."""
+        """Applies one line of a draft. Live turns and recovery both use this, so their results agree."""
         kind = event.get("kind")
         if kind == "text":
             self.text.append(str(event["text"]))
@@ -64,7 +64,7 @@ class DraftContent:
             self.files.append(FileTouch(str(event["operation"]), str(event["path"])))
 
     def interrupted(self, number: int) -> Turn:
-        """The turn that this becomes when its writer died."""
+        """The turn to record if its writer died."""
         tools = list(self.tools)
         for at in self.running.values():
             call = tools[at]
@@ -86,7 +86,7 @@ class DraftContent:
 
 
 class Sink(Protocol):
-    """Where the lines of a draft go."""
+    """The destination of a draft's lines."""
 
     def write(self, data: bytes, *, durable: bool) -> None: ...
 
@@ -96,7 +96,7 @@ class Sink(Protocol):
 
 
 class Draft:
-    """The draft of a running turn, being written."""
+    """The draft of a running turn, open for writing."""
 
     def __init__(self, sink: Sink, agent: str, since: int, seal: str, fields: dict[str, Any], durable: bool) -> None:
         self.content = DraftContent(agent, datetime.now(timezone.utc), since, seal, fields)
@@ -105,7 +105,7 @@ class Draft:
         self._line({**head, "fields": fields}, durable=durable)
 
     def add(self, event: dict[str, Any], *, durable: bool = False) -> None:
-        """Takes an event in and flushes it; with ``durable`` it survives a power cut too."""
+        """Applies an event and flushes it. With ``durable``, it survives a power cut too."""
         self._line(event, durable=durable)
         self.content.take(event)
 
@@ -117,16 +117,16 @@ class Draft:
         self._sink.write(data, durable=durable)
 
     def discard(self) -> None:
-        """Its turn is in the task file now."""
+        """Deletes the draft, once its turn is in the task file."""
         self._sink.discard()
 
     def leave(self) -> None:
-        """Lets go of it; it stays for the next writer."""
+        """Closes the draft and keeps it for the next writer."""
         self._sink.leave()
 
 
 def draft_content(lines: Iterable[bytes]) -> DraftContent | None:
-    """What the lines of a draft say. A torn last line is left out; a draft without a readable head is None."""
+    """Parses the lines of a draft. Skips a torn last line. None if the draft has no readable head."""
     content: DraftContent | None = None
     for line in lines:
         try:

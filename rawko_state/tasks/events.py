@@ -1,12 +1,12 @@
-"""One ordered stream of events for each task: what its file says, and, while a turn is running, what its draft says.
+"""One ordered stream of events per task: from its file, and from its draft while a turn is running.
 
-A cursor names a place in the file: the end of a record, the first digits of its seal, and how many events after it have been
-delivered. So it means the same after a reindex, a restart or an archive, and if the file was rewritten before it, that shows.
-While a turn runs, a cursor may point into its draft as well. When that draft has become a turn meanwhile, the reader gets the
-turn, marked as replacing what it saw.
+A cursor names a position in the file: the end of a record, the first digits of its seal, and the number of events delivered after
+it. So it stays valid after a reindex, a restart or packing, and shows if the file was rewritten before that position. While a
+turn runs, a cursor may also point into its draft. If that draft has become a turn since, the reader gets the turn, marked as
+replacing the live events.
 
-Following is looking at two sizes, the file's and the draft's, every few milliseconds while something happens and less often while
-nothing does.
+Following means polling two sizes, the file's and the draft's: every few milliseconds while there is activity, less often
+otherwise.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Cursor:
     """Everything up to the end of this record,"""
     seal: str = GENESIS[:8]
     count: int = 0
-    """so many events of what follows it,"""
+    """this many events after it,"""
     draft: str = ""
     read: int = 0
-    """and so many bytes of the draft of the turn that began then,"""
+    """this many bytes of the draft with this start time,"""
     tools: int = 0
     steps: int = 0
-    """with so many tool calls and steps in them."""
+    """including this many tool calls and steps."""
 
     def __str__(self) -> str:
         text = f"{self.offset}-{self.seal}"
@@ -70,38 +70,38 @@ class Cursor:
 
 
 class EventReader:
-    """Delivers each event of a task once, in order. ``poll`` gives what has come since the last call."""
+    """Delivers each event of a task once, in order. ``poll`` yields what is new since the last call."""
 
     def __init__(
         self, source: EventSource, name: TaskName, after: str | None, state_at: Callable[[int], TaskState | None]
     ) -> None:
-        """``state_at`` tells the task's state at the end of a record, as far as events depend on it."""
+        """``state_at`` returns the task's state at the end of a record, as far as events depend on it."""
         self._source, self._name, self._state_at = source, name, state_at
         self._at = Cursor.parse(after) if after else Cursor()
         self._seal = GENESIS
         self._state: TaskState | None = None
-        """At the end of the record that the cursor names; None: it has not been looked for yet."""
+        """The state at the cursor's record. None if not looked up yet."""
         self._file: tuple[int, int, int, int] | None = None
-        """Device, inode, size and time of change of the file when it was last read."""
+        """Device, inode, size and mtime of the file when it was last read."""
         self._live = self._at.draft if self._at.read else ""
-        """The draft of which something was delivered, while its turn was not."""
+        """The draft that was partly delivered, and whose turn was not."""
         self._looked_at: tuple[int, ...] | None = None
-        """The draft as it was when all of it had been read."""
+        """The draft's stamp when it had been read completely."""
         self._ended = ""
-        """The draft whose turn was delivered last; its writer may not have removed it yet."""
+        """The draft whose turn was delivered last. Its writer may not have removed it yet."""
 
     @property
     def cursor(self) -> str:
         return str(self._at)
 
     def poll(self) -> Iterator[Event]:
-        """A turn comes after all that was live of it, and what is live after all that has ended."""
+        """Yields a turn after all its live events, and live events after everything sealed."""
         if self._live:
             yield from self._draft(self._live)
         yield from self._sealed()
         yield from self._draft()
 
-    # What the file says
+    # The file
 
     def _sealed(self) -> Iterator[Event]:
         before = self._file
@@ -112,14 +112,14 @@ class EventReader:
             reader = self._source.reader(self._name)
         except StorageError as error:
             if error.errno != errno.ENOENT:
-                raise  # it cannot be reached now, which is not to be gone
+                raise  # unreachable for now, which does not mean it is gone
             self._file = (0, 0, -1, 0)
             if before != self._file:
                 yield self._gap("the task's file is gone")
             return
         with reader:
             if before is not None and before[:2] != now[:2]:
-                self._state = None  # another file is in its place: does the cursor still lead somewhere?
+                self._state = None  # another file has replaced it: is the cursor still valid?
             elif self._at.offset and self._seal_at(reader) != self._seal:
                 self._state = None  # it was rewritten in place
             if self._state is None:
@@ -127,21 +127,21 @@ class EventReader:
                 if problem is not None:
                     yield self._gap(problem)
             yield from self._records(reader)
-        self._file = now  # all of it was read; else the next look reads on
+        self._file = now  # read completely; otherwise the next poll continues
 
     def _records(self, reader: TaskReader) -> Iterator[Event]:
         assert self._state is not None
         state, delivered, passed = self._state, self._at.count, 0
         for record in reader.scan((self._at.offset, self._seal) if self._at.offset else None):
             if record.kind == "tail":
-                return  # on its way
+                return  # still being written
             events, state = record_events(record, state, reader)
             for event in events:
                 passed += 1
                 if passed > delivered:
                     yield from self._delivered(Event(self._name.id, "", **event._asdict()), passed)
             if record.kind in ("sealed", "torn"):
-                # What has no seal of its own (a damaged record, an unsealed file) stays counted from the last one.
+                # Content without its own seal (a damaged record, an unsealed file) stays counted from the last seal.
                 self._seal, self._state = record.seal or GENESIS, state
                 self._at = replace(self._at, offset=record.end, seal=self._seal[:8], count=0)
                 delivered = passed = 0
@@ -161,7 +161,7 @@ class EventReader:
             yield replace(event, cursor=str(self._at))
 
     def _was_told(self, event: Event) -> bool:
-        """Whether a tool call or step of a turn was delivered while it was live: so many of each were."""
+        """Whether a tool call or step was delivered live. The cursor counts how many were."""
         which = "tools" if event.kind == "tool" else "steps"
         left = getattr(self._at, which)
         if left:
@@ -169,7 +169,7 @@ class EventReader:
         return bool(left)
 
     def _find_place(self, reader: TaskReader) -> str | None:
-        """Finds the place that the cursor names. Returns why it cannot be served, if so."""
+        """Looks up the cursor's position. Returns why it is invalid, if so."""
         if not self._at.offset:
             self._seal, self._state = GENESIS, TaskState(id=self._name.id)
             return None
@@ -179,24 +179,24 @@ class EventReader:
         return "the file was changed before this place" if self._state is None else None
 
     def _seal_at(self, reader: TaskReader) -> str | None:
-        """The seal that stands just before the place that the cursor names."""
+        """The seal just before the cursor's position."""
         return read_seal(reader.fetch(max(0, self._at.offset - SEAL_LENGTH), SEAL_LENGTH).strip())
 
     @property
     def is_gone(self) -> bool:
-        """Whether the task's file was not there at the last look."""
+        """Whether the task's file was missing at the last poll."""
         return self._file is not None and self._file[2] < 0
 
     def _gap(self, reason: str) -> Event:
-        """What was to follow cannot be delivered; what comes now begins anew."""
+        """Reports that the events after the cursor are lost. Delivery restarts from the beginning."""
         self._at, self._seal = Cursor(), GENESIS
         self._state, self._live = TaskState(id=self._name.id), ""
         return Event(self._name.id, str(self._at), "gap", text=reason)
 
-    # What its draft says
+    # The draft
 
     def _draft(self, only: str = "") -> Iterator[Event]:
-        """New lines of the draft; with ``only``, if it is the one that began then."""
+        """New lines of the draft; with ``only``, if it has that start time."""
         looked_at = self._source.draft_stamp(self._name.id)
         if looked_at is None or looked_at == self._looked_at:
             return
@@ -211,7 +211,7 @@ class EventReader:
                 if started != self._at.draft:
                     since = head.get("since")
                     if isinstance(since, int) and self._at.offset < since:
-                        return  # the file has grown since it was read, and what it says came before this turn
+                        return  # the file has grown since it was read, and its new records come before this turn
                     if self._has_ended(head, started):
                         self._ended = started
                         return
@@ -227,7 +227,7 @@ class EventReader:
             return
 
     def _has_ended(self, head: dict[str, Any], started: str) -> bool:
-        """Whether the turn of a draft is in the file, before the cursor: its writer died before it could remove the draft."""
+        """Whether a draft's turn is in the file before the cursor: its writer died before it could remove the draft."""
         since, seal = head.get("since"), head.get("seal")
         if not isinstance(since, int) or not isinstance(seal, str) or self._at.offset <= since:
             return False
@@ -246,7 +246,7 @@ class EventReader:
 
 
 def live_event(task_id: str, agent: str, line: dict[str, Any]) -> Event | None:
-    """What one line of a draft tells."""
+    """The event for one line of a draft."""
     kind = line.get("kind")
     event = Event(task_id, "", str(kind), agent=agent, live=True)
     if kind == "text":
@@ -273,7 +273,7 @@ def live_event(task_id: str, agent: str, line: dict[str, Any]) -> Event | None:
 
 
 def record_events(record: Record, state: TaskState, reader: TaskReader) -> tuple[list[RecordEvent], TaskState]:
-    """What a record tells, and the state after it. The same for the same bytes, so a number of events is a place."""
+    """A record's events and the state after it. The same bytes give the same events, so an event count is a position."""
     found: list[RecordEvent] = []
     if record.kind == "torn":
         found.append(torn_event(record.torn))
@@ -307,7 +307,7 @@ def _json(line: bytes) -> dict[str, Any]:
 
 
 class Pace:
-    """How long to wait before looking again: shortly while things happen, longer while they don't."""
+    """How long to wait between polls: briefly during activity, longer otherwise."""
 
     def __init__(self, soon: float = _SOON, late: float = _LATE) -> None:
         self._soon, self._late = soon, late
@@ -321,6 +321,6 @@ class Pace:
 
 
 def state_from(status: str | None, turn: int | None, task_id: str) -> TaskState:
-    """As much of a state as events depend on."""
+    """The part of a state that events depend on."""
     found = TaskState(id=task_id, status=status or words.PENDING)
     return replace(found, question=turn) if status == words.WAITING else found

@@ -1,4 +1,4 @@
-"""The line protocol: JSON objects that drive a Task, one by one. Described in docs/record.md."""
+"""The line protocol: JSON objects that drive a Task, one per line. Described in docs/record.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _START = ("title", "agent", "model", "provider", "repo", "branch", "commit", "cw
 
 
 class Recorder:
-    """Takes lines for one task."""
+    """Processes the lines of one task."""
 
     def __init__(
         self,
@@ -32,15 +32,15 @@ class Recorder:
         detached: bool = False,
         before: Callable[[str, str], None] | None = None,
     ) -> None:
-        """With a task, the lines go on with it; else the first one starts or resumes one: ``detached``, if there is nobody whose
-        death would end it. ``before`` is passed on to start()."""
+        """With a task, continues it; otherwise the first line starts or resumes one. It is ``detached`` if there is no process
+        whose death should end it. ``before`` is passed on to start()."""
         self._store, self._detached, self._before = store, detached, before
         self._task: Task | None = task
         self._live: LiveTurn | None = None
         self._open_tools: dict[str, str] = {}
 
     def take(self, line: bytes) -> dict[str, Any]:
-        """Does what the line says, durably, and returns what there is to acknowledge."""
+        """Executes one line durably, and returns the acknowledgement."""
         try:
             data = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -50,24 +50,24 @@ class Recorder:
         return self.do(data.pop("type", None), data)
 
     def do(self, kind: Any, data: dict[str, Any]) -> dict[str, Any]:
-        """What one object says, its type apart."""
+        """Executes one object, given without its type."""
         action = self._ACTIONS.get(kind) if isinstance(kind, str) else None
         if action is None:
             raise InvalidValue(f"unknown type {kind!r}; known: {', '.join(self._ACTIONS)}")
         answer = action(self, data)
         if data:
-            # Told, not dropped: what is misspelt would otherwise be lost without a word.
+            # Report unknown keys: a misspelt one would otherwise be lost silently.
             answer["unknown"] = sorted(data)
         return answer
 
     def end_turn(self) -> None:
-        """A turn that is still open becomes an interrupted one."""
+        """Ends an open turn as interrupted."""
         if self._live is not None:
             live, self._live = self._live, None
             live.end("interrupted")
 
     def close(self) -> None:
-        """At the end of the input. A turn that is still open becomes an interrupted one."""
+        """Call at the end of the input. Ends an open turn as interrupted."""
         try:
             self.end_turn()
         finally:
@@ -76,7 +76,7 @@ class Recorder:
 
     @property
     def task(self) -> Task | None:
-        """The one that was started or resumed."""
+        """The task that was started or resumed."""
         return self._task
 
     def _running(self) -> Task:
@@ -181,7 +181,7 @@ class Recorder:
     def _end(self, data: dict[str, Any]) -> dict[str, Any]:
         live = self._open_turn()
         cost = _cost(data)
-        self._live = None  # also if it turns out that somebody has stopped the task: the turn is kept
+        self._live = None  # even if the task turns out to be stopped: the turn is kept
         appended = live.end(
             _take(data, "status", _TEXT, "complete"),
             content=_take(data, "content", _OPTIONAL_TEXT, None),
@@ -276,7 +276,7 @@ _MISSING: Any = object()
 
 
 def _take(data: dict[str, Any], name: str, kinds: tuple[type, ...], default: Any = _MISSING) -> Any:
-    """A value out of the line, of one of these kinds."""
+    """Pops a value of one of these types from the line."""
     value = data.pop(name, default)
     if value is _MISSING:
         raise InvalidValue(f"{name!r} is missing")

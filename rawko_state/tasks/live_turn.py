@@ -1,4 +1,4 @@
-"""A turn while it happens: what it says reaches a draft at once, and the task when it ends."""
+"""A turn in progress: its content goes to a draft immediately, and to the task when it ends."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ def describe(error: BaseException) -> str:
 
 
 class LiveTurn:
-    """A turn while it happens. As a context manager, an exception ends it as failed and goes on.
+    """A turn in progress. As a context manager, an exception ends it as failed and propagates.
 
-    Safe to use from several threads: parallel tool calls may begin and end in any order. Every method raises Stopped, after what
-    it was given is kept, when somebody has paused or cancelled the task.
+    Thread-safe: parallel tool calls may begin and end in any order. If the task has been paused or cancelled, every method first
+    keeps its input and then raises Stopped.
     """
 
     def __init__(self, task: Task, agent: str, model: str | None, durable: bool) -> None:
-        emit_blocks([Turn(number=1, agent=agent)])  # a name that could not be written is refused now, not at the end
+        emit_blocks([Turn(number=1, agent=agent)])  # reject an unwritable name now, not at the end
         self._task, self.agent, self._durable = task, agent, durable
         self._model = model
-        self._lock = task.lock  # one lock for both: each calls the other
+        self._lock = task.lock  # one lock for both, because they call each other
         self._draft = task.start_draft(agent, {"model": model} if model else {}, durable)
         self._said = Stream(task.redactor)
         self._keys = 0
         self._ended = False
 
     def say(self, text: str) -> None:
-        """A piece of the turn's text, as it is streamed. What may be the start of a secret is held back until it is known."""
+        """Adds a piece of streamed text. A possible start of a secret is held back until it is certain."""
         self._task.check_process()
         with self._lock:
             self._open()
             self._keep_text(self._said.feed(text))
-        self._task.check()  # after it is kept
+        self._task.check()  # after the text is kept
 
     def tool(
         self,
@@ -61,14 +61,14 @@ class LiveTurn:
         time: str | None = None,
         more: Mapping[str, Json] | None = None,
     ) -> None:
-        """A tool call that has been made. ``more``: what else is known of it (``id``, ``input`` …)."""
+        """Adds a finished tool call. ``more`` holds other known values (``id``, ``input`` …)."""
         event = {"kind": "tool", "tool": tool, "args": args, "result": result, "output": output}
         self._add({**event, "time": time or clock(), "more": _more(more)})
 
     def begin_tool(
         self, tool: str, args: str = "", *, time: str | None = None, more: Mapping[str, Json] | None = None
     ) -> str:
-        """A tool call that is being made. If the process dies before end_tool(), it is marked 'may have run'."""
+        """Adds a running tool call. If the process dies before end_tool(), the call is marked 'may have run'."""
         with self._lock:
             self._keys += 1
             key = str(self._keys)
@@ -87,12 +87,12 @@ class LiveTurn:
         self._add({"kind": "tool_end", "key": key, "result": result, "output": output, "more": _more(more)})
 
     def progress(self, text: str, kind: str = "progress") -> None:
-        """A step; ``kind`` may say that it is a warning, an error, or anything else in one word."""
-        emit_progress([Progress(text, kind)])  # refuses what could not be written
+        """Adds a step. ``kind`` is one word, such as warning or error."""
+        emit_progress([Progress(text, kind)])  # rejects what cannot be written
         self._add({"kind": "progress", "text": text, "of": kind, "time": clock()})
 
     def touch(self, operation: str, path: str) -> None:
-        """A file that was read, written or deleted."""
+        """Adds a file that was read, written or deleted."""
         if operation not in ("read", "write", "delete"):
             raise InvalidValue(f"a file is read, written or deleted, not {operation!r}")
         self._add({"kind": "file", "operation": operation, "path": path})
@@ -111,10 +111,10 @@ class LiveTurn:
         sections: Mapping[str, str] | None = None,
         snapshot: Json = None,
     ) -> Appended:
-        """The turn as one record. ``content`` replaces what was streamed; without it, that is the content.
+        """Records the turn. ``content`` replaces the streamed text, which is the default.
 
-        ``snapshot`` refers to the state of the work tree after the turn: "git" makes one, an object (provider, ref, path, parent,
-        metadata) names one that was made.
+        ``snapshot`` refers to the state of the work tree after the turn: "git" creates one, and an object (provider, ref, path,
+        parent, metadata) names an existing one.
         """
         with self._lock:
             self._open()
@@ -138,16 +138,16 @@ class LiveTurn:
             try:
                 appended = self._task.add_turn(turn, snapshot=snapshot)
             except Stopped:
-                self._done()  # it is kept, as an interrupted turn
+                self._done()  # it was recorded as an interrupted turn
                 raise
             except IllegalMove:
-                self.leave()  # somebody has finished the task meanwhile: what was said is kept for whoever resumes it
+                self.leave()  # the task was finished meanwhile: keep the content for whoever resumes it
                 raise
             self._done()
             return appended
 
     def _done(self) -> None:
-        """Its turn is in the task file now."""
+        """Cleans up once the turn is in the task file."""
         self._ended = True
         self._draft.discard()
         self._task.turn_ended()
@@ -162,10 +162,10 @@ class LiveTurn:
         kind: str = "question",
         timeout: float | None = None,
     ) -> str:
-        """Ends the turn with a question, waits for its answer, from whichever process it comes, and returns it.
+        """Ends the turn with a question, waits for the answer, which may come from any process, and returns it.
 
-        At the deadline the default is the answer; without one, NoAnswer is raised, as after ``timeout`` seconds. The question
-        stays open then.
+        At the deadline, the default becomes the answer. Without a default, or after ``timeout`` seconds, raises NoAnswer and
+        leaves the question pending.
         """
         asked = Question(question, tuple(choices), default, deadline, kind)
         check_question(asked)
@@ -175,14 +175,14 @@ class LiveTurn:
     def approve(
         self, tool: str, args: str = "", *, deadline: datetime | None = None, timeout: float | None = None
     ) -> bool:
-        """Asks for a yes or no on a tool call. No is the safe default at the deadline."""
+        """Asks to approve a tool call. At the deadline, the answer is no, the safe default."""
         words = f"{tool} {args}".rstrip()
         return (
             self.ask(words, ("yes", "no"), default="no", deadline=deadline, kind="approval", timeout=timeout) == "yes"
         )
 
     def leave(self) -> None:
-        """Leaves the draft to the next writer, who makes it an interrupted turn."""
+        """Leaves the draft for the next writer, which turns it into an interrupted turn."""
         with self._lock:
             if not self._ended:
                 self._ended = True
@@ -205,9 +205,9 @@ class LiveTurn:
         with self._lock:
             self._open()
             if event["kind"] == "tool":
-                self._keep_text(self._said.flush())  # it was said before
+                self._keep_text(self._said.flush())  # it was said before the tool call
             self._draft.add(clean, durable=self._durable)
-        self._task.check()  # after it is kept
+        self._task.check()  # after the event is kept
 
     def __enter__(self) -> LiveTurn:
         return self
@@ -229,16 +229,16 @@ class LiveTurn:
 
 def _more(given: Mapping[str, Json] | None) -> dict[str, Json]:
     more = dict(given or {})
-    emit_tools([ToolCall("tool", more=more)])  # refuses what could not be written
+    emit_tools([ToolCall("tool", more=more)])  # rejects what cannot be written
     return more
 
 
 def clock() -> str:
-    """Now, as the tool log writes it."""
+    """The current time in the tool log's format."""
     return datetime.now(timezone.utc).strftime("%H:%M:%S")
 
 
 def check_question(question: Question) -> None:
-    """A default that is none of the choices could never be the answer."""
+    """Rejects a default that is not one of the choices, as it could never be the answer."""
     if question.choices and question.default is not None and question.default not in question.choices:
         raise InvalidValue(f"the default {question.default!r} is none of the choices: {', '.join(question.choices)}")

@@ -1,7 +1,7 @@
-"""The state of the work tree after a turn: made by git, or made elsewhere and referred to.
+"""Snapshots: the state of the work tree after a turn, created with git, or created elsewhere and referred to.
 
-A snapshot in git is a commit of all tracked and untracked files that are not ignored, under ``refs/rawko/``, so that it is kept.
-It is made with an index of its own: the user's index, branch, work tree and hooks are not touched.
+A git snapshot is a commit of all tracked and untracked files that are not ignored. A ref under ``refs/rawko/`` keeps it alive.
+It uses its own index, so the user's index, branch, work tree and hooks are untouched.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _NOBODY: Final = {
 
 
 def snapshot(root: Path, task_id: str, wanted: Any) -> str:
-    """The text of a [Snapshot] section: of a commit made now ("git"), or of what the agent made itself (zfs, btrfs, overlay,
-    copy …), given as an object with at least a provider and a ref or a path."""
+    """The text of a [Snapshot] section: "git" commits one now; an object with at least a provider and a ref or path describes
+    one that the agent made itself (zfs, btrfs, overlay, copy …)."""
     if wanted == "git":
         return json.dumps(_commit(root, task_id))
     if not isinstance(wanted, dict) or not isinstance(wanted.get("provider"), str):
@@ -42,7 +42,7 @@ def snapshot(root: Path, task_id: str, wanted: Any) -> str:
 
 
 def failed(error: str) -> str:
-    """What is recorded where a snapshot could not be made."""
+    """Recorded when a snapshot could not be made."""
     return json.dumps({"provider": "git", "metadata": {"error": error}})
 
 
@@ -50,7 +50,7 @@ def _commit(root: Path, task_id: str) -> dict[str, Any]:
     top = Path(_git(root, "rev-parse", "--show-toplevel"))
     parent = _head(top)
     with _own_index(top) as env:
-        # The state folder changes with every turn, this one's record included.
+        # Exclude the state folder: it changes with every turn, including with this turn's record.
         _git(
             top, "add", "--all", "--ignore-errors", "--", ".", ":(exclude,glob)**/.rawko/state/**", env=env, partly=True
         )
@@ -64,7 +64,7 @@ def _commit(root: Path, task_id: str) -> dict[str, Any]:
 
 
 def restore(root: Path, snapshot: dict[str, Any], target: Path) -> None:
-    """Checks a snapshot out into a folder that is new or empty."""
+    """Checks a snapshot out into a new or empty folder."""
     if snapshot.get("provider") != "git":
         where = snapshot.get("ref") or snapshot.get("path")
         raise RawkoError(f"a snapshot by {snapshot.get('provider')!r} can be restored by its provider alone: {where}")
@@ -89,7 +89,7 @@ def _head(top: Path) -> str | None:
 
 @contextlib.contextmanager
 def _own_index(top: Path, *, copy: bool = True) -> Iterator[dict[str, str]]:
-    """An index beside the user's; a copy of that, so that files which have not changed need not be read."""
+    """A separate index; a copy of the user's, so that unchanged files need not be read again."""
     with tempfile.TemporaryDirectory(prefix="rawko-") as folder:
         path = Path(folder) / "index"
         users = Path(_git(top, "rev-parse", "--git-path", "index"))
@@ -105,7 +105,7 @@ _QUIETLY: Final = (
 
 
 def _git(folder: Path, *words: str, env: dict[str, str] | None = None, partly: bool = False) -> str:
-    """With ``partly``, what it could not do is left undone."""
+    """With ``partly``, tolerates partial failure."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What following a task needs of the place where it is kept."""
+"""What following a task requires of a backend."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ class DraftLines(Protocol):
     """The draft of a running turn."""
 
     def opened(self) -> AbstractContextManager[tuple[bytes, Callable[[int], Iterator[bytes]]]]:
-        """Its head, and a function that gives its whole lines from a byte on. OSError when there is none."""
+        """Its head, and a function that yields its complete lines from an offset on. Raises OSError if there is no draft."""
 
 
 class EventSource(Protocol):
-    """Where a task and its draft can be looked at."""
+    """Where to read a task and its draft."""
 
     def look(self, name: TaskName) -> tuple[int, int, int, int]:
-        """Two numbers that say which file it is, its size, and the time of its last change. StorageError when it is gone."""
+        """Two numbers that identify the file, its size, and the time of its last change. Raises StorageError if it is gone."""
 
     def reader(self, name: TaskName) -> TaskReader: ...
 
     def draft_stamp(self, task_id: str) -> tuple[int, ...] | None:
-        """Changes whenever a draft does; None when there is none."""
+        """A value that changes whenever the draft does. None if there is no draft."""
 
     def draft(self, task_id: str) -> DraftLines: ...

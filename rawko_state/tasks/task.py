@@ -46,29 +46,29 @@ def _now() -> datetime:
 
 
 class Task:
-    """One task, open for writing. Safe to use from several threads: their calls take turns.
+    """One task, open for writing. Thread-safe: concurrent calls are serialised.
 
-    As a context manager it records how the block ended: an exception is a failed task, KeyboardInterrupt a cancelled one,
-    and a block that ends by itself without finish() a success.
+    As a context manager it records how the block ended: an exception fails the task, KeyboardInterrupt cancels it, and a block
+    that ends normally without finish() is a success.
     """
 
     def __init__(self, writer: Writer, redactor: Redactor) -> None:
         self.id = writer.id
         self.redactor = redactor
         self._writer = writer
-        # The append lock belongs to the open file, which the threads of a Task share: it does not keep them apart.
+        # The append lock belongs to the open file, which the threads of a Task share, so it does not keep them from interleaving.
         self.lock = threading.RLock()
         self._process = os.getpid()
         self._began = _now()
         self._live: LiveTurn | None = None
         self._seen: Position | None = None
-        """Where the task was before others last added to it."""
+        """The position before others last appended."""
         self.before_write: BeforeWrite | None = None
-        """Gets the seal of every record just before it is written, for callers who must know later whether it was."""
+        """Called with each record's seal just before it is written, for callers that must find out later whether it was."""
         self.expected: str | None = None
-        """The seal that the next record must follow; ChainMoved if another one is the last by then."""
+        """The seal that the next record must follow. If it is no longer the last one, ChainMoved is raised."""
 
-    # What the task is
+    # Current state
 
     @property
     def state(self) -> TaskState:
@@ -81,7 +81,7 @@ class Task:
 
     @property
     def seal(self) -> str:
-        """The last seal: what a conditional append compares with."""
+        """The last seal, which conditional appends compare with."""
         return self._writer.position().seal
 
     @property
@@ -90,17 +90,17 @@ class Task:
         return self._writer.position().end
 
     def refresh(self) -> TaskState:
-        """The task's current state, with what others have added."""
+        """The task's current state, including what others have appended."""
         with self.lock:
             return self._writer.refresh()
 
     def holds(self, seal: str) -> bool:
-        """Whether that record is in the task. Ask this after OutcomeUnknown, before trying again."""
+        """Whether the task has a record with this seal. Check this after OutcomeUnknown, before retrying."""
         with self.lock:
             return self._writer.holds(seal)
 
     def check(self) -> None:
-        """Raises Stopped if somebody has paused or cancelled the task. Costs one look at its size."""
+        """Raises Stopped if the task was paused or cancelled. Costs one check of its size."""
         with self.lock:
             if self._writer.has_grown():
                 self._seen = self._writer.position()
@@ -109,7 +109,7 @@ class Task:
                 self._stop()
 
     def _stop(self, before: Position | None = None) -> None:
-        """Raises Stopped, naming who did it and why: after ``before``, unless it was known by then."""
+        """Raises Stopped with who stopped the task and why. Searches after ``before``, unless it was already stopped by then."""
         by = reason = None
         known = before is None or before.state.status in (status.PAUSED, status.CANCELLED)
         since = self._seen if known else before
@@ -121,9 +121,9 @@ class Task:
     # Turns
 
     def turn(self, agent: str, *, model: str | None = None, durable: bool = False) -> LiveTurn:
-        """A live turn: what it says reaches a draft at once, and the task file when it ends.
+        """Starts a live turn: its content goes to a draft immediately, and to the task file when it ends.
 
-        With ``durable``, every piece is synced as it comes, so that it survives a power cut too.
+        With ``durable``, every piece is synced as it arrives, so it survives a power cut too.
         """
         with self.lock:
             if self._live is not None:
@@ -138,10 +138,10 @@ class Task:
             return self._live
 
     def add_turn(self, turn: Turn, *, expect: str | None = None, snapshot: Json = None) -> Appended:
-        """A turn that has already happened. It gets its number here.
+        """Adds a turn that has already happened. Its number is assigned here.
 
-        If somebody has paused or cancelled the task that this process runs, the turn is kept (as an interrupted one, where it
-        could not stand otherwise), and then Stopped is raised.
+        If the task that this process runs was paused or cancelled, the turn is kept (as interrupted, if it would otherwise be
+        rejected), and then Stopped is raised.
         """
         self.check_process()
         if turn.status is not None:
@@ -165,7 +165,7 @@ class Task:
             return appended
 
     def add(self, entries: Sequence[Entry], *, expect: str | None = None) -> Appended:
-        """Several entries as one record, for importers. Turns get their numbers here."""
+        """Adds several entries as one record, for importers. Turn numbers are assigned here."""
         with self.lock, self._writer.keeping_blobs():
             clean = [self._cleaned_turn(each) if isinstance(each, Turn) else self._cleaned(each) for each in entries]
             return self._append_clean(_numbered(clean), expect)
@@ -179,7 +179,7 @@ class Task:
         guidance: str | None = None,
         agent: str = "arbiter",
     ) -> Appended:
-        """An arbiter's turn: who is next, or what becomes of the task."""
+        """Adds an arbiter's turn: who is next, or what happens to the task."""
         if selected is None and decision is None:
             raise InvalidValue("a decision says who is selected, or 'complete', 'retry' or 'continue'")
         return self.add_turn(
@@ -187,24 +187,24 @@ class Task:
         )
 
     def say(self, text: str, *, by: str | None = None) -> Appended:
-        """A message from the user."""
+        """Adds a message from the user."""
         return self._append([Turn(number=1, agent="user", by=by or UNKNOWN_USER, started=_now(), content=text)])
 
     def _snapshot(self, wanted: Json) -> Section:
-        """The section that names the state of the work tree."""
-        from rawko_state.tasks.snapshots import failed, snapshot  # few turns have one, and it brings subprocess along
+        """The section that describes the state of the work tree."""
+        from rawko_state.tasks.snapshots import failed, snapshot  # rarely used, and it imports subprocess
 
         try:
             return Section("Snapshot", snapshot(self.root, self.id, wanted))
         except InvalidValue:
             raise
         except RawkoError as error:
-            return Section("Snapshot", failed(str(error)))  # the turn has happened all the same
+            return Section("Snapshot", failed(str(error)))  # the turn happened anyway
 
     # Questions
 
     def ask(self, agent: str, question: Question, *, content: str | None = None) -> Appended:
-        """A turn that ends in a question; the task waits for the answer."""
+        """Adds a turn that ends with a question. The task then waits for the answer."""
         check_question(question)
         return self.add_turn(Turn(number=1, agent=agent, status=status.WAITING, content=content, question=question))
 
@@ -215,10 +215,10 @@ class Task:
             return None if number is None else self._turn_at(number).question
 
     def wait_for_answer(self, timeout: float | None = None, *, number: int | None = None) -> str:
-        """Waits until the pending question, or that of turn ``number``, is answered from anywhere. Returns the answer.
+        """Waits until the pending question, or that of turn ``number``, is answered by any process. Returns the answer.
 
-        At the question's deadline its default becomes the answer; without a default, and after ``timeout`` seconds, NoAnswer is
-        raised. Stopped is raised when the task is paused or cancelled instead.
+        At the question's deadline its default becomes the answer. Without a default, or after ``timeout`` seconds, raises
+        NoAnswer. Raises Stopped if the task is paused or cancelled instead.
         """
         with self.lock:
             number = self._writer.refresh().question if number is None else number
@@ -234,7 +234,7 @@ class Task:
             if asked is not None and asked.deadline is not None and _now() >= asked.deadline:
                 if asked.default is None:
                     raise NoAnswer(f"task {self.id}: nobody has answered by {asked.deadline:%Y-%m-%d %H:%M:%S}")
-                with contextlib.suppress(NoAnswer):  # somebody may be faster
+                with contextlib.suppress(NoAnswer):  # somebody may have been faster
                     self.answer(asked.default, by="deadline")
             elif until is not None and time.monotonic() >= until:
                 raise NoAnswer(f"task {self.id}: nobody has answered in {timeout:g} s")
@@ -242,7 +242,7 @@ class Task:
                 time.sleep(_LOOK_EVERY)
 
     def answer(self, text: str, *, by: str | None = None) -> Appended:
-        """The answer to the pending question. If it offers choices: one of them, by its words or its number."""
+        """Answers the pending question. If it offers choices, the answer is one of them, by its words or its number."""
         with self.lock:
             asked = self.question()
             if asked is None:
@@ -284,7 +284,7 @@ class Task:
         data: Json = None,
         in_context: bool | None = None,
     ) -> Appended:
-        """Title, labels, pin, or any data beside the conversation (``in_context``: as a part of it)."""
+        """Adds a title, labels, a pin, or any data outside the conversation (``in_context``: as part of it)."""
         note = Note(
             at=_now().replace(microsecond=0),
             by=by,
@@ -300,8 +300,8 @@ class Task:
         return self._append([note])
 
     def remember(self, *, by: str | None = None, **what: Json) -> Appended:
-        """What is to be kept in mind from now on: ``system_prompt``, ``preferences``, ``context``, ``summary`` or
-        ``important_steps``. Each replaces what was there of its kind; Store.memory() reads them."""
+        """Stores values to remember from now on: ``system_prompt``, ``preferences``, ``context``, ``summary`` or
+        ``important_steps``. Each replaces the previous value of its kind. Store.memory() reads them."""
         unknown = [name for name in what if name not in MEMORY]
         if unknown or not what:
             raise InvalidValue(f"a task keeps in mind {', '.join(MEMORY)}, not {', '.join(unknown) or 'nothing'}")
@@ -309,16 +309,16 @@ class Task:
         return self._append([Note(at=now, by=by, kind=name, context="out", data=value) for name, value in what.items()])
 
     def set_status(self, wanted: str, *, by: str | None = None, reason: str | None = None) -> Appended:
-        """Pause, cancel, or continue: from any process. Cancelling ends the run, so it is a result."""
+        """Pauses, cancels or continues the task, from any process. Cancelling ends the run, so it is recorded as a result."""
         with self.lock:
             note = self._cleaned(Note(at=_now().replace(microsecond=0), by=by, status=wanted, reason=reason))
             result = replace(self._result("cancelled"), by=note.by, reason=note.reason)
             return self._append_clean(lambda state: [result if wanted == status.CANCELLED != state.status else note])
 
     def reopen(self, *, by: str | None = None, detached: bool = False, message: str | None = None) -> Appended:
-        """RESUMED: the run continues. A detached task releases its lease again.
+        """Continues the run (RESUMED). A detached task releases its lease again.
 
-        With a message, a finished task gets a second run, which begins with it; otherwise it is a turn of the user.
+        With a message, a finished task gets another run that begins with it; otherwise the message is a turn of the user.
         """
         now = _now().replace(microsecond=0)
         with self.lock:
@@ -357,7 +357,7 @@ class Task:
         outcome = status.outcome_of(outcome)
         with self.lock:
             if self._live is not None:
-                with contextlib.suppress(Stopped):  # it is kept, and this is how it ends
+                with contextlib.suppress(Stopped):  # the turn is kept, and the task ends this way
                     self._live.end("interrupted")
             result = replace(
                 self._result(outcome, completed, duration_ms),
@@ -373,17 +373,17 @@ class Task:
             return appended
 
     def _result(self, outcome: str, completed: datetime | None = None, duration_ms: int | None = None) -> Result:
-        """How the run ends, and how long it took: since the task was created, or since its last run was begun."""
+        """The result of the run, with its duration since the task was created, or since its latest run began."""
         now = completed or _now()
         if duration_ms is None:
             since = self.state.created if self.state.runs <= 1 and self.state.created else self._began
             duration_ms = max(0, int((now - since).total_seconds() * 1000))
         return Result(status=outcome, completed=now.replace(microsecond=0), duration_ms=duration_ms)
 
-    # The end
+    # Closing
 
     def close(self) -> None:
-        """Lets go of the task without finishing it."""
+        """Releases the task without finishing it."""
         with self.lock:
             if self._live is not None:
                 self._live.leave()
@@ -396,7 +396,7 @@ class Task:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            # Somebody may have paused or cancelled it: then that is how it ended.
+            # If the task was paused or cancelled, it has already ended that way.
             if (
                 not self._writer.is_leased
                 or isinstance(error, Stopped)
@@ -412,7 +412,7 @@ class Task:
                 self.finish("cancelled", error=describe(error))
         except RawkoError:
             if error is None:
-                raise  # else the user's own error must not be hidden by ours
+                raise  # otherwise our error must not hide the user's own
         finally:
             self.close()
 
@@ -422,7 +422,7 @@ class Task:
     # Recovery
 
     def recover(self) -> bool:
-        """Turns the draft of a dead writer into an interrupted turn. Whether there was any. Needs the lease."""
+        """Turns a dead writer's draft into an interrupted turn. Returns whether there was one. Requires the lease."""
         with self.lock:
             draft = self._writer.left_draft()
             found = draft is not None and not self._has_ended(draft)
@@ -437,11 +437,11 @@ class Task:
             with self._writer.keeping_blobs(turn):
                 self._append_clean(_numbered([self._cleaned_turn(turn)]))
         except InvalidValue:
-            # It cannot be a turn (written by another version, or damaged): nothing of it is lost all the same.
+            # It is not a valid turn (from another version, or damaged). Keep its content anyway.
             self._append([Note(at=_now(), kind="draft", content=self._writer.draft_text())])
 
     def _has_ended(self, draft: DraftContent) -> bool:
-        """Whether the draft's turn was written before its writer died: then it stands after the draft's start."""
+        """Whether the draft's turn was written before its writer died. If so, it comes after the draft's start."""
         return any(
             isinstance(entry, Turn) and (entry.agent, entry.started) == (draft.agent, draft.started)
             for entry in self._writer.entries_since(draft.since, draft.seal)
@@ -455,7 +455,7 @@ class Task:
             return self._append_clean(_numbered([self._cleaned(entry) for entry in entries]), expect)
 
     def _append_clean(self, make: Callable[[TaskState], list[Entry]], expect: str | None = None) -> Appended:
-        """The one way in: entries without secrets to the writer, which makes them durable."""
+        """The only way to append: passes redacted entries to the writer, which makes them durable."""
         self.check_process()
         with self.lock:
             done = self._writer.append(make, expect or self.expected, self.before_write)
@@ -466,14 +466,14 @@ class Task:
         return self.redactor.entry(entry)
 
     def _cleaned_turn(self, turn: Turn) -> Turn:
-        """Without secrets, and with long outputs moved out. Before the append lock: this is most of an append's work."""
+        """Redacts a turn and moves long outputs to blobs. Runs before the append lock: it is most of an append's work."""
         clean: Turn = self._cleaned(self._writer.with_blobs(turn, self.redactor.text))
         return clean
 
     # For the live turn
 
     def check_process(self) -> None:
-        """The append lock belongs to the open file, which the child of a fork shares with its parent."""
+        """Rejects use after a fork: the append lock belongs to the open file, which the child shares with its parent."""
         if os.getpid() != self._process:
             raise RawkoError(f"task {self.id} was opened by the parent of this process: open it again here")
 
@@ -485,7 +485,7 @@ class Task:
 
 
 def _numbered(entries: Sequence[Entry]) -> Callable[[TaskState], list[Entry]]:
-    """Turns get the numbers that are next when the append lock is held."""
+    """Numbers turns while the append lock is held."""
 
     def make(state: TaskState) -> list[Entry]:
         numbers = itertools.count(state.turns + 1)
@@ -495,14 +495,14 @@ def _numbered(entries: Sequence[Entry]) -> Callable[[TaskState], list[Entry]]:
 
 
 def _timed(turn: Turn) -> Turn:
-    """A turn that does not say when it began has just ended."""
+    """Sets a missing start time, assuming that the turn has just ended."""
     if turn.started is not None:
         return turn
     return replace(turn, started=_now() - timedelta(milliseconds=turn.duration_ms or 0))
 
 
 def chosen(question: Question, text: str) -> str:
-    """The answer that a text stands for: one of the choices, by its words in any case or by its number; or the text."""
+    """Resolves an answer to one of the choices, by its words in any case or by its number. Without choices, it is the text."""
     if not question.choices:
         return text
     small = text.strip().lower()

@@ -1,4 +1,4 @@
-"""How an open task reaches the place where it is kept. Each backend has a Writer; the rest of a Task is the same everywhere."""
+"""How an open task reaches its storage. Each backend has a Writer; the rest of a Task is the same everywhere."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rawko_state.model.state import TaskState
 from rawko_state.tasks.draft import Draft, DraftContent
 
 Make = Callable[[TaskState], list[Entry]]
-"""What to append, given the state that it will follow. Called under the append lock, so it must be quick: entries are redacted
-before, and only get their numbers here. May be called again when somebody else was faster."""
+"""Returns what to append, given the state it will follow. Called under the append lock, so it must be quick: entries are already
+redacted, and only numbered here. May be called again if another writer was faster."""
 BeforeWrite = Callable[[str], None]
-"""Gets the seal of a record just before it is written."""
+"""Called with a record's seal just before it is written."""
 
 
 class Writer(ABC):
@@ -29,7 +29,7 @@ class Writer(ABC):
     @property
     @abstractmethod
     def root(self) -> Path:
-        """The project's folder; the current one, where the tasks are elsewhere."""
+        """The project's folder, or the current folder if the tasks are elsewhere."""
 
     @property
     @abstractmethod
@@ -38,7 +38,7 @@ class Writer(ABC):
 
     @abstractmethod
     def position(self) -> Position:
-        """As last read or written."""
+        """The position as last read or written."""
 
     @abstractmethod
     def refresh(self) -> TaskState:
@@ -46,30 +46,30 @@ class Writer(ABC):
 
     @abstractmethod
     def has_grown(self) -> bool:
-        """Whether others may have appended since. Cheap: every step of a live turn asks this."""
+        """Whether others may have appended since. Cheap, because every step of a live turn calls it."""
 
     @abstractmethod
     def holds(self, seal: str) -> bool:
-        """Whether a record with this seal is there."""
+        """Whether the task has a record with this seal."""
 
     @abstractmethod
     def append(self, make: Make, expect: str | None = None, before: BeforeWrite | None = None) -> Appended:
-        """Appends one record, durable when this returns. With ``expect``, ChainMoved unless that is the last seal."""
+        """Appends one record, durable on return. With ``expect``, raises ChainMoved unless that is the last seal."""
 
     @abstractmethod
     def reader(self) -> TaskReader: ...
 
     @abstractmethod
     def last_turns(self) -> Iterator[Turn]:
-        """The newest turn first."""
+        """Turns, newest first."""
 
     @abstractmethod
     def keeping_blobs(self, turn: Turn | None = None) -> contextlib.AbstractContextManager[None]:
-        """While this is held, no cleanup deletes long outputs that no record names yet."""
+        """Prevents cleanups from deleting blobs that no record names yet."""
 
     @abstractmethod
     def with_blobs(self, turn: Turn, redact: Callable[[str], str]) -> Turn:
-        """The same turn with long outputs moved out of it, durably."""
+        """The turn with its long outputs moved to blobs, durably."""
 
     @abstractmethod
     def draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
@@ -81,7 +81,7 @@ class Writer(ABC):
 
     @abstractmethod
     def draft_text(self) -> str:
-        """The same, as it stands."""
+        """The raw text of that draft."""
 
     @abstractmethod
     def drop_draft(self) -> None: ...
@@ -90,13 +90,13 @@ class Writer(ABC):
     def release_lease(self) -> None: ...
 
     def finished(self) -> None:  # noqa: B027 - most backends have nothing to do
-        """The task is finished: a good moment for upkeep that nothing depends on."""
+        """Called when the task is finished: a good time for optional maintenance."""
 
     @abstractmethod
     def close(self) -> None: ...
 
     def entries_since(self, end: int, seal: str) -> Iterator[Entry]:
-        """What was appended after a position, as far as it counts; without large sections."""
+        """Entries appended after a position, from records that count, without large sections."""
         with self.reader() as reader:
             for record in reader.scan((end, seal) if end else None):
                 for block in record.blocks if record.counts else ():

@@ -1,1 +1,1 @@
-"""Task files in the project, with an index beside them."""
+"""Task files in the project, with an index next to them."""

@@ -1,8 +1,8 @@
-"""Folding: taking the tail into the search index, in bulk.
+"""Flushing: moves the tail into the search index, in bulk.
 
-Killed anywhere, it leaves a usable index: Whoosh's commit puts the new segment in place by one rename, and only after that are
-the rows acknowledged; what was committed and not acknowledged is simply not counted, and folded again the next time. One fold
-runs at a time; its lock goes with its process.
+A kill at any point leaves a usable index. Whoosh's commit puts the new segment in place with one rename, and the rows are
+acknowledged only after that. Documents that were committed but not acknowledged are not counted, and are flushed again next time.
+Only one flush runs at a time; its lock is released when its process ends.
 """
 
 from __future__ import annotations
@@ -33,50 +33,50 @@ from rawko_state.search.words import Counts
 if TYPE_CHECKING:
     from rawko_state.search import whoosh_index
 else:
-    # A short tail is not flushed, and loads no Whoosh.
+    # A short tail is not flushed, so Whoosh need not be loaded.
     whoosh_index = lazy("rawko_state.search.whoosh_index")
 
 Step: TypeAlias = Callable[[int, int], None]
-"""Bytes done, and in all."""
+"""Bytes done, and bytes in total."""
 
 CHEAP: Final = 4 << 20
-"""A tail up to this size is folded on the way; a longer one in the background."""
+"""A tail up to this size is flushed inline; a longer one in the background."""
 WORTH_IT: Final = 1 << 20
-"""A shorter one is quicker scanned than folded."""
+"""Scanning a shorter tail is faster than flushing it."""
 _AT_ONCE: Final = 256 << 20
-"""Bytes of text in one segment; what is done is acknowledged after each."""
+"""Bytes of text per segment. Progress is acknowledged after each one."""
 _FOR_ONE_WORKER: Final = 16 << 20
 _WORTH_A_POOL: Final = 16 << 20
 _SMALL_SEGMENT: Final = FULL
 _FEW_SEGMENTS: Final = 8
-"""So many small segments are tolerated; then they are read again from the files, as one."""
+"""Number of small segments to tolerate. Beyond that, their documents are read again from the files and merged."""
 
 
 def is_off(root: Path) -> bool:
-    """Whether nothing is to be folded unasked."""
+    """Whether automatic flushing is disabled."""
     from rawko_state.config.settings import load
 
     return bool(load(root)["search.fold"] == "off")
 
 
 def flush_if_cheap(index: Index, journal: Journal) -> None:
-    """Folds the tail if it is long enough to be worth it, and short enough to be cheap."""
+    """Flushes the tail if it is long enough to be worth it and short enough to be cheap."""
     if WORTH_IT <= flushed.pending_bytes(index) <= CHEAP and not is_off(journal.layout.root):
         flush(index, journal)
 
 
 class SearchIndexPath(NamedTuple):
-    """Where the search index is, and its name; None before there is one."""
+    """The folder and the name of the search index; the name is None before there is one."""
 
     folder: Path
     name: str | None
 
 
 def place(index: Index, root: Path) -> SearchIndexPath | None:
-    """None when no search index can be kept: the index is in memory, or there is no secret to name one by.
+    """None if no search index can be kept: the task index is in memory, or there is no secret to name it with.
 
-    Whoosh's files hold pickles, and whoever can write a pickle that we load runs code as us. So the name of the index is made
-    from a secret of the user: files that came with a cloned repository, or from anybody else, cannot have that name.
+    Whoosh's files contain pickles, and anyone who can make us load a pickle can run code as this user. So the index name is
+    derived from a secret of the user. Files from a cloned repository, or from anyone else, cannot have that name.
     """
     if index.path is None:
         return None
@@ -90,12 +90,12 @@ def place(index: Index, root: Path) -> SearchIndexPath | None:
         return None
     salt = flushed.salt(index)
     if salt is not None and salt.partition(" ")[2] != _fingerprint(key):
-        return None  # another home's: to be left to it
+        return None  # it belongs to another home directory: leave it alone
     return SearchIndexPath(folder, None if salt is None else _name(key, salt, root))
 
 
 def new_salt() -> str | None:
-    """What the name of a new search index is made from, and whose it is."""
+    """A salt for the name of a new search index, with the fingerprint of its owner's key."""
     key = user_key()
     return None if key is None else f"{os.urandom(16).hex()} {_fingerprint(key)}"
 
@@ -105,7 +105,7 @@ def _fingerprint(key: bytes) -> str:
 
 
 def is_busy(index: Index, journal: Journal) -> bool:
-    """Whether a fold is running, or none can be."""
+    """Whether a flush is running, or none is possible."""
     where = place(index, journal.layout.root)
     return where is None or holder_of(where.folder / "fold.lock") is not None
 
@@ -116,7 +116,7 @@ def _name(key: bytes, salt: str, root: Path) -> str:
 
 @contextlib.contextmanager
 def locked(index: Index, *, wait: bool = False) -> Iterator[bool]:
-    """The right to write to the search index. False when another process has it, or there is no place for one."""
+    """The write lock of the search index. False if another process holds it, or no search index can be kept."""
     if index.path is None or user_key() is None:
         yield False
         return
@@ -136,8 +136,8 @@ def locked(index: Index, *, wait: bool = False) -> Iterator[bool]:
 
 
 def flush(index: Index, journal: Journal, *, step: Step | None = None, wait: bool = False) -> int:
-    """Takes in what is not folded. Returns how many bytes that were; 0 also when another process is at it, or there is no
-    place for a search index."""
+    """Flushes the tail. Returns the number of bytes flushed; also 0 if another process is flushing, or no search index can be
+    kept."""
     where = place(index, journal.layout.root)
     if where is None:
         return 0
@@ -155,8 +155,8 @@ def flush(index: Index, journal: Journal, *, step: Step | None = None, wait: boo
 
 
 def flush_anew(index: Index, journal: Journal, step: Step | None = None) -> None:
-    """Everything into a new search index beside the one in use. Whoever calls this holds the lock, until the index with it
-    has taken its place."""
+    """Flushes everything into a new search index next to the current one. The caller must hold the lock until the index that
+    refers to it is in place."""
     flushed.start_over(index, flushed.salt(index), new_salt())
     where = place(index, journal.layout.root)
     if where is not None and where.name is not None:
@@ -164,7 +164,7 @@ def flush_anew(index: Index, journal: Journal, step: Step | None = None) -> None
 
 
 def clear_away(index: Index, root: Path) -> None:
-    """What is left of search indexes that are no longer in use. The caller holds the lock."""
+    """Removes search indexes that are no longer used. The caller holds the lock."""
     where = place(index, root)
     if where is not None:
         whoosh_index.tidy(where.folder, where.name)
@@ -183,7 +183,7 @@ def _fold(
     first: list[PackedPage] = []
     if again:
         moved = _built(_Job(str(root), (), tuple(again), 0))
-        # What cannot be read now stays in the segment that it is in.
+        # Documents that cannot be read now stay in their current segment.
         first, dropped = ([], frozenset()) if moved.unread else (moved.pages, dropped)
     stretches = flushed.claim(index)
     total = sum(each.end - each.start for each in stretches)
@@ -218,7 +218,7 @@ def _batches(stretches: Sequence[Unflushed]) -> Iterator[list[Unflushed]]:
 
 
 class Again(NamedTuple):
-    """A task whose documents in small segments are read once more, to stand in a larger one."""
+    """A task whose documents in small segments are read again, to be merged into a larger one."""
 
     id: str
     file_path: str
@@ -229,14 +229,14 @@ class Again(NamedTuple):
 
 
 def _scattered(index: Index, where: SearchIndexPath) -> tuple[list[Again], frozenset[str]] | None:
-    """What stands in small segments, if those have become many, and their names. None when there is no usable index."""
+    """Documents in small segments and those segments' names, if there are too many. None if there is no usable index."""
     if where.name is None:
         return None
     try:
         opened = whoosh_index.WhooshIndex.open(where.folder, where.name)
     except SearchTrouble as trouble:
         if not trouble.lasting:
-            raise  # no descriptor left, or such: that says nothing about the index
+            raise  # such as no descriptors left: that says nothing about the index
         return None
     try:
         small = [segment for segment in opened.segments if segment.documents < _SMALL_SEGMENT]
@@ -266,7 +266,7 @@ def _still_counting(index: Index, documents: dict[tuple[str, int, int], dict[int
     return found
 
 
-# Pages out of files, with all cores when there is much to do.
+# Build pages from files, on all cores if there is a lot to do.
 
 
 class _Job(NamedTuple):
@@ -279,13 +279,13 @@ class _Job(NamedTuple):
 class _Built(NamedTuple):
     pages: list[PackedPage]
     unread: set[str]
-    """The tasks whose files could not be read: what is there of them must not count."""
+    """Tasks whose files could not be read: their documents must not count."""
 
 
 def _pages(
     root: Path, stretches: Sequence[Unflushed], advance: Callable[[int], None], unread: set[str]
 ) -> Iterator[PackedPage]:
-    """The pages of some stretches. Grows ``unread`` meanwhile."""
+    """Yields the pages of some stretches, adding to ``unread`` along the way."""
     jobs = _jobs(root, stretches)
     done = 0
     for job, built in zip(jobs, _all_built(jobs), strict=True):

@@ -1,4 +1,4 @@
-"""What a server of one project's files stands on."""
+"""The host of a server for one project's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking task files into an index: one file that has grown or changed, or many at once."""
+"""Adds task files to an index: one file that has grown or changed, or many at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rawko_state.model.appended import Appended
 
 
 def checkpoint_of(name: TaskName, row: Row) -> Checkpoint | None:
-    """Where the index knows a file up to, for a writer that goes on from there."""
+    """How far the index knows a file, for a writer to continue from."""
     if row["tail_seal"] is None or row["file_path"] != name.file_path or row["damaged"]:
         return None
     state = Projector(name.id, row["file_path"], row).state
@@ -32,7 +32,7 @@ def checkpoint_of(name: TaskName, row: Row) -> Checkpoint | None:
 
 
 def put(index: Index, projector: Projector, records: Iterable[LocatedRecord], stat: tuple[int, int]) -> None:
-    """The rows of some records. Inside a transaction."""
+    """Writes the rows of some records. Call inside a transaction."""
     for record in records:
         rows = projector.take(record)
         projector.row["file_size"], projector.row["file_mtime_ns"] = stat
@@ -40,7 +40,7 @@ def put(index: Index, projector: Projector, records: Iterable[LocatedRecord], st
 
 
 def new_file(index: Index, name: TaskName, reader: TaskReader) -> Projector:
-    """A file that nobody knew."""
+    """Indexes a file that is not in the index yet."""
     projector = Projector(name.id, name.file_path)
     for record in reader.records():
         put(index, projector, [located(record, reader.fetch)], reader.stat())
@@ -50,7 +50,7 @@ def new_file(index: Index, name: TaskName, reader: TaskReader) -> Projector:
 def appended(
     journal: Journal, index: Index, name: TaskName, done: Appended, stat: tuple[int, int], projector: Projector | None
 ) -> Projector:
-    """What was just appended: from memory, if the index is just where the append began, else from the file."""
+    """Indexes an append: from memory if the index is exactly where the append began, otherwise from the file."""
     if projector is not None and done.alone and projector.end == done.offset:
         after = (projector.end, projector.row["tail_seal"])
         rows = projector.take(
@@ -63,8 +63,8 @@ def appended(
 
 
 def one_file(journal: Journal, index: Index, name: TaskName, *, grown: bool) -> Projector:
-    """What has been added to a file, if a writer's mark says that it has ``grown``, else all of it. Inside a transaction, as
-    two processes may come to it at once."""
+    """Indexes only the new records if a writer's mark says the file has ``grown``, otherwise the whole file. Call inside a
+    transaction, because two processes may do this at once."""
     row = index.row(name.id)
     old: set[str] = set()
     with journal.reader(name) as reader:
@@ -78,7 +78,7 @@ def one_file(journal: Journal, index: Index, name: TaskName, *, grown: bool) -> 
             index.forget(name.id)
             projector = Projector(name.id, name.file_path)
             scan = reader.scan()
-        # Also when there is no record at all: the row says that the file was looked at as it is now.
+        # Even without any record: the row says that the file was read in its current state.
         projector.row["file_size"], projector.row["file_mtime_ns"] = stat
         index.put(projector, NewRows())
         for record in scan:
@@ -89,11 +89,11 @@ def one_file(journal: Journal, index: Index, name: TaskName, *, grown: bool) -> 
 
 
 MISSING: Final = "missing "
-"""The key of what a file lacks that it once had, before the task's id. It is told until the file has it again, or is accepted."""
+"""Key prefix, before the task's id, for content that a file has lost. Reported until it is back, or the loss is accepted."""
 
 
 def _note_missing(index: Index, before: Row, now: Projector, *, was_cut: bool) -> None:
-    """A file that was cut off, or put in place of a longer one: what the index knew of it is gone from it."""
+    """Notes content that the index knew and the file lost: it was truncated, or replaced by a shorter one."""
     task_id, turns = before["id"], before["turns"] - now.row["turns"]
     known = index.meta(MISSING + task_id)
     if known is not None and json.loads(known)["seal"] in index.seals(task_id):
@@ -103,7 +103,7 @@ def _note_missing(index: Index, before: Row, now: Projector, *, was_cut: bool) -
 
 
 def _still_there(reader: TaskReader, row: Row) -> bool:
-    """Whether the file still begins with what was taken in: the last seal stands where it stood."""
+    """Whether the indexed part of the file is unchanged: the last seal is where it was."""
     end, seal = row["indexed_end"], row["tail_seal"]
     if seal is None or end > reader.size:
         return False
@@ -113,7 +113,7 @@ def _still_there(reader: TaskReader, row: Row) -> bool:
 def many_files(
     journal: Journal, index: Index, names: Sequence[TaskName]
 ) -> Iterator[tuple[int, list[tuple[str, str]]]]:
-    """Reads many files with all cores. Yields, batch by batch, how many there were and which could not be fully read."""
+    """Indexes many files on all cores. Yields for each batch its file count and the files that could not be fully read."""
     jobs = [(str(journal.layout.path(name)), name.id, name.file_path) for name in names]
     for batch in projected_files(jobs):
         with index.transaction():
@@ -121,17 +121,17 @@ def many_files(
         yield batch.files, batch.problems
 
 
-# Many files at once, with all cores: files in, rows out, in batches
+# Project many files on all cores, in batches
 
 Job = tuple[str, str, str]
-"""Path, task id, path as the index says it."""
+"""Path, task id, path as stored in the index."""
 BATCH: Final = 256
 _WORTH_A_POOL: Final = 1_000
 
 
 @dataclass(slots=True)
 class Batch:
-    """What some files gave."""
+    """The result for some files."""
 
     files: int = 0
     rows: Bulk = field(default_factory=Bulk)
@@ -139,7 +139,7 @@ class Batch:
 
 
 def project_file(job: Job, batch: Batch) -> None:
-    """All rows of one file. Never raises: a file that cannot be read is a problem, not the end."""
+    """All rows of one file. Never raises: an unreadable file is reported as a problem."""
     path, task_id, file_path = job
     batch.files += 1
     batch.rows.ids.append(task_id)
@@ -157,7 +157,7 @@ def project_file(job: Job, batch: Batch) -> None:
 
 def _project_some(jobs: Sequence[Job]) -> Batch:
     batch = Batch()
-    # Everything that is made here is kept until the batch is done: there is nothing to collect, and looking costs a third.
+    # All objects here live until the batch is done. The garbage collector would find nothing, at the cost of a third of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -170,7 +170,7 @@ def _project_some(jobs: Sequence[Job]) -> Batch:
 
 
 def projected_files(jobs: Sequence[Job]) -> Iterator[Batch]:
-    """Batches in the order of the jobs. A pool is used when it is worth its start."""
+    """Batches in the order of the jobs. Uses a pool when that is worth the startup time."""
     batches = [jobs[start : start + BATCH] for start in range(0, len(jobs), BATCH)]
     cores = os.cpu_count() or 1
     if len(jobs) < _WORTH_A_POOL or cores < 2:
@@ -179,7 +179,7 @@ def projected_files(jobs: Sequence[Job]) -> Iterator[Batch]:
         return
     import multiprocessing  # a catch-up of a few files needs no pool
 
-    # Forking is quick and safe here (no threads); elsewhere a fresh interpreter is started.
+    # Forking is fast, and safe here because there are no threads. Elsewhere, start a fresh interpreter.
     method = "fork" if sys.platform == "linux" else "spawn"
     with multiprocessing.get_context(method).Pool(cores) as pool:
         yield from pool.imap(_project_some, batches)

@@ -1,4 +1,4 @@
-"""Taking secrets out of task files that were recorded before their format was known, or by a version that did not look."""
+"""Removes secrets from task files recorded before their format was known, or by a version without redaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rawko_state.redact.redactor import Redactor
 
 
 def look(sync: Sync, redactor: Redactor, name: TaskName) -> Found:
-    """What is in a task, and nothing changed."""
+    """Counts the secrets in a task without changing it."""
     found = Found(name.id)
     counting = Counting(sync.journal, redactor, found, write=False)
     with sync.journal.reader(name) as reader:
@@ -26,7 +26,7 @@ def look(sync: Sync, redactor: Redactor, name: TaskName) -> Found:
 
 
 def redact(sync: Sync, redactor: Redactor, name: TaskName, by: str | None) -> Found:
-    """Writes a task's file anew without its secrets, if it has any. The caller holds its lease."""
+    """Rewrites a task's file without its secrets, if it has any. The caller holds its lease."""
     found = Found(name.id)
     counting = Counting(sync.journal, redactor, found, write=True)
 
@@ -40,7 +40,7 @@ def redact(sync: Sync, redactor: Redactor, name: TaskName, by: str | None) -> Fo
 
 
 def finish(sync: Sync, redactor: Redactor) -> None:
-    """What a redaction that was killed had not come to: old long outputs with secrets, whose tasks name the new ones already."""
+    """Finishes a redaction that was killed: deletes old blobs with secrets whose tasks already refer to the new ones."""
     layout = sync.journal.layout
     left = {name for name in blobs.names(layout) if _has_secret(layout, redactor, name)}
     if left:
@@ -56,7 +56,7 @@ def _has_secret(layout: Layout, redactor: Redactor, name: str) -> bool:
 
 
 def _drop(sync: Sync, replaced: set[str]) -> None:
-    """The old long outputs, unless another task, or one in the trash, refers to them."""
+    """Deletes the old blobs, except those that another task, or one in the trash, refers to."""
     layout = sync.journal.layout
     with trash.locked(layout), gate(layout.live / "blobs.lock"):
         index = sync.fresh()

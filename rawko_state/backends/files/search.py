@@ -1,7 +1,7 @@
-"""Search over a project's files: what the Whoosh index knows, and what it does not know yet, in one ranking.
+"""Search over a project's files: combines the Whoosh index and the unindexed tail in one ranking.
 
-Nothing here can make a search fail or wrong: an index that is missing, broken or foreign is told of once, the answer comes from
-the files, and the next fold makes a new one.
+A bad index can neither fail a search nor make it wrong. If it is missing, broken or foreign, the search warns once and answers
+from the files, and the next flush builds a new one.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from rawko_state.search.words import Counts, Sought
 from rawko_state.store import Answer, TaskFilter
 
 _LOOKS: Final = 3
-"""How often a search begins anew because a file turns out to have been edited. (A task that grows all the time looks so too.)"""
+"""How often a search restarts because a file appears to be edited. (A constantly growing task looks the same.)"""
 
 
 class _Edited(Exception):
-    """A task's file is not what the index knows of it."""
+    """A task's file differs from what the index knows."""
 
 
 class FileFinder(Finder):
@@ -47,13 +47,13 @@ class FileFinder(Finder):
         self._sync, self._alive = sync, alive
         self._use_index = True
         self._check = True
-        """Whether files are looked at again before what the index says of them is believed."""
+        """Whether to check that files are unchanged before trusting the index."""
 
     def _tasks(self, index: Index) -> IndexedTasks:
         return IndexedTasks(index, self._alive())
 
     def search(self, text: str, wanted: TaskFilter, *, turns: bool = False) -> Answer:
-        """What a query finds among the tasks that the filter lets through, in the order of ``wanted.sort``."""
+        """Searches the tasks that pass the filter, and sorts the hits by ``wanted.sort``."""
         answer = cast("Answer", self._sync.guarded(lambda index: self._ask(index, text, wanted, turns)))
         if self._documents.unread:
             some = ", ".join(sorted(self._documents.unread)[:5])
@@ -68,37 +68,37 @@ class FileFinder(Finder):
                 self._check = looks > 0
                 return self._search(index, text, wanted, turns)
             except _Edited as edited:
-                # Its new text is in the tail now, so all is asked again.
+                # Its new text is in the tail now, so repeat the whole query.
                 looks -= 1
                 self._sync.catch_up(self._sync.journal.find(str(edited)), index)
             except SearchTrouble as trouble:
                 if flushed.salt(index) != salt:
-                    continue  # another one has just taken its place
+                    continue  # another process has just replaced the index
                 self._warn(f"{trouble}; answering from the task files" + (", and building it anew" * trouble.lasting))
                 if trouble.lasting:
                     flushed.start_over(index, salt, None)
                 self._use_index = False
 
     def _sources(self, index: Index, query: Query, stack: contextlib.ExitStack) -> list[PostingSource]:
-        """The index as far as it can be used, and the tail."""
+        """The search index where usable, and the tail."""
         place = flush.place(index, self._sync.journal.layout.root) if self._use_index else None
         if place is None or place.name is None:
             return [self._tail(flushed.everything(index), query)]
         from rawko_state.search.whoosh_index import NoSearchIndex, WhooshIndex
 
-        # In this order: what a fold moves from the one to the other meanwhile is seen twice, and counted once.
+        # Read the tail first: if a flush moves documents into the index meanwhile, they are seen twice but counted once.
         tail = flushed.pending(index)
         try:
             opened = WhooshIndex.open(place.folder, place.name)
         except NoSearchIndex:
             if flushed.any_flushed(index):
                 raise
-            return [self._tail(flushed.everything(index), query)]  # the first one is being made just now
+            return [self._tail(flushed.everything(index), query)]  # the first index is being built right now
         stack.callback(opened.close)
         return [opened, self._tail(tail, query)]
 
     def _tail(self, stretches: Sequence[flushed.Unflushed], query: Query) -> Tail:
-        """Reads what is not folded; of a task in which no word of the query stands anywhere, just that."""
+        """Reads the tail. A task that contains no word of the query is not parsed."""
         leaves = query.leaves()
         sought = [leaf.sought for leaf in leaves if isinstance(leaf, Text)]
         tools = [leaf.value.lower().rstrip("*") for leaf in leaves if isinstance(leaf, Field) and leaf.name == "tool"]
@@ -116,15 +116,15 @@ class FileFinder(Finder):
     def _vocabulary(self, index: Index, letters: tuple[str, ...]) -> set[str]:
         return self._documents.vocabulary(flushed.pending(index), letters)
 
-    # Folding
+    # Flushing
 
     def flush(self, *, step: flush.Step | None = None, wait: bool = False) -> int:
-        """Takes the tail into the search index. Returns how many bytes; 0 also when another process is at it."""
+        """Moves the tail into the search index. Returns the number of bytes; also 0 if another process is flushing."""
         index = self._sync.fresh()
         return flush.flush(index, self._sync.journal, step=step, wait=wait)
 
     def trouble(self) -> str | None:
-        """Why the search index cannot be used, if there is one and it cannot."""
+        """Why an existing search index cannot be used, if so."""
         from rawko_state.search.whoosh_index import WhooshIndex
 
         index = self._sync.fresh()
@@ -145,7 +145,7 @@ class FileFinder(Finder):
 
 
 class _Truth:
-    """What the files and the index of tasks say. With ``check``, _Edited is raised for a file that is not as that knows it."""
+    """The current state of the files and the task index. With ``check``, raises _Edited if they disagree on a file."""
 
     def __init__(self, index: Index, documents: Documents, root: Path, check: bool) -> None:
         self._index, self._documents, self._root, self._check = index, documents, root, check
@@ -168,6 +168,6 @@ class _Truth:
 
 
 def _looks_right(sought: Sequence[Sought], tools: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a text, in small letters and without underscores, may hold any of what is sought: it has all its letters."""
+    """Returns a check for whether a text (lower-case, no underscores) may match: it contains all letters of a sought term."""
     needles = [each.atoms for each in sought] + [(tool.replace("_", ""),) for tool in tools]
     return lambda text: any(all(atom in text for atom in atoms) for atoms in needles)

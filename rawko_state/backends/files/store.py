@@ -1,4 +1,4 @@
-"""The store of task files in a project: the embedded default. Needs nothing running."""
+"""The store of task files in a project: the embedded default. No server needed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rawko_state.store import InTrash, RetentionRow
     from rawko_state.tasks.writer import Writer
 else:
-    # Lists and single tasks need none of these.
+    # Not needed for lists and single tasks.
     bulk = lazy("rawko_state.backends.bulk")
     leases = lazy("rawko_state.backends.leases")
     flush = lazy("rawko_state.backends.files.flush")
@@ -63,7 +63,7 @@ class FileStore(IndexedStore):
     sync: Sync
 
     def __init__(self, root: Path | str, *, warn: Callable[[str], None] | None = None) -> None:
-        """``warn`` is told, once each, of trouble that is dealt with: an index that is rebuilt or falls behind."""
+        """``warn`` is called once for each problem that was handled, such as an index being rebuilt or falling behind."""
         journal = Journal(Path(root).resolve())
         journal.layout.check()
         warn = _warn if warn is None else warn
@@ -71,7 +71,7 @@ class FileStore(IndexedStore):
 
     @cached_property
     def lent(self) -> LentLeases:
-        """The leases that this process holds for clients of its server."""
+        """Leases that this process holds for its server's clients."""
         return leases.LentLeases(self.journal)
 
     is_local = True
@@ -82,12 +82,12 @@ class FileStore(IndexedStore):
         return self.journal.open(name, self.sync.checkpoint(name), read_only=read_only)
 
     def find(self, prefix: str) -> TaskName:
-        """The one task whose id is, or starts with, this. The index is asked first, the folder where that does not help."""
+        """The task whose id is, or uniquely starts with, ``prefix``. Looks in the index first, then in the folder."""
         try:
             row = self.sync.index().row(prefix)
             name = parse_name(Path(row["file_path"]).name) if row else None
             if name is not None and name.packed:
-                plain = replace(name, packed=False)  # a process may have unpacked it, and died before it could say so
+                plain = replace(name, packed=False)  # a process may have unpacked it and died before updating the index
                 name = plain if self.journal.layout.path(plain).exists() else name
             if name is not None and self.journal.layout.path(name).exists():
                 return name
@@ -102,7 +102,7 @@ class FileStore(IndexedStore):
         return self.journal.layout.trash.exists() and any(each.id.startswith(prefix) for each in self.trash())
 
     def status(self, prefix: str) -> str:
-        """What the records say, or ``interrupted`` for a running task whose writer is gone: by the file, not by the index."""
+        """The status from the records, or ``interrupted`` if its writer is gone. Reads the file, not the index."""
         name = self.find(prefix)
         chain = self._open(name, read_only=True)
         try:
@@ -114,11 +114,11 @@ class FileStore(IndexedStore):
         return state.status
 
     def unflushed(self) -> int:
-        """How many bytes of the history the search index has not taken in."""
+        """Bytes of history that are not in the search index yet."""
         return self._finder().tail_bytes()
 
     def flush_due(self) -> str | None:
-        """``now``, ``background``, or None: too short to be worth it, switched off, or somebody is at it."""
+        """``now``, ``background``, or None: not worth it yet, disabled, or another process is flushing."""
         waiting = self.unflushed()
         if waiting < flush.WORTH_IT or flush.is_off(self.root):
             return None
@@ -162,7 +162,7 @@ class FileStore(IndexedStore):
         return [(task_id, self.journal.layout.lease(task_id).exists()) for task_id in self.journal.abandoned()]
 
     def _taken(self) -> Callable[[str], bool] | None:
-        """Looks an id up in the index, if that knows the whole folder as it is now."""
+        """Looks ids up in the index, provided that it is up to date with the folder."""
         try:
             index = self.sync.index()
             if index.meta("tasks_stamp") == self.journal.layout.stamp():
@@ -172,7 +172,7 @@ class FileStore(IndexedStore):
         return None
 
     def take_lease(self, prefix: str, token: str | None = None, seconds: float = 30.0) -> str:
-        """Takes the lease of a task for somebody else, who has to ask again before the time is up."""
+        """Takes a task's lease on behalf of a client, which must renew it in time."""
         return self.lent.take(self.find(prefix).id, token, seconds)
 
     def expire_leases(self) -> None:
@@ -200,16 +200,16 @@ class FileStore(IndexedStore):
 
     @property
     def state_folder(self) -> Path:
-        """Where the task files and all that belongs to them are."""
+        """The folder of the task files and everything that belongs to them."""
         return self.journal.layout.state
 
     def health(self) -> tuple[int, str, list[str]]:
-        """How many tasks the index knows, where it is, and what is wrong with it. Catches up first."""
+        """Number of tasks in the index, where it is, and its problems. Brings it up to date first."""
         index = self.sync.fresh()
         return index.count(), index.name, index.check()
 
     def concerns(self) -> list[tuple[str, str]]:
-        """What is wrong with task files, as far as the index can tell: ids, and what to say. rawko verify tells more."""
+        """Problems with task files that the index can detect: ids and messages. rawko verify reports more."""
         index = self.sync.fresh_to_every_file()
         alive = self.alive()
         found = [
@@ -226,7 +226,7 @@ class FileStore(IndexedStore):
 
     @contextlib.contextmanager
     def daily(self) -> Iterator[bool]:
-        """What was left of killed processes is cleared away on the occasion."""
+        """Also removes files left behind by killed processes."""
         stamp = self.journal.layout.live / "cleanup.lock"
         if not stamp.parent.exists() or not _is_due(stamp):
             yield False
@@ -235,7 +235,7 @@ class FileStore(IndexedStore):
             held = locks.gate(stamp, timeout=0)
             held.__enter__()
         except StorageError:
-            yield False  # another process is at it
+            yield False  # another process is doing it
             return
         try:
             os.utime(stamp)
@@ -245,7 +245,7 @@ class FileStore(IndexedStore):
             held.__exit__(None, None, None)
 
     def lock(self, name: str, *, timeout: float = 60.0) -> AbstractContextManager[None]:
-        """A lock of this project by a name of its own, between processes. StorageError when the time is up."""
+        """A named lock of this project, between processes. Raises StorageError after the timeout."""
         self.journal.layout.make()
         return locks.gate(self.journal.layout.live / name, timeout=timeout)
 
@@ -253,7 +253,7 @@ class FileStore(IndexedStore):
         return bulk.FileBulkWriter(self.root, self.sync)
 
     def check_lease(self, task_id: str, token: str) -> None:
-        """TaskBusy unless this token has the task now."""
+        """Raises TaskBusy unless this token holds the lease."""
         self.lent.check(task_id, token)
 
     def release_lease(self, prefix: str, token: str) -> None:
@@ -264,41 +264,41 @@ class FileStore(IndexedStore):
         return str(self.root)
 
     def add_task(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
-        """A whole new task from its records; False when there is one of its id."""
+        """Adds a whole new task from its records. False if the id is taken."""
         self.journal.layout.make()
         rows = bulk.write_task(self.journal, self.redactor, name, records, bulk.taken(self.journal, name))
         if rows is None:
             return False
-        with contextlib.suppress(RawkoError):  # then the next look at the folder sees it
+        with contextlib.suppress(RawkoError):  # the next sweep of the folder indexes it
             index = self.sync.index()
             with index.transaction():
                 index.put_new(rows)
         return True
 
     def import_lock(self) -> AbstractContextManager[None]:
-        """While this is held, nobody else brings the sessions of other agents in."""
+        """Prevents other processes from importing other agents' sessions meanwhile."""
         self.journal.layout.make()
         return locks.gate(self.journal.layout.live / "import.lock")
 
-    # Keeping
+    # Retention
 
     def retention_rows(self, task_id: str | None = None) -> list[RetentionRow]:
-        """Every task, or one, as retention sees it."""
+        """The retention data of all tasks, or of one."""
         alive, exempt = self.alive() | self.journal.drafted(), journal_trash.exempt(self.journal.layout)
         return cast(
             "list[RetentionRow]", self.sync.guarded(lambda index: retention.rows(index, alive, exempt, task_id))
         )
 
     def trash(self) -> list[InTrash]:
-        """What is in the trash, the last one first."""
+        """The tasks in the trash, most recent first."""
         return [trash.in_trash(each) for each in journal_trash.listed(self.journal.layout)]
 
     def freed_bytes(self, task_ids: Sequence[str]) -> dict[str, int]:
-        """The bytes of long outputs that go with some tasks, if all of these go."""
+        """Bytes of blobs that would be freed if all these tasks were deleted."""
         return retention.freed(self.sync.index(), task_ids)
 
     def add_file(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
-        """Puts a whole task file into the project, as it is, and its blobs before it. None when it is there already."""
+        """Adds a whole task file unchanged, after its blobs. None if it already exists."""
         name = parse_name(filename)
         if name is None:
             raise InvalidValue(f"not the name of a task file: {filename!r}")
@@ -308,7 +308,7 @@ class FileStore(IndexedStore):
             return name if self.journal.add_file(name, data) else None
 
     def replace_task(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
-        """A longer writing of a task, if the one that is there is still so long and ends with that seal."""
+        """Replaces a task with a longer version, if it still has this size and ends with this seal."""
         there = self.find(name.id)
         lease = self.journal.lease(name.id)
         try:
@@ -329,12 +329,12 @@ class FileStore(IndexedStore):
         proceed: Callable[[], bool] = lambda: True,
         patience: float = 60.0,
     ) -> Iterator[str]:
-        """Puts tasks into the trash, as they were when kept() told of them, each with the rule that takes it. Yields the ids of
-        those that went: one that has changed since, or is being run, stays."""
+        """Moves tasks to the trash, each with the rule that selected it. Yields the ids of the tasks moved. A task stays if it
+        has changed since its retention row was read, or is being run."""
         return trash.move_to_trash(self.sync, tasks, by, proceed, patience)
 
     def delete(self, prefix: str, *, by: str | None = None) -> str:
-        """Puts one task into the trash, whatever its age."""
+        """Moves one task to the trash, regardless of its age."""
         name = self.find(prefix)
         task = next(iter(self.retention_rows(name.id)), None)
         if task is None or not list(self.move_to_trash([(task, journal_trash.BY_HAND)], by=by)):
@@ -342,7 +342,7 @@ class FileStore(IndexedStore):
         return name.id
 
     def restore(self, prefix: str | None = None) -> list[str]:
-        """Brings tasks back from the trash, byte for byte; all of them without an id. Cleanups leave them alone from now on."""
+        """Restores tasks from the trash byte for byte; without an id, all of them. Cleanups skip them from then on."""
         return trash.restore(self.sync, prefix) if self.journal.layout.trash.exists() or prefix else []
 
     def empty_trash(
@@ -353,11 +353,11 @@ class FileStore(IndexedStore):
         patience: float = 60.0,
         proceed: Callable[[], bool] = lambda: True,
     ) -> list[InTrash]:
-        """Deletes for good what came into the trash before a time; all of it without one. The oldest first, while ``proceed``."""
+        """Deletes tasks trashed before a time, or all of them, permanently. Oldest first, while ``proceed`` returns true."""
         return trash.empty(self.sync, before, only, patience, proceed)
 
     def erase(self, prefix: str, *, by: str | None = None) -> str:
-        """The index and the search index are made anew: nothing of it is left in their files either."""
+        """Also rebuilds the index and the search index, so that no trace remains in their files."""
         was_due = self.begin_redacting()
         task_id = super().erase(prefix, by=by)
         journal_trash.log_erased(self.journal.layout, task_id, by)
@@ -365,12 +365,12 @@ class FileStore(IndexedStore):
         return task_id
 
     def pack(self, task: RetentionRow) -> bool:
-        """Makes a finished task a ``.task.gz``, which all else can read. False if it has changed since, or is being run."""
+        """Packs a finished task into a ``.task.gz``, which every reader can read. False if it has changed or is being run."""
         return trash.pack(self.sync, task) is not None
 
     def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> Found:
-        """Takes the secrets out of a task that was recorded with them: its file is written and sealed anew, and says so. The
-        index and the search index still know them until reindex() has made new ones."""
+        """Removes the secrets from a recorded task: rewrites and reseals its file, and notes that in it. The index and the search
+        index still contain them until reindex() has built new ones."""
         name = self.find(prefix)
         if dry_run:
             return redaction.look(self.sync, self.redactor, name)
@@ -387,7 +387,7 @@ class FileStore(IndexedStore):
         return found
 
     def begin_redacting(self) -> bool:
-        """Before a redaction of many tasks. Whether one before was stopped before its end."""
+        """Call before redacting many tasks. Returns whether an earlier redaction was interrupted."""
         due = self.journal.layout.live / "reindex.due"
         was_due = due.exists()
         self.journal.layout.make()
@@ -395,7 +395,7 @@ class FileStore(IndexedStore):
         return was_due
 
     def end_redacting(self, *, changed: bool, was_due: bool) -> None:
-        """Their words are in the old index, also those of a redaction that was stopped: a new one is made."""
+        """Rebuilds the index if it may contain redacted words, also from an interrupted redaction."""
         if changed or was_due:
             self.reindex()
         if was_due:
@@ -403,7 +403,7 @@ class FileStore(IndexedStore):
         (self.journal.layout.live / "reindex.due").unlink(missing_ok=True)
 
     def task_ids(self) -> list[str]:
-        """Every task file, also one that the index does not know."""
+        """All task files, including ones that are not in the index."""
         return sorted(self.sync.names())
 
     def _is_sealed(self, name: TaskName) -> bool:
@@ -411,14 +411,14 @@ class FileStore(IndexedStore):
             return any(record.kind == "sealed" for record in reader.records())
 
     def flush(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int:
-        """Takes what is new into the search index. Searches find it without that, only slower. Returns how many bytes."""
+        """Moves the tail into the search index, and returns its size. Searches find the tail either way, but more slowly."""
         return self._finder().flush(step=step, wait=wait)
 
     def reindex(
         self, step: Callable[[int, int], None] | None = None, folding: Callable[[int, int], None] | None = None
     ) -> list[tuple[str, str]]:
-        """Rebuilds the index and the search index from the files. Returns the tasks whose files could not be fully read, and
-        why. ``step`` is told of files done and in all, ``folding`` of bytes."""
+        """Rebuilds the index and the search index from the files. Returns the tasks whose files could not be fully read, and why.
+        ``step`` is called with files done and in total, ``folding`` with bytes."""
         self.journal.layout.make()
         with contextlib.ExitStack() as stack:
             mine = False
@@ -445,19 +445,19 @@ class FileStore(IndexedStore):
             return problems
 
     def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Verdict]:
-        """Walks one chain, or all of them in order of their names."""
+        """Verifies one chain, or all of them in order of file name."""
         names = [self.find(prefix)] if prefix else sorted(self.journal.layout.names())
         files: dict[str, list[TaskName]] = {}
         for name in self.journal.layout.names():
             files.setdefault(name.id, []).append(name)
         for name in names:
             if repair and not self.journal.layout.path(name).exists():
-                continue  # the packed form, which a repair of the plain one has removed
+                continue  # the packed form, which repairing the plain one removed
             same = files.get(name.id, [name])
             counts = self.journal.chosen(same) if len(same) > 1 else name
             if name == counts:
                 with contextlib.suppress(RawkoError):
-                    self.sync.catch_up(name)  # if it was cut off, the index has to notice before it is asked
+                    self.sync.catch_up(name)  # if it was truncated, the index must notice before we query it
             verdict = verify.verify(self.journal.layout, name)
             self._look_beside(name, same, counts, verdict)
             if repair and (verdict.can_repair or verdict.warnings):
@@ -465,7 +465,7 @@ class FileStore(IndexedStore):
             yield verdict
 
     def _look_beside(self, name: TaskName, same: list[TaskName], counts: TaskName, verdict: Verdict) -> None:
-        """What the file does not say itself: what the index knew of it, and other files of the same task."""
+        """Checks what the file itself does not show: what the index knew about it, and other files of the same task."""
         missing = self.sync.missing(name.id) if name == counts else None
         if missing is not None:
             verdict.warnings.append(missing)
@@ -485,7 +485,7 @@ class FileStore(IndexedStore):
                 verdict.faults.append(f"another file has the id {name.id}, and counts: {counts.filename}")
 
     def _repaired(self, name: TaskName, before: Verdict) -> Verdict:
-        """Mends a file and tells the index, also if this process dies meanwhile: then its mark stays."""
+        """Repairs a file and updates the index. If this process dies meanwhile, its mark remains."""
         layout = self.journal.layout
         try:
             lease = self.journal.lease(name.id) if before.to_rewrite else None
@@ -498,7 +498,7 @@ class FileStore(IndexedStore):
             verdict.faults += [fault for fault in before.faults if fault not in verdict.faults]
             verdict.warnings = before.warnings
             if archive.is_leftover(layout, name):
-                chain = self.journal.open(name)  # which removes it
+                chain = self.journal.open(name)  # this removes it
                 chain.close()
                 verdict.repaired.append("removed the packed form, which was left over")
             if self.sync.missing(name.id) is not None:
@@ -519,7 +519,7 @@ def _warn(message: str) -> None:
 
 
 def _is_due(stamp: Path) -> bool:
-    """Whether a day has passed since the last time."""
+    """Whether a day has passed since the last run."""
     try:
         age = time.time() - os.stat(stamp).st_mtime
     except OSError:

@@ -1,10 +1,10 @@
-"""Task files and their index, kept in step without a daemon.
+"""Keeps task files and their index in sync without a daemon.
 
-A writer leaves a *mark* in ``live/`` before its first append and takes it away when the index has it all, durably. A query
-looks at the marks and at the stamp of the tasks folder (changed by every file that comes, goes or is replaced), catches up on
-what they point at, and on nothing else. So looking costs the same whatever the size of the history.
+A writer creates a *mark* in ``live/`` before its first append, and removes it once the index has everything, durably. A query
+checks the marks and the stamp of the tasks folder (which changes whenever a file is added, removed or replaced), and reads only
+the files that these point to. So the check costs the same whatever the size of the history.
 
-Nothing in here can fail an append: trouble with the index is told once, and the mark stays for the next query.
+Nothing here can fail an append: a problem with the index causes one warning, and the mark stays for the next query.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _TICK_NS: Final = 20_000_000
 
 
 def _fine_stamps() -> bool:
-    """Whether two changes of a folder always have two times, if somebody looked in between. (Linux since 6.13, macOS.)"""
+    """Whether two changes of a folder have different times if it was read in between. (Linux since 6.13, macOS.)"""
     if sys.platform == "darwin":
         return True
     match = _RELEASE.match(os.uname().release) if sys.platform == "linux" else None
@@ -69,15 +69,15 @@ class Sync:
         self.path = journal.layout.state / "index.db"
         self._index: Index | None = None
         self._aside = False
-        """The index is somewhere else, as the project cannot be written to."""
+        """The index is elsewhere, because the project is not writable."""
         self._pinned = False
-        """It is in memory for good, as no file can be used."""
+        """The index stays in memory, because no file is usable."""
         self._where = self.path
-        """The file that was opened last, or tried."""
+        """The file that was last opened or tried."""
         self._warned: set[str] = set()
         self._lock = threading.RLock()
         self._mine: set[str] = set()
-        """The marks of this process's writers that the index keeps up with."""
+        """Marks of this process's writers that the index is up to date with."""
         renew_after_fork(self)
 
     def after_fork(self) -> None:
@@ -86,12 +86,12 @@ class Sync:
     # Opening
 
     def index(self) -> Index:
-        """The open index, for any thread: each has a connection of its own to it. A broken one is moved aside, and a new one
-        begun, which fresh() fills."""
+        """The open index, for any thread: each has its own connection. A broken index is moved aside and replaced by an empty
+        one, which fresh() fills."""
         with self._lock:
             index = self._index
             if index is not None:
-                # Something has been recorded since; unless memory is the last resort.
+                # The state folder may have been created since the in-memory index was opened, unless memory is the last resort.
                 begun = index.path is None and self.path.parent.exists() and not self._pinned
                 if index.is_current and not begun:
                     return index
@@ -111,20 +111,20 @@ class Sync:
         return Index(place)
 
     def close(self) -> None:
-        """Other threads may go on: they open it again."""
+        """Other threads may continue: they reopen it."""
         with self._lock:
             if self._index is not None:
                 self._index.close()
                 self._index = None
 
     def _drop(self, index: Index | None) -> None:
-        """This one cannot be used. Unless another thread has put a new one in its place already."""
+        """Closes an unusable index, unless another thread has already replaced it."""
         with self._lock:
             if index is None or index is self._index:
                 self.close()
 
     def _place(self) -> Path | None:
-        """Where the index is kept: beside the tasks, else in the user's cache folder, else in memory."""
+        """Where to keep the index: next to the tasks, otherwise in the user's cache folder, otherwise in memory."""
         state = self.path.parent
         if os.path.lexists(self.path) and (self.path.is_symlink() or not self.path.is_file()):
             raise IndexCorrupt(f"{self.path} is not a file")
@@ -132,7 +132,7 @@ class Sync:
             self._aside = False
             return self.path
         if not state.exists() and os.access(_existing(state), os.W_OK):
-            # Nothing has been recorded here; asking must not make folders.
+            # Nothing has been recorded here, and a query must not create folders.
             self._aside = True
             return None
         self._aside = True
@@ -147,7 +147,7 @@ class Sync:
         return folder / "index.db"
 
     def _move_aside(self, error: IndexCorrupt, broken: Index | None) -> None:
-        """The next one is made anew. Nothing is moved if another thread has done so already; ``broken`` None: it did not open."""
+        """Moves a broken index aside, unless another thread already has. ``broken`` is None if it could not be opened."""
         with self._lock:
             if broken is not None and broken is not self._index:
                 return
@@ -156,7 +156,7 @@ class Sync:
             stamp = time.strftime("%Y%m%dT%H%M%S")
             target = path.with_name(f"{path.name}.broken-{stamp}-{os.getpid()}")
             try:
-                with contextlib.suppress(FileNotFoundError):  # another process has been faster
+                with contextlib.suppress(FileNotFoundError):  # another process was faster
                     os.rename(path, target)
                 for companion in list(companions(path))[1:]:
                     with contextlib.suppress(FileNotFoundError):
@@ -168,7 +168,7 @@ class Sync:
         self._warn(f"{error}; moved to {target.name}, rebuilding it from the task files")
 
     def _warn(self, message: str) -> None:
-        """Once each."""
+        """Warns once per message."""
         if message not in self._warned:
             self._warned.add(message)
             self._warn_user(message)
@@ -176,7 +176,7 @@ class Sync:
     # Writing
 
     def mark(self, task_id: str) -> Mark | None:
-        """Says that a task is about to grow. None when even that cannot be written: the append goes on all the same."""
+        """Marks a task as about to grow. None if the mark cannot be written; the append goes ahead anyway."""
         try:
             mark = Mark(self.journal.layout.live, task_id)
         except RawkoError as error:
@@ -186,12 +186,12 @@ class Sync:
         return mark
 
     def keeps_up(self, mark: Mark | None, *, current: bool) -> None:
-        """Whether the index has what was last appended by the writer of a mark of ours; then nobody here need look for it."""
+        """Records whether the index has the last append of a writer in this process. If so, queries here can skip its mark."""
         if mark is not None:
             (self._mine.add if current and not self._aside else self._mine.discard)(mark.path.name)
 
     def checkpoint(self, name: TaskName) -> Checkpoint | None:
-        """Where the index knows this file up to, so that a writer need not read it from the beginning."""
+        """How far the index knows this file, so that a writer need not read it from the start."""
         try:
             row = self.index().row(name.id)
         except RawkoError:
@@ -199,37 +199,37 @@ class Sync:
         return None if row is None else ingest.checkpoint_of(name, row)
 
     def created(self, name: TaskName, stamps: tuple[str, str]) -> Projector | None:
-        """A new file: its rows, and, if nobody else changed the folder meanwhile, the folder's new stamp."""
+        """Indexes a new file, and updates the folder's stamp if nobody else changed the folder meanwhile."""
         try:
             index = self.index()
             with index.transaction(), self.journal.reader(name) as reader:
                 projector = ingest.new_file(index, name, reader)
                 if index.meta("tasks_stamp") == stamps[0] and _fine_stamps():
                     index.set_meta("tasks_stamp", stamps[1])
-        except Exception as error:  # whatever it is: the record is durable, and its append must return
+        except Exception as error:  # any error: the record is durable, so its append must return
             self._warn(f"the index falls behind, and will catch up: {error}")
             return None
         return projector
 
     def appended(self, name: TaskName, chain: Chain, done: Appended, projector: Projector | None) -> Projector | None:
-        """Takes in what was just appended. Returns the projector for the next time, None after trouble."""
+        """Indexes an append. Returns the projector for the next one, or None after an error."""
         try:
             index = self.index()
             with index.transaction():
                 return ingest.appended(self.journal, index, name, done, chain.stat(), projector)
-        except Exception as error:  # whatever it is: the record is durable, and its append must return
+        except Exception as error:  # any error: the record is durable, so its append must return
             self._warn(f"the index falls behind, and will catch up: {error}")
             return None
 
     def settle(self, mark: Mark | None, *, current: bool) -> None:
-        """The writer is done: its mark goes, once the index has everything durably; ``current``: it has the last append."""
+        """Removes a closing writer's mark once the index has everything durably. ``current``: it has the last append."""
         if mark is None:
             return
         self._mine.discard(mark.path.name)
         try:
             index = self.index()
             if not current or self._aside:
-                mark.leave()  # for the next query; or the index that others will ask is another one
+                mark.leave()  # for the next query; or the index that others query is a different one
                 return
             index.settle()
             mark.remove()
@@ -237,16 +237,16 @@ class Sync:
             mark.leave()
 
     def finished(self) -> None:
-        """A task is finished: a good moment to take a tail of middling length into the search index. Nothing depends on it."""
+        """Flushes a medium-sized tail into the search index: a good time, as a task has just finished. Nothing depends on it."""
         try:
             flush.flush_if_cheap(self.index(), self.journal)
-        except Exception as error:  # whatever it is: the task is finished, and searches read the files
+        except Exception as error:  # any error: the task is finished, and searches read the files
             self._warn(f"the search index falls behind, and will catch up: {error}")
 
     # Reading
 
     def fresh(self) -> Index:
-        """The index, caught up with everything that has happened to the files."""
+        """The index, brought up to date with the files."""
         for attempt in range(_ATTEMPTS):
             index = None
             try:
@@ -263,17 +263,17 @@ class Sync:
                 self._drop(index)
                 if attempt == _ATTEMPTS - 1:
                     return self._in_memory(error)
-                time.sleep(0.05 * (attempt + 1))  # somebody may be moving it aside just now
+                time.sleep(0.05 * (attempt + 1))  # another process may be moving it aside right now
         raise IndexTrouble(f"{self.path} stays broken")
 
     def fresh_to_every_file(self) -> Index:
-        """The same, after a look at the size and time of every file: somebody may have changed one in place."""
+        """Like fresh(), but also checks the size and time of every file, in case one was changed in place."""
         index = self.fresh()
         self._sweep(index, self.journal.layout.stamp())
         return index
 
     def _in_memory(self, error: RawkoError) -> Index:
-        """The last resort: the files are there, so the question is answered."""
+        """The last resort: answer from the files, with an index in memory."""
         self._warn(f"{error}; answering from the task files")
         with self._lock:
             self.close()
@@ -283,7 +283,7 @@ class Sync:
         return index
 
     def guarded(self, ask: Callable[[Index], object]) -> object:
-        """Asks the fresh index; when it turns out to be broken meanwhile, rebuilds it and asks again."""
+        """Queries the up-to-date index. If it turns out to be broken, rebuilds it and retries."""
         index = self.fresh()
         try:
             return ask(index)
@@ -318,7 +318,7 @@ class Sync:
             if name.id == task_id:
                 self.catch_up(name, index, grown=True)
         except TaskNotFound:
-            pass  # its file never came to be, or is gone: the sweep sees to that
+            pass  # its file was never created, or is gone: the sweep handles that
         except RawkoError as error:
             caught_up = False
             self._warn(f"task {task_id} could not be read, and may be shown as it was: {error}")
@@ -330,7 +330,7 @@ class Sync:
                 dead.leave()
 
     def catch_up(self, name: TaskName, index: Index | None = None, *, grown: bool = False) -> None:
-        """Takes in one file that has changed: what was added, if a writer's mark says that it has ``grown``, else all of it."""
+        """Indexes one changed file: only the new records if a writer's mark says it has ``grown``, otherwise all of it."""
         index = index or self.index()
         row = index.row(name.id)
         if row is not None and row["file_path"] == name.file_path:
@@ -340,13 +340,13 @@ class Sync:
                 found = None
             if found is not None and (found.st_size, found.st_mtime_ns) == (row["file_size"], row["file_mtime_ns"]):
                 return
-        # Of a task that is being written to just now, what is new is enough; a file that was edited is read whole.
+        # For a task being written right now, reading the new records is enough. An edited file is read in full.
         grown = grown or any(mark.startswith(f"{name.id}.") for mark in self._marks())
         with index.transaction():
             ingest.one_file(self.journal, index, name, grown=grown)
 
     def last_turns(self, name: TaskName) -> Iterator[tuple[int, int]]:
-        """Where the turns of a task stand, the last one first; without a usable index, from the file itself."""
+        """Positions of a task's turns, last one first. Reads the file if there is no usable index."""
         try:
             self.catch_up(name, grown=True)
             places = queries.turn_places(self.index(), name.id)
@@ -357,7 +357,7 @@ class Sync:
         yield from places
 
     def _sweep(self, index: Index, stamp: str) -> None:
-        """The folder has changed: looks at the size and time of every file, and reads those that differ."""
+        """Checks the size and time of every file after the folder has changed, and reads the files that differ."""
 
         racy = not _fine_stamps() and time.time_ns() - int(stamp.split()[0]) < _TICK_NS
         names = self.names()
@@ -375,11 +375,11 @@ class Sync:
         if unread:
             self._warn(f"{len(unread)} task files could not be read: {', '.join(unread[:5])}")
         with index.transaction():
-            # With a file unread, the next query looks again.
+            # If a file was not read, the next query checks again.
             index.set_meta("tasks_stamp", "" if racy or unread else stamp)
 
     def _read_all(self, index: Index, changed: list[TaskName], gone: Iterable[str]) -> list[str]:
-        """Takes the changed files in and the gone ones out. Returns the ids of those that could not be read."""
+        """Indexes changed files and removes deleted ones. Returns the ids of files that could not be read."""
         unread: list[str] = []
 
         with index.transaction():
@@ -396,17 +396,17 @@ class Sync:
         return unread
 
     def knows_all(self) -> bool:
-        """Whether every task file was read, as of the last look. If not, what they refer to is not known."""
+        """Whether every task file had been read at the last check. If not, what they refer to is unknown."""
         return self.index().meta("tasks_stamp") == self.journal.layout.stamp()
 
     def names(self) -> dict[str, TaskName]:
-        """Every task by its id."""
+        """All tasks by id."""
         return self.journal.names()
 
-    # What the index knew and the files do not say any more
+    # Content that the index knew and the files have lost
 
     def missing(self, task_id: str) -> str | None:
-        """What a file lacks that it once had, in words."""
+        """Describes what a file has lost."""
         found = self.index().meta(f"{ingest.MISSING}{task_id}")
         if found is None:
             return None
@@ -418,11 +418,11 @@ class Sync:
         )
 
     def all_missing(self) -> list[str]:
-        """The tasks whose files lack something that they once had."""
+        """Tasks whose files have lost something."""
         return [key.removeprefix(ingest.MISSING) for key in self.index().meta_like(ingest.MISSING)]
 
     def accept(self, task_id: str) -> bool:
-        """The file is taken for what it is. Whether anything was missing."""
+        """Accepts the file as it is. Returns whether anything was missing."""
         index = self.index()
         with index.transaction():
             return index.drop_meta(f"{ingest.MISSING}{task_id}")
@@ -430,7 +430,7 @@ class Sync:
     # Rebuilding
 
     def reindex(self, step: Step | None = None, then: Callable[[Index], None] | None = None) -> list[tuple[str, str]]:
-        """Rebuilds everything beside the old index and puts it in place; ``then`` has the new one before that. Returns the
+        """Rebuilds the index next to the old one and swaps it in. ``then`` is called with the new one before that. Returns the
         files that could not be fully read."""
         self.journal.layout.make()
         target = self.path.with_name(f"index.db.new-{os.getpid()}")
@@ -453,11 +453,11 @@ class Sync:
             with beside.transaction():
                 for task_id in self.all_missing():
                     beside.set_meta(f"{ingest.MISSING}{task_id}", self.index().meta(f"{ingest.MISSING}{task_id}") or "")
-            # What has happened since is caught up on in the new one before it takes the place of the old.
+            # Bring the new index up to date with recent changes before it replaces the old one.
             self._look(beside)
             if then is not None:
                 then(beside)
-            # Writers may append, and take their marks away, before it is in place: so the next look goes through all files.
+            # Writers may append and remove their marks before the swap, so the next check must go through all files.
             with beside.transaction():
                 beside.set_meta("tasks_stamp", "")
             index = self.index()
@@ -474,7 +474,7 @@ class Sync:
         return problems
 
     def _clear_leftovers(self) -> None:
-        """What a reindex that was killed has left."""
+        """Removes files left by a reindex that was killed."""
         for path in self.path.parent.glob("index.db.new-*"):
             pid = path.name.split("-")[1]
             if pid.isdigit() and not disk.is_running(int(pid)):

@@ -1,6 +1,6 @@
-"""What becomes of tasks that are over: packed, put in the trash, brought back, deleted for good.
+"""Packs old tasks, moves them to the trash, restores them, and deletes them permanently.
 
-The files come first and the index follows; a process that dies in between leaves the rest to the next look at the folder.
+Files change first, then the index. If a process dies in between, the next sweep of the folder does the rest.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from rawko_state.journal.locks import gate
 from rawko_state.store import InTrash, RetentionRow
 
 PATIENCE: Final = 60.0
-"""Seconds that are waited for others who are at the trash."""
+"""Seconds to wait for another process that is using the trash."""
 _SOME: Final = 500
-"""So many tasks are moved before the index hears of them."""
+"""Number of tasks to move between index updates."""
 _AT_LEAST: Final = 2_000
-"""So many are deleted, which takes a moment, also if listing the trash took longer: else a large one would never empty."""
+"""Delete at least this many, which is quick, even if listing the trash took too long. Otherwise a large one would never empty."""
 
 
 def move_to_trash(
@@ -34,7 +34,7 @@ def move_to_trash(
     proceed: Callable[[], bool],
     patience: float = PATIENCE,
 ) -> Iterator[str]:
-    """Puts tasks into the trash, each with the rule that took it. Yields the ids of those that went, while ``proceed``."""
+    """Moves tasks to the trash, each with the rule that selected it, while ``proceed``. Yields the ids of the tasks moved."""
     layout = sync.journal.layout
     everything = list(tasks)
     gone: list[trash.Leaving] = []
@@ -55,15 +55,15 @@ def move_to_trash(
             yield from (each.name.id for each in moved)
     finally:
         if gone:
-            # The next look at the folder would notice; this is quicker.
+            # The next sweep of the folder would notice too, but this is faster.
             with contextlib.suppress(RawkoError):
                 sync.index().forget_all(each.name.id for each in gone)
             put_away(sync, {blob for each in gone for blob in each.blobs}, patience)
 
 
 def put_away(sync: Sync, blobs: set[str], patience: float = PATIENCE) -> None:
-    """Of these blobs, those that no task refers to any more. Nobody may be writing a record that names one, or bringing a task
-    back, meanwhile; and if a task file cannot be read, nobody knows what it refers to. They stay where they are then."""
+    """Moves the given blobs to the trash, except those that a task still refers to. Meanwhile nobody may write a record that
+    names one, or restore a task. If any task file cannot be read, its references are unknown, so all blobs stay."""
     if not blobs:
         return
     layout = sync.journal.layout
@@ -78,7 +78,7 @@ def put_away(sync: Sync, blobs: set[str], patience: float = PATIENCE) -> None:
 
 
 def restore(sync: Sync, prefix: str | None) -> list[str]:
-    """Brings tasks back, with their blobs; all of them without an id."""
+    """Restores tasks with their blobs; without an id, all of them."""
     layout = sync.journal.layout
     with trash.locked(layout), gate(layout.live / "blobs.lock"):
         chosen = trash.listed(layout) if prefix is None else [trash.find(layout, prefix)]
@@ -95,8 +95,8 @@ def empty(
     patience: float = PATIENCE,
     proceed: Callable[[], bool] = lambda: True,
 ) -> list[InTrash]:
-    """Deletes what came into the trash before a time (None: all of it), or ``only`` one task, and the blobs that only that
-    referred to; the oldest first, while ``proceed``."""
+    """Permanently deletes tasks trashed before a time (None: all of them), or ``only`` one task, along with the blobs that only
+    they referred to. Oldest first, while ``proceed`` returns true."""
     layout = sync.journal.layout
     first = trash.oldest(layout)
     if before is not None and first is not None and first >= before:
@@ -128,7 +128,7 @@ def in_trash(each: trash.Discarded) -> InTrash:
 
 
 def pack(sync: Sync, task: RetentionRow) -> TaskName | None:
-    """Packs a task that nobody runs. None if it has changed since, or somebody is at it."""
+    """Packs a task that nobody is running. None if it has changed, or another process holds it."""
     journal = sync.journal
     name = parse_name(Path(task.file).name)
     if name is None or name.packed or task.id in journal.marked():
@@ -157,7 +157,7 @@ def unpack(sync: Sync, name: TaskName) -> TaskName:
 
 
 def moved(sync: Sync, name: TaskName) -> None:
-    """The same content in another form: its rows stay as they are. If this fails, the file is read anew."""
+    """Updates the file of a task whose content is unchanged. Its rows stay. If this fails, the file is read again."""
     with contextlib.suppress(RawkoError), sync.journal.reader(name) as reader:
         index = sync.index()
         with index.transaction():

@@ -1,4 +1,4 @@
-"""One task file, open for writing: into the file, durably; then into the index, which may fail."""
+"""One task file, open for writing: appends go to the file durably, then to the index, which may fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rawko_state.model.state import TaskState
 from rawko_state.tasks.draft import Draft, DraftContent, draft_content
 from rawko_state.tasks.writer import BeforeWrite, Make, Writer
 
-# Loaded before anything is written: an import that fails (no descriptor left) must not come between an append and its return.
+# Import these before anything is written: a failing import (no descriptors left) must not come between an append and its return.
 _LOADED = (blobs, ingest, platformdirs, redaction)
 
 
@@ -72,7 +72,7 @@ class FileWriter(Writer):
         return self._journal.reader(self._name)
 
     def last_turns(self) -> Iterator[Turn]:
-        """By the index; where that does not help, from the file."""
+        """Uses the index, or the file where the index cannot help."""
         with self.reader() as reader:
             for offset, length in self._sync.last_turns(self._name):
                 found = reader.turn_at(offset, length)

@@ -1,1 +1,1 @@
-"""Tasks in the memory of this process: for tests, and to show what a backend needs."""
+"""Tasks in this process's memory: for tests, and as an example of what a backend needs."""

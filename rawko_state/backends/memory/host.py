@@ -1,4 +1,4 @@
-"""What a server in memory stands on: one store, and tokens that go with the process."""
+"""The host of an in-memory server: one store, and tokens that are lost when the process ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MemoryServerState(StateTables):
         yield
 
     def close(self) -> None:
-        """All threads share one connection, which goes with this object."""
+        """Does nothing: all threads share one connection, which lives as long as this object."""
 
 
 class MemoryRegistry(RegistryTables):

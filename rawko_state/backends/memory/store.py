@@ -1,6 +1,6 @@
-"""The store in memory: the smallest one that passes the conformance suite, and a server runs on.
+"""The in-memory store: the smallest one that passes the conformance suite and can back a server.
 
-Bytes are Python bytes, rows are in an SQLite database in memory, and one lock guards both. Everything goes with the process.
+Tasks are Python bytes, rows are in an in-memory SQLite database, and one lock guards both. All is lost when the process ends.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _Draft:
 
 
 class MemoryFiles:
-    """Where tasks, drafts and long outputs are: ``TaskFiles``."""
+    """Access to tasks, drafts and blobs: implements ``TaskFiles``."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -180,7 +180,7 @@ class MemoryFiles:
 
 
 class MemorySync:
-    """Where the rows are: ``SyncedIndex``. They are written with the bytes, so there is nothing to catch up on."""
+    """Access to the rows: implements ``SyncedIndex``. Rows are written together with the bytes, so they are always current."""
 
     def __init__(self, index: Index, files: MemoryFiles) -> None:
         self._index, self.journal = index, files
@@ -202,13 +202,13 @@ class MemorySync:
 
 
 class MemoryStore(IndexedStore):
-    """Tasks that go with this process. Safe from any thread."""
+    """Tasks that live as long as this process. Thread-safe."""
 
     journal: MemoryFiles
     sync: MemorySync
 
     def __init__(self, *, root: Path | str | None = None, warn: Callable[[str], None] = lambda message: None) -> None:
-        """``root`` is the project whose settings (of redaction) count."""
+        """``root`` is the project whose redaction settings apply."""
         self.lock = threading.RLock()
         self.held: dict[str, Held] = {}
         self.drafts: dict[str, bytes] = {}
@@ -232,7 +232,7 @@ class MemoryStore(IndexedStore):
             raise TaskNotFound(prefix, error.closest, in_trash=in_trash) from None
 
     def check(self) -> None:
-        """It is always there."""
+        """Memory is always available."""
 
     def _finder(self) -> MemoryFinder:
         return MemoryFinder(self)
@@ -274,7 +274,7 @@ class MemoryStore(IndexedStore):
         until = time.monotonic() + seconds_
         while True:
             try:
-                # In one process the lease of a Task that is dropped without close() would never expire otherwise.
+                # Nothing renews leases within a process, so this one must not expire. A Task dropped without close() keeps it.
                 return self.take_lease(task_id, seconds=10**9)
             except TaskBusy:
                 if time.monotonic() >= until:
@@ -285,7 +285,7 @@ class MemoryStore(IndexedStore):
         return [(task_id, True) for task_id in sorted(set(self.drafts) - self.alive())]
 
     def put(self, name: TaskName, data: bytes) -> None:
-        """A whole task, new or in place of the one that is there."""
+        """Adds a whole task, or replaces an existing one."""
         with self.lock:
             before = self.held.get(name.id)
             held = self.held[name.id] = Held(name, data, before.inode + 1 if before else 0)
@@ -322,7 +322,7 @@ class MemoryStore(IndexedStore):
                 del self.leases[prefix]
 
     def expire_leases(self) -> None:
-        """They expire by the clock."""
+        """Does nothing: leases expire by the clock."""
 
     def begin_draft(self, task_id: str, lines: bytes) -> None:
         self.drafts[task_id] = lines
@@ -514,7 +514,7 @@ class MemoryStore(IndexedStore):
 
 
 class _Walked:
-    """A chain in memory as verify walks it."""
+    """An in-memory chain, for verify to walk."""
 
     def __init__(self, store: MemoryStore, name: TaskName) -> None:
         self._store, self._id, self._reader = store, name.id, store.reader(name.id)
@@ -535,7 +535,7 @@ class _Walked:
 
 
 class MemoryFinder(Finder):
-    """Reads every task: for the few that are in memory."""
+    """Searches by reading every task. Fine for the few that fit in memory."""
 
     def __init__(self, store: MemoryStore) -> None:
         super().__init__(store.journal, lambda message: None)

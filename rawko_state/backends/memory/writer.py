@@ -115,7 +115,7 @@ class MemoryWriter(Writer):
         return Appended(record.seal, parent, record.offset, record.end, record.state, record.blocks)
 
     def _append_to_file(self, make: Make, expect: str | None, before: BeforeWrite | None) -> Appended:
-        """A task that was written by hand, or has a torn end: as a file would take it, which happens to it once."""
+        """Appends to a task that was written by hand or has a torn end, the way a file would. Happens at most once per task."""
         held = self._store.held[self.id]
         with tempfile.TemporaryDirectory(prefix="rawko-") as folder:
             path = Path(folder) / held.name.filename

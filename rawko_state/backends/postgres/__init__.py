@@ -1,1 +1,1 @@
-"""The tasks of a team, in PostgreSQL."""
+"""A team's tasks, in PostgreSQL."""

@@ -1,4 +1,4 @@
-"""PostgreSQL in the shape that reading asks for: bytes by their place, drafts by their lines, rows that are never behind."""
+"""Adapts PostgreSQL to the readers' interface: bytes by offset, drafts by line, rows that are always up to date."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rawko_state.model.names import TaskName, parse_name
 
 
 class PostgresBytes:
-    """The bytes of one task, as they were when it was opened; what is appended later is not a part of it."""
+    """The bytes of one task as of opening. Later appends are not included."""
 
     def __init__(self, tasks: TaskTables, task_id: str) -> None:
         self._tasks, self._id = tasks, task_id
@@ -47,7 +47,7 @@ class PostgresBytes:
 
 @contextlib.contextmanager
 def spooled(data: bytes | Iterable[bytes]) -> Iterator[TaskBytes]:
-    """Bytes as a source; many of them in a file, not in memory."""
+    """Makes bytes a readable source. Streamed data goes to a temporary file, not to memory."""
     if isinstance(data, bytes):
         yield MemoryBytes(data)
         return
@@ -87,7 +87,7 @@ class PostgresDraft:
 
 
 class PostgresFiles:
-    """Where tasks, drafts and long outputs are: ``Bytes`` of backends.ports."""
+    """Access to tasks, drafts and blobs: implements ``TaskFiles``."""
 
     def __init__(self, tasks: TaskTables) -> None:
         self._tasks = tasks
@@ -165,7 +165,7 @@ class PostgresFiles:
 
 
 class PostgresSync:
-    """Where the rows are: ``SyncedIndex``. They are written with the bytes, so there is nothing to catch up on."""
+    """Access to the rows: implements ``SyncedIndex``. Rows are written together with the bytes, so they are always current."""
 
     def __init__(self, rows: PostgresDatabase, files: PostgresFiles) -> None:
         self._rows, self.journal = rows, files

@@ -1,7 +1,7 @@
-"""PostgreSQL: connections, migrations, and one workspace's tables, each workspace in a schema of its own.
+"""PostgreSQL: connections, migrations, and the tables of one workspace. Each workspace has its own schema.
 
-That workspaces cannot see each other is so by construction: no statement on one of them names another's tables. What belongs to
-the server as a whole is in the schema ``rawko`` (``serverdb``).
+Workspaces are isolated by construction: no statement on one workspace names another's tables. Data of the server as a whole is in
+the schema ``rawko`` (see ``host``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 try:
     import psycopg
     from psycopg import errors as pg_errors
-except ImportError as missing:  # pragma: no cover - said once, to people
+except ImportError as missing:  # pragma: no cover - a message for users
     from rawko_state.errors import RawkoError as _RawkoError
 
     raise _RawkoError("PostgreSQL needs its driver: pip install 'rawko-state[postgres]'") from missing
@@ -33,12 +33,12 @@ from rawko_state.index.schema import tables_for
 CHANNEL: Final = "rawko"
 _LONGEST: Final = 2_000
 _AT_ONCE: Final = 100
-"""A notification is at most 8,000 bytes."""
+"""Keeps a notification within PostgreSQL's limit of 8,000 bytes."""
 
 
 @contextlib.contextmanager
 def mapped(what: str) -> Iterator[None]:
-    """The errors of psycopg and Peewee in our words."""
+    """Translates psycopg's and Peewee's errors into ours."""
     try:
         yield
     except RawkoError:
@@ -61,7 +61,7 @@ def _first_line(error: BaseException) -> str:
 
 
 class Postgres:
-    """One database: a connection for each thread that asks, made again when it was lost."""
+    """One database: one connection per thread, reopened when lost."""
 
     def __init__(self, url: str) -> None:
         if not url.startswith(("postgresql://", "postgres://")):
@@ -87,7 +87,7 @@ class Postgres:
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
-        """This thread's. One that was lost is replaced, unless a transaction was lost with it."""
+        """This thread's connection. A lost one is replaced, unless a transaction was lost with it."""
         with mapped(self.name):
             if not self.db.is_closed():
                 found: psycopg.Connection[Any] = self.db.connection()  # type: ignore[no-untyped-call]
@@ -100,7 +100,7 @@ class Postgres:
             return made
 
     def close(self) -> None:
-        """This thread's connection, and those of threads that have ended."""
+        """Closes this thread's connection, and those of threads that have ended."""
         self._drop()
         self._connections.close_ended()
 
@@ -112,14 +112,14 @@ class Postgres:
                 self.db.close()
 
     def close_all(self) -> None:
-        """Every thread's: when none of them will ask any more."""
+        """Closes all threads' connections. Call this when no thread needs one any more."""
         self.notifier.close()
         self.close()
         self._connections.close_all()
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[psycopg.Connection[Any]]:
-        """All or nothing, and durable when it ends, unless it need not be. Inside another one it is a part of that."""
+        """Runs the block in a transaction, durable unless ``durable`` is false. A nested one becomes part of the outer one."""
         connection = self.connection
         with mapped(self.name):
             if getattr(self._local, "depth", 0):
@@ -135,14 +135,14 @@ class Postgres:
                 self._local.depth = 0
 
     def prepare(self, schema: str, migrations: Sequence[tuple[str, str]]) -> None:
-        """Brings a schema up to date: ``migrations`` are its versions in order, each a name and statements in which ``{s}`` is
-        the schema. Several servers may do so at once."""
+        """Brings a schema up to date. ``migrations`` are its versions in order: a name, and statements in which ``{s}`` is the
+        schema. Several servers may do this at once."""
         with mapped(self.name):
             connection = self.connection
             if self._version(connection, schema) == len(migrations):
                 return
             with connection.transaction():
-                # One at a time, per schema; held until the transaction ends.
+                # One process at a time per schema; held until the transaction ends.
                 key = int.from_bytes(hashlib.sha256(f"rawko {schema}".encode()).digest()[:8], "big", signed=True)
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
                 connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
@@ -169,8 +169,8 @@ class Postgres:
     def listen(
         self, stop: threading.Event, heard: Callable[[str], None], *, ready: threading.Event | None = None
     ) -> None:
-        """Calls ``heard`` with every notification until told to stop. After a lost connection it says ``*``: anything may have
-        happened meanwhile."""
+        """Calls ``heard`` with every notification until ``stop`` is set. After a lost connection it passes ``*``: anything may
+        have happened meanwhile."""
         first = True
         while not stop.is_set():
             try:
@@ -192,10 +192,10 @@ class Postgres:
 
 
 class Notifier:
-    """Notifies other processes of tasks that something happened to, some at a time, after it is durable.
+    """Notifies other processes of changed tasks, in batches, once the changes are durable.
 
-    Not in the transaction itself: PostgreSQL lets one transaction at a time notify, until it is on the disk, so that no two
-    appends could share a sync. If this process dies first, followers notice a little later by looking.
+    It does not notify inside the transaction itself: PostgreSQL serialises notifying transactions until they are on disk, so no
+    two appends could share a sync. If this process dies first, followers notice a little later by polling.
     """
 
     def __init__(self, postgres: Postgres) -> None:
@@ -213,7 +213,7 @@ class Notifier:
                     self._thread.start()
 
     def close(self) -> None:
-        """When everything is told."""
+        """Waits until everything is sent."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
@@ -259,7 +259,7 @@ class PostgresDatabase(TaskDatabase):
 
     @contextlib.contextmanager
     def mapped(self) -> Iterator[None]:
-        _ = self.postgres.connection  # one that was lost is replaced before Peewee uses it
+        _ = self.postgres.connection  # replaces a lost connection before Peewee uses it
         with mapped(self.name):
             yield
 
@@ -278,7 +278,7 @@ class PostgresDatabase(TaskDatabase):
         return column.desc(nulls="LAST") if descending else column.asc(nulls="FIRST")
 
     def put(self, projector: Projector, rows: NewRows, *, after: tuple[int, str | None] | None = None) -> bool:
-        """An entry of an index is at most 2,704 bytes; what is longer is cut, and whole in the bytes."""
+        """Truncates long values, as an index entry is at most 2,704 bytes. The task's bytes keep them in full."""
         for row in rows.files:
             row["file_path"] = _cut(row["file_path"])
         for row in rows.agents:
@@ -287,7 +287,7 @@ class PostgresDatabase(TaskDatabase):
         return super().put(projector, rows, after=after)
 
     def _update(self, row: Row, saved: Row, after: tuple[int, str | None] | None) -> bool:
-        """The row is locked, so it is there; and asking how many rows there were would break the pipeline."""
+        """The row is locked, so it exists. Asking for the row count would break the pipeline."""
         names = tuple(name for name, value in row.items() if value != saved[name])
         if names:
             sets = ", ".join(f'"{name}" = %s' for name in names)
@@ -307,7 +307,7 @@ def _cut(text: str | None) -> str | None:
 
 
 def _regular(glob: str) -> str:
-    """A glob as a regular expression: ``*`` and ``?`` match a slash too, as SQLite's do."""
+    """Converts a glob to a regular expression. ``*`` and ``?`` also match a slash, as in SQLite."""
     found, at = "^", 0
     while at < len(glob):
         letter = glob[at]
@@ -456,5 +456,5 @@ UPDATE {{s}}.tasks t SET updated_at = (
 );
 CREATE INDEX idx_tasks_updated ON {{s}}.tasks (updated_at DESC NULLS LAST, id DESC);
 """
-"""The latest time that the records of a task state, with milliseconds."""
+"""The latest time stated in a task's records, with milliseconds."""
 MIGRATIONS: Final = (("tables", _1_TABLES), ("registry", _2_REGISTRY), ("updated", _3_UPDATED))

@@ -1,4 +1,4 @@
-"""What a server of PostgreSQL stands on: its workspaces, and what it keeps for itself, in the schema ``rawko``."""
+"""The host of a PostgreSQL server: its workspaces, and the server's own tables in the schema ``rawko``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMA: Final = "rawko"
 
 
 class PostgresServerState(StateTables):
-    """In PostgreSQL, beside the workspaces."""
+    """Server state in PostgreSQL, next to the workspaces."""
 
     scope = "server"
     _mark = "%s"
@@ -57,7 +57,7 @@ class PostgresServerState(StateTables):
             return bool(self._workspaces.select().where(self._workspaces.name == name).exists())
 
     def create_workspace(self, name: str, external_id: str | None = None) -> bool:
-        """False if there is one."""
+        """False if it already exists."""
         check_workspace(name)
         with self.mapped():
             if self.has_workspace(name):
@@ -66,7 +66,7 @@ class PostgresServerState(StateTables):
             return True
 
     def drop_workspace(self, name: str) -> None:
-        """With everything in it, for good."""
+        """Deletes a workspace with everything in it, permanently."""
         check_workspace(name)
         with self.postgres.transaction() as connection:
             connection.execute(f'DROP SCHEMA IF EXISTS "{schema_of(name)}" CASCADE')

@@ -1,4 +1,4 @@
-"""The names of workspaces and of their schemas. Apart from the rest, as they are needed where no driver is."""
+"""Names of workspaces and their schemas. A separate module, because it is needed where the driver is not installed."""
 
 from __future__ import annotations
 

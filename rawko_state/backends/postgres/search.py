@@ -1,4 +1,4 @@
-"""Search on PostgreSQL: the same words, query language and scores as on files; ``tsvector`` tells which documents to look at."""
+"""Search on PostgreSQL: same words, query language and scores as on files. ``tsvector`` selects the documents to read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rawko_state.search.words import Counts
 from rawko_state.store import Answer, TaskFilter
 
 _MOST: Final = 5_000
-"""Documents that are read for one search. A query of nothing but very common words is answered from so many of the newest."""
+"""Documents to read per search. A query of only very common words is answered from the newest ones."""
 
 
 class PostgresFinder(Finder):
@@ -78,7 +78,7 @@ def index_paths(index: PostgresDatabase, ids: Collection[str]) -> dict[str, str]
 
 
 class _Truth:
-    """What is so now: what was read a moment ago, in the same database."""
+    """Current values, which were read from the same database a moment ago."""
 
     def __init__(self, index: PostgresDatabase, documents: Documents) -> None:
         self._index, self._documents = index, documents

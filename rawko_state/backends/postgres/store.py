@@ -1,5 +1,5 @@
-"""The store on PostgreSQL: for teams and many machines. The record bytes are rows, and so is all that is derived from them, one
-append in one transaction. Any number of processes may use it at once.
+"""The PostgreSQL store, for teams and many machines. Record bytes are rows, and so is everything derived from them. An append is
+one transaction. Any number of processes may use the store at once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PostgresStore(IndexedStore):
         root: Path | str | None = None,
         warn: Callable[[str], None] = lambda message: None,
     ) -> None:
-        """``root`` is the project whose settings (of redaction) count."""
+        """``root`` is the project whose redaction settings apply."""
         self._own = not isinstance(database, Postgres)
         self.postgres = database if isinstance(database, Postgres) else Postgres(database)
         self.workspace = check_workspace(workspace)
@@ -76,7 +76,7 @@ class PostgresStore(IndexedStore):
             self._listener.stop()
             self._listener = None
         if self._own:
-            self.postgres.notifier.close()  # it begins anew when there is something to tell
+            self.postgres.notifier.close()  # it restarts when there is something to send
         self.sync.close()
 
     # Finding
@@ -159,7 +159,7 @@ class PostgresStore(IndexedStore):
         return self.tasks.take_lease(self.find(prefix).id, token, holder_name(), seconds)
 
     def expire_leases(self) -> None:
-        """PostgreSQL's clock does that."""
+        """Does nothing: leases expire by PostgreSQL's clock."""
 
     def begin_draft(self, task_id: str, lines: bytes) -> None:
         with self.postgres.transaction(durable=False):
@@ -184,7 +184,7 @@ class PostgresStore(IndexedStore):
             self.postgres.connection.execute("SELECT 1")
 
     def check_lease(self, task_id: str, token: str) -> None:
-        """TaskBusy unless this token has the task now."""
+        """Raises TaskBusy unless this token holds the lease."""
         self.tasks.check_lease(task_id, token)
 
     def release_lease(self, prefix: str, token: str) -> None:
@@ -192,7 +192,7 @@ class PostgresStore(IndexedStore):
 
     @contextlib.contextmanager
     def import_lock(self) -> Iterator[None]:
-        """While this is held, nobody else brings the sessions of other agents in."""
+        """Prevents other processes from importing other agents' sessions meanwhile."""
         key = int.from_bytes(hashlib.sha256(f"import {self.workspace}".encode()).digest()[:8], "big", signed=True)
         with self.postgres.transaction() as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
@@ -220,7 +220,7 @@ class PostgresStore(IndexedStore):
         return name
 
     def replace_task(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
-        """A longer writing of a task, if the one that is there is still so long and ends with that seal."""
+        """Replaces a task with a longer version, if it still has this size and ends with this seal."""
         with spooled(data) as source, self.tasks.keeping_blobs(), self.postgres.transaction():
             row = self.tasks.rows.row(name.id, lock=True)
             if (
@@ -250,13 +250,13 @@ class PostgresStore(IndexedStore):
         return self.tasks.size(name.id) is None and upload_task(self, self.redactor, name, records)
 
     def _put(self, name: TaskName, source: TaskBytes, *, base: int = 0) -> None:
-        """A whole task, new or anew. Inside a transaction; listeners may hear of it a moment before it is there, and look
-        again when they find nothing."""
+        """Writes a whole task, new or rewritten. Call inside a transaction. Listeners may be notified just before the commit, and
+        look again if they find nothing."""
         projected(self.tasks, name, source, base)
         self.tasks.notify(name.id)
 
     def rewrite(self, name: TaskName, data: bytes | Iterable[bytes]) -> None:
-        """Other bytes in place of a task's. Inside a transaction that holds its row."""
+        """Replaces a task's bytes. Call inside a transaction that has locked its row."""
         stamp = self.tasks.stamp(name.id)
         with spooled(data) as source:
             self.tasks.rows.forget(name.id)
@@ -361,7 +361,7 @@ class PostgresStore(IndexedStore):
         return [InTrash(each.id, each.at.astimezone(timezone.utc), each.rule, each.size) for each in going]
 
     def pack(self, task: RetentionRow) -> bool:
-        """PostgreSQL packs large values by itself."""
+        """PostgreSQL compresses large values itself."""
         return False
 
     def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> Found:
@@ -379,7 +379,7 @@ class PostgresStore(IndexedStore):
             if name.id in self.tasks.drafted():
                 raise TaskBusy(name.id, reason="draft")
             with self.postgres.transaction():
-                self.tasks.lock_blobs()  # before the row, as those who append take them in this order
+                self.tasks.lock_blobs()  # before the row: appends take the locks in this order
                 self.tasks.rows.row(name.id, lock=True)
                 with (
                     self.reader(name.id) as reader,
@@ -410,7 +410,7 @@ class PostgresStore(IndexedStore):
     # Search
 
     def unflushed(self) -> int:
-        """Searches need nothing besides their index, which every append brings up to date."""
+        """Searches need only the index, which every append updates."""
         return 0
 
     def flush_due(self) -> str | None:
@@ -421,7 +421,7 @@ class PostgresStore(IndexedStore):
 
 
 class _Listener:
-    """Wakes whoever follows tasks of one workspace."""
+    """Wakes followers of one workspace's tasks."""
 
     def __init__(self, postgres: Postgres, schema: str) -> None:
         self._schema = schema

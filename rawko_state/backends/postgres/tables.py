@@ -1,7 +1,6 @@
-"""The bytes of one workspace's tasks in PostgreSQL, and what else local stores keep in files: drafts, long outputs, leases, the
-trash.
+"""The bytes of one workspace's tasks in PostgreSQL, and what local stores keep in files: drafts, blobs, leases and the trash.
 
-The rows of ``record_bytes`` are the task file, cut after every record: put one after another they are its bytes. The header's two
+The rows of ``record_bytes`` are the task file, split after every record: concatenated, they are its bytes. The header's two
 copied values are overwritten in the first row, as they are in a file.
 """
 
@@ -34,7 +33,7 @@ class Thrown(NamedTuple):
 
 
 class TaskTables:
-    """What is kept besides the rows that other databases have too."""
+    """Tables in addition to those that every database has."""
 
     def __init__(self, rows: PostgresDatabase) -> None:
         self.rows, self._at, self._name = rows, rows.at, rows.name
@@ -50,13 +49,13 @@ class TaskTables:
             return self.rows.connection.execute(statement, values).rowcount
 
     def notify(self, task_id: str) -> None:
-        """Something has happened to a task, durably: whoever listens hears of it soon."""
+        """Notifies listeners soon that a task has changed durably."""
         self.rows.postgres.notifier.notify(self.rows.schema, task_id)
 
     # Ids
 
     def ids_like(self, prefix: str) -> list[tuple[str, str]]:
-        """Up to nine tasks whose id begins so, with their files."""
+        """Up to nine tasks whose id starts with ``prefix``, with their files."""
         return [
             (row[0], row[1])
             for row in self._ask(
@@ -66,7 +65,7 @@ class TaskTables:
         ]
 
     def ids(self) -> list[str]:
-        """In order of the names of their files."""
+        """Ids in order of file name."""
         return [row[0] for row in self._ask(f"SELECT id FROM {self._at('tasks')} ORDER BY file_path, id")]
 
     # Bytes
@@ -76,7 +75,7 @@ class TaskTables:
         return int(found[0][0]) if found else None
 
     def stamp(self, task_id: str) -> tuple[int, int, int] | None:
-        """Which writing of the task this is, its size and the time of its last change."""
+        """The task's version, size and time of last change."""
         query = f"SELECT fold_base, file_size, file_mtime_ns FROM {self._at('tasks')} WHERE id = %s"
         found = self._ask(query, (task_id,))
         return (int(found[0][0]), int(found[0][1]), int(found[0][2])) if found else None
@@ -97,24 +96,24 @@ class TaskTables:
         return b"".join(bytes(row[0]) for row in pieces)
 
     def put_bytes(self, task_id: str, offset: int, data: bytes) -> None:
-        """More of a task, in rows of a bearable size."""
+        """Appends bytes to a task, in rows of limited size."""
         statement = f'INSERT INTO {self._at("record_bytes")} (task_id, "offset", length, data) VALUES (%s, %s, %s, %s)'
         for start in range(0, len(data), _PIECE):
             piece = data[start : start + _PIECE]
             self._do(statement, (task_id, offset + start, len(piece), piece))
 
     def overwrite(self, task_id: str, offset: int, data: bytes) -> None:
-        """Some bytes of the header."""
+        """Overwrites bytes of the header."""
         self._do(
             f"UPDATE {self._at('record_bytes')} SET data = overlay(data PLACING %s FROM %s)"
             ' WHERE task_id = %s AND "offset" = 0 AND length >= %s',
             (data, offset + 1, task_id, offset + len(data)),
         )
 
-    # What searches and queries ask besides
+    # Additional tables for searches and queries
 
     def put_words(self, task_id: str, documents: Iterable[tuple[int, int, Sequence[str]]]) -> None:
-        """For each document its place and the words it can be found by."""
+        """Stores each document's position and the words it can be found by."""
         statement = (
             f'INSERT INTO {self._at("documents")} (task_id, "offset", length, words)'
             " VALUES (%s, %s, %s, array_to_tsvector(%s::text[])) ON CONFLICT DO NOTHING"
@@ -123,7 +122,7 @@ class TaskTables:
             self._do(statement, (task_id, offset, length, list(words)))
 
     def holding(self, query: str, most: int) -> dict[str, list[tuple[int, int]]]:
-        """The documents that a tsquery finds, by their tasks; of very many, those of the newest tasks."""
+        """Documents that match a tsquery, by task. If there are too many, those of the newest tasks."""
         found: dict[str, list[tuple[int, int]]] = {}
         rows = self._ask(
             f'SELECT d.task_id, d."offset", d.length FROM {self._at("documents")} d JOIN {self._at("tasks")} t'
@@ -135,7 +134,7 @@ class TaskTables:
         return found
 
     def words_like(self, prefix: str, most: int = 1000) -> list[str]:
-        """Words that are somewhere, beginning so."""
+        """Indexed words that start with ``prefix``."""
         rows = self._ask(
             "SELECT DISTINCT word FROM (SELECT unnest(tsvector_to_array(words)) AS word"
             f" FROM {self._at('documents')} WHERE words @@ %s::tsquery LIMIT 200000) found"
@@ -150,7 +149,7 @@ class TaskTables:
             (task_id, turn, state, payload),
         )
 
-    # Long outputs
+    # Blobs
 
     def put_blob(self, sha256: str, data: bytes) -> None:
         statement = f"INSERT INTO {self._at('blobs')} VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
@@ -162,20 +161,20 @@ class TaskTables:
 
     @contextlib.contextmanager
     def keeping_blobs(self) -> Iterator[None]:
-        """While this is held, no blob goes: a record is about to name some."""
+        """Prevents blobs from being deleted while a record that names them is about to be written."""
         self._do("SELECT pg_advisory_lock_shared(%s)", (self._blobs_key,))
         try:
             yield
         finally:
-            with contextlib.suppress(StorageError):  # it goes with the connection
+            with contextlib.suppress(StorageError):  # released with the connection
                 self._do("SELECT pg_advisory_unlock_shared(%s)", (self._blobs_key,))
 
     def lock_blobs(self) -> None:
-        """Until the transaction ends, nobody is about to name one."""
+        """Until the transaction ends, no new record can name a blob."""
         self._do("SELECT pg_advisory_xact_lock(%s)", (self._blobs_key,))
 
     def drop_unused_blobs(self, blobs: Iterable[str]) -> None:
-        """Of these, those that neither a task nor the trash refers to. Inside a transaction."""
+        """Deletes the given blobs, except those that a task or the trash refers to. Call inside a transaction."""
         self.lock_blobs()
         self._do(
             f"DELETE FROM {self._at('blobs')} b WHERE sha256 = ANY(%s)"
@@ -187,12 +186,12 @@ class TaskTables:
     # Drafts
 
     def begin_draft(self, task_id: str) -> int:
-        """Returns the key that tells it from the next one."""
+        """Returns a key that distinguishes this draft from later ones."""
         self._do(f"DELETE FROM {self._at('drafts')} WHERE task_id = %s", (task_id,))
         return int(self._ask(f"INSERT INTO {self._at('drafts')} (task_id) VALUES (%s) RETURNING key", (task_id,))[0][0])
 
     def add_to_draft(self, task_id: str, data: bytes, key: int | None = None) -> bool:
-        """Whether there is one; with a key, that one."""
+        """Returns whether the draft exists; with ``key``, whether that very draft does."""
         found = self._ask(
             f"UPDATE {self._at('drafts')} SET size = size + %(more)s WHERE task_id = %(id)s"
             " AND (%(key)s::bigint IS NULL OR key = %(key)s) RETURNING size",
@@ -229,7 +228,7 @@ class TaskTables:
     # Leases
 
     def take_lease(self, task_id: str, token: str | None, holder: str, seconds: float) -> str:
-        """Takes the lease, or keeps it; TaskBusy when somebody else has it, whose time is not up."""
+        """Takes or renews the lease. Raises TaskBusy if another holder's lease has not expired."""
         mine = token or secrets.token_hex(16)
         found = self._ask(
             f"INSERT INTO {self._at('leases')} AS l (task_id, token, holder, expires)"
@@ -263,7 +262,7 @@ class TaskTables:
         return {row[0] for row in self._ask(query)}
 
     def abandoned(self) -> list[str]:
-        """The tasks whose writer has let its lease run out, or left a draft behind."""
+        """Tasks whose writer let its lease expire or left a draft behind."""
         rows = self._ask(
             f"SELECT task_id FROM {self._at('leases')} WHERE expires < clock_timestamp() UNION"
             f" SELECT d.task_id FROM {self._at('drafts')} d LEFT JOIN {self._at('leases')} l ON l.task_id = d.task_id"
@@ -274,7 +273,7 @@ class TaskTables:
     # The trash
 
     def throw(self, task_id: str, filename: str, rule: str, by: str | None, size: int, blobs: Sequence[str]) -> None:
-        """Moves the bytes; the task's rows go with it."""
+        """Copies the bytes to the trash and deletes the task's rows."""
         key = self._ask(
             f'INSERT INTO {self._at("trash")} (task_id, filename, rule, "by", size, blobs)'
             " VALUES (%s, %s, %s, %s, %s, %s) RETURNING key",
@@ -309,7 +308,7 @@ class TaskTables:
         self._do(f"INSERT INTO {self._at('exempt')} VALUES (%s) ON CONFLICT DO NOTHING", (task_id,))
 
     def sizes(self) -> dict[str, int]:
-        """Bytes, by what they are for."""
+        """Sizes in bytes, by purpose."""
         tables = {"tasks": "record_bytes", "blobs": "blobs", "index": "task_agents", "search": "documents"}
         return {
             name: int(self._ask("SELECT pg_total_relation_size(%s)", (self._at(table),))[0][0])
@@ -318,12 +317,12 @@ class TaskTables:
 
 
 def quoted(word: str) -> str:
-    """A word as a tsquery names it."""
+    """Quotes a word for a tsquery."""
     return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def holder_name() -> str:
-    """Who this process is to others."""
+    """Identifies this process to others."""
     import socket
 
     return f"process {os.getpid()} on {socket.gethostname()}"

@@ -1,4 +1,4 @@
-"""Checking and mending tasks in PostgreSQL, as files are checked and mended."""
+"""Verifies and repairs tasks in PostgreSQL the same way as files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Walked:
-    """A chain in PostgreSQL as verify walks it."""
+    """A chain in PostgreSQL, for verify to walk."""
 
     def __init__(self, store: PostgresStore, name: TaskName) -> None:
         self._store, self._id = store, name.id
@@ -51,7 +51,7 @@ def verdict_of(store: PostgresStore, name: TaskName) -> Verdict:
 
 
 def repaired(store: PostgresStore, name: TaskName, verdict: Verdict) -> Verdict:
-    """As a file is mended: a torn end is marked, the header's copies are written again."""
+    """Repairs a task like a file: marks a torn end and rewrites the header's copies."""
     with store.postgres.transaction(), tempfile.TemporaryDirectory(prefix="rawko-") as folder:
         store.tasks.rows.row(name.id, lock=True)
         size = store.tasks.size(name.id) or 0
@@ -62,7 +62,7 @@ def repaired(store: PostgresStore, name: TaskName, verdict: Verdict) -> Verdict:
         mended = verify(layout, name, repair=True)
         store.rewrite(name, path.read_bytes())
         for other in sorted(layout.tasks.iterdir()):
-            if other != path:  # the second writing of a task that had grown apart
+            if other != path:  # the other version of a task that had diverged
                 store.add_file(other.name, other.read_bytes())
     verdict.repaired = mended.repaired
     return verdict

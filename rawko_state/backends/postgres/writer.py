@@ -1,4 +1,4 @@
-"""One task in PostgreSQL, open for writing: an append is one transaction, with the task's row locked from its beginning."""
+"""One task in PostgreSQL, open for writing: an append is one transaction that locks the task's row first."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 _PIECE: Final = 1 << 20
 _MOST_WORDS: Final = 900_000
-"""Bytes of different words of one document; PostgreSQL takes no more than a megabyte of them."""
+"""Bytes of distinct words per document. PostgreSQL accepts at most one megabyte."""
 TOOL: Final = "tool:"
-"""Stands before the name of a tool among the words of a document."""
+"""Prefix of a tool's name among a document's words."""
 
 
 class _DraftSink:
@@ -65,7 +65,7 @@ class _DraftSink:
 
 
 class PostgresWriter(Writer):
-    """A task's row, its bytes, and all that is derived from them: an append is one transaction."""
+    """A task's row, its bytes, and everything derived from them. An append is one transaction."""
 
     def __init__(self, store: PostgresStore, name: TaskName, lease: ExpiringLease | None) -> None:
         self.id = name.id
@@ -124,7 +124,7 @@ class PostgresWriter(Writer):
                 if row is None:
                     raise ChainMoved(f"task {self.id} is gone")
                 if self._lease is not None:
-                    self._lease.check()  # somebody may have taken the task over while this process was stopped
+                    self._lease.check()  # another process may have taken over the task while this one was stopped
                 is_plain = row["tail_seal"] is not None and row["indexed_end"] == row["file_size"]
                 done = (self._append if is_plain else self._append_to_file)(row, make, expect, note_seal)
         except StorageError as error:
@@ -165,7 +165,7 @@ class PostgresWriter(Writer):
         return header_copies(header_shape(start), lambda offset, length: start[offset : offset + length], state)
 
     def _append_to_file(self, row: Row, make: Make, expect: str | None, before: BeforeWrite) -> Appended:
-        """A task that was written by hand, or has a torn end: as a file would take it, which happens to it once."""
+        """Appends to a task that was written by hand or has a torn end, the way a file would. Happens at most once per task."""
         with tempfile.TemporaryDirectory(prefix="rawko-") as folder:
             path = Path(folder) / self._name.filename
             path.write_bytes(self._tasks.fetch(self.id, 0, row["file_size"]))
@@ -226,7 +226,7 @@ def _is_long(call: ToolCall) -> bool:
 
 
 def projected(tasks: TaskTables, name: TaskName, source: TaskBytes, base: int = 0) -> None:
-    """A whole task: its bytes, and all that is derived from them. Inside a transaction, which fails if there is one already."""
+    """Writes a whole task: its bytes and everything derived from them. Call inside a transaction; fails if the task exists."""
     projector = Projector(name.id, name.file_path)
     _stamped(projector, source.size())
     row = {**projector.row, "fold_base": base}
@@ -236,7 +236,7 @@ def projected(tasks: TaskTables, name: TaskName, source: TaskBytes, base: int = 
     )
     projector.saved = dict(projector.row)
     at = 0
-    # Not closed: its owner does that.
+    # Not closed here: the owner closes it.
     reader = TaskReader(Path(name.filename), source)
     for record in reader.records():
         at = _put_pieces(tasks, name.id, source, at, record.offset + record.length)
@@ -258,7 +258,7 @@ def _put_pieces(tasks: TaskTables, task_id: str, source: TaskBytes, at: int, end
 
 
 def _put_besides(tasks: TaskTables, task_id: str, record: BuiltRecord) -> None:
-    """What searches and queries on JSON ask for."""
+    """Writes the data for searches and JSON queries."""
     data, offset = record.data, record.offset
     scan = Scan(BytesIO(data).read, start=offset, parent=record.parent)
     tasks.put_words(task_id, _words(documents(scan, lambda at, length: data[at - offset : at - offset + length])))
@@ -299,7 +299,7 @@ def _json_of(line: str) -> Any:
 
 
 def _safe_json(value: Any) -> str | None:
-    """As JSONB takes it: without NUL, lone surrogates and what is not a number. The bytes keep them."""
+    """Converts to what JSONB accepts: no NUL, no lone surrogates, no NaN or infinity. The task's bytes keep them."""
     if value is None:
         return None
     try:

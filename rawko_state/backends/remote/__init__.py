@@ -1,1 +1,1 @@
-"""The tasks of a server, over HTTP."""
+"""A server's tasks, over HTTP."""

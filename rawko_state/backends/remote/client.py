@@ -1,6 +1,6 @@
-"""Talking to a server: one kept connection a thread, errors raised again as what they were, never a hang.
+"""HTTP client: one persistent connection per thread, server errors raised as their original types, and timeouts throughout.
 
-Nothing but the standard library: a command that asks a server is as quick to start as one that asks files.
+It uses only the standard library, so a command that uses a server starts as fast as one that uses files.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PREFIX: Final = "/api/v1"
 _CONNECT: Final = 5.0
 _ANSWER: Final = 30.0
 _SILENCE: Final = 45.0
-"""Seconds without even a heartbeat after which a stream is taken for dead."""
+"""Seconds without even a heartbeat after which a stream is considered dead."""
 _TRIES: Final = 4
 _LOST: Final = (OSError, http.client.HTTPException)
 
 
 class Http:
-    """One server. Safe to be used from several threads."""
+    """One server. Thread-safe."""
 
     def __init__(self, url: str, token: str | None = None, workspace: str | None = None) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -72,13 +72,13 @@ class Http:
         return made
 
     def _keep(self, connection: http.client.HTTPConnection) -> None:
-        """For this thread's next request."""
+        """Keeps a connection for this thread's next request."""
         if getattr(self._local, "connection", None) is not connection:
             self._local.connection = connection
             self._connections.add(connection)
 
     def close(self) -> None:
-        """This thread's connection, and those of threads that have ended."""
+        """Closes this thread's connection, and those of threads that have ended."""
         kept = getattr(self._local, "connection", None)
         if kept is not None:
             self._local.connection = None
@@ -95,7 +95,7 @@ class Http:
         return found
 
     def path(self, *parts: object, **query: Any) -> str:
-        """An address, each part of it quoted; what is None is left out of the query, a list is given several times."""
+        """Builds a URL path with quoted parts. None values are left out of the query; lists repeat the parameter."""
         where = "/".join(quote(str(part), safe="") for part in parts)
         pairs = [
             (name, {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value))
@@ -117,8 +117,8 @@ class Http:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """What the server answers, as JSON; None for nothing. A change has a key, so that it is safe to send it once more when
-        the answer does not come."""
+        """Returns the server's JSON response, or None if it is empty. Changes carry an idempotency key, so they can be sent again
+        if no response arrives."""
         given = dict(headers or {})
         if data is not None:
             body = json.dumps(data).encode()
@@ -136,7 +136,7 @@ class Http:
             raise ServerRefused(f"{self.url} did not answer as a rawko server does") from None
 
     def fetch(self, path: str, start: int, length: int) -> bytes:
-        """Some bytes of what stands there; fewer at the end."""
+        """A range of a resource's bytes; fewer at the end."""
         headers = self._headers({"Range": f"bytes={start}-{start + length - 1}"})
         try:
             status, content = self._sent("GET", path, None, headers)
@@ -157,7 +157,7 @@ class Http:
             except ServerAway:
                 if not attempt or attempt == _TRIES - 1:
                     raise
-                time.sleep(0.5 * attempt)  # it was there a moment ago, and may have what was sent
+                time.sleep(0.5 * attempt)  # it was reachable a moment ago, and may have received the request
                 continue
             if timeout is not None:
                 connection.sock.settimeout(timeout)
@@ -168,7 +168,7 @@ class Http:
             except _LOST as error:
                 connection.close()
                 self.close()
-                # A kept connection may have been closed meanwhile; what is sent twice is done once.
+                # The server may have closed a kept connection. Sending twice is safe, as requests are idempotent.
                 if attempt == _TRIES - 1 or (fresh and isinstance(error, TimeoutError)):
                     raise ServerAway(f"{self.url} is away: {_why(error)}") from error
                 if fresh:
@@ -188,7 +188,7 @@ class Http:
         raise ServerAway(f"{self.url} does not come to an end with a request")
 
     def upload(self, path: str, pieces: Iterable[bytes]) -> Any:
-        """A long body, piece by piece."""
+        """Sends a long body in pieces."""
         connection = self._connect(600.0)
         try:
             headers = self._headers({"Content-Type": "application/octet-stream", "Transfer-Encoding": "chunked"})
@@ -204,7 +204,7 @@ class Http:
         return json.loads(content) if content else None
 
     def stream(self, path: str, after: str | None) -> Iterator[tuple[str, str, str] | None]:
-        """Server-sent events as (kind, id, data); None for a heartbeat. ServerAway when the connection is lost."""
+        """Yields server-sent events as (kind, id, data), and heartbeats as None. Raises ServerAway if the connection is lost."""
         connection = self._connect(_SILENCE)
         try:
             headers = self._headers({"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})})
@@ -253,7 +253,7 @@ _NO_TOKEN: Final = "; give a token in RAWKO_REMOTE_TOKEN, or keep one with 'rawk
 
 
 def raised(status: int, content: bytes, url: str) -> RawkoError:
-    """The error that the server met with, as it would have been raised here."""
+    """The server's error, as it would have been raised here."""
     try:
         problem = json.loads(content)
         title, detail, data = str(problem["title"]), str(problem["detail"]), problem.get("data") or {}
@@ -279,7 +279,7 @@ def raised(status: int, content: bytes, url: str) -> RawkoError:
 
 
 def token_for(url: str) -> str | None:
-    """From RAWKO_REMOTE_TOKEN, else from the system's keyring, if that is there."""
+    """The token from RAWKO_REMOTE_TOKEN, otherwise from the system keyring, if available."""
     given = os.environ.get("RAWKO_REMOTE_TOKEN")
     if given:
         return given

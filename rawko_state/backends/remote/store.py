@@ -1,5 +1,5 @@
-"""The store of a server, over HTTP: what is known of tasks is asked, their bytes are read by ranges, and writing goes through the
-same Task as everywhere, whose writer sends records on the condition that nobody else has appended meanwhile.
+"""The remote store, over HTTP: queries go to the server, bytes are read by range, and writing uses the same Task as everywhere.
+Its writer sends each record on the condition that nobody else has appended meanwhile.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ else:
 _PIECE: Final = 1 << 18
 _AGAIN: Final = 0.5
 _ASK_EVERY: Final = 0.5
-"""Seconds between two looks at all tasks."""
+"""Seconds between two polls of all tasks."""
 _PATIENCE: Final = 30.0
-"""Seconds for which a follower tries to come back to a server that is away."""
+"""Seconds for which a follower tries to reconnect to an unreachable server."""
 
 
 class RemoteBytes:
-    """The bytes of one task on a server, read ahead piece by piece."""
+    """The bytes of one task on a server, with read-ahead."""
 
     def __init__(self, http: Http, task_id: str, size: int) -> None:
         self._http, self._path, self._size = http, http.path("tasks", task_id, "file"), size
@@ -79,7 +79,7 @@ class RemoteBytes:
 
 
 class _Session(threading.local):
-    """What one thread has opened since it began reading()."""
+    """What one thread has opened since it entered reading()."""
 
     readers: dict[str, TaskReader] | None = None
 
@@ -96,7 +96,7 @@ class RemoteStore(BaseStore):
         root: Path | str | None = None,
         warn: Callable[[str], None] = lambda message: None,
     ) -> None:
-        """``root`` is the project around the user; without a token, RAWKO_REMOTE_TOKEN or the keyring is asked."""
+        """``root`` is the user's current project. Without ``token``, uses RAWKO_REMOTE_TOKEN or the keyring."""
         self.http = Http(url, token if token is not None else token_for(url), workspace)
         self.root = Path(root or Path.cwd()).resolve()
         self._warn = warn
@@ -104,14 +104,14 @@ class RemoteStore(BaseStore):
 
     @cached_property
     def redactor(self) -> Redactor:
-        """Secrets are taken out before they are sent; the server does it once more."""
+        """Redacts secrets before sending. The server redacts again."""
         return redaction.redactor_for(self.root, self._warn)
 
     def close(self) -> None:
         self.http.close()
 
     def get(self, *parts: object, **query: Any) -> Any:
-        """What the server answers to a question."""
+        """The server's response to a GET request."""
         return self.http.ask("GET", self.http.path(*parts, **query))
 
     def _post(self, *parts: object, data: Any) -> Any:
@@ -124,9 +124,9 @@ class RemoteStore(BaseStore):
         return Pace(_ASK_EVERY, _ASK_EVERY)
 
     def hello(self) -> dict[str, Any]:
-        """Who is there; soon, or not at all."""
+        """Identifies the server, with a short timeout."""
         found: dict[str, Any] = self.http.ask("GET", self.http.path("hello"), timeout=5.0)
-        self.http.close()  # what follows may take longer
+        self.http.close()  # later requests may take longer
         return found
 
     # Lists and searches
@@ -202,7 +202,7 @@ class RemoteStore(BaseStore):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """While a thread holds this, each task is asked about once, and its bytes are read ahead."""
+        """While a thread holds this, it looks each task up only once and reads its bytes ahead."""
         session = self._session
         if session.readers is not None:
             yield
@@ -264,11 +264,11 @@ class RemoteStore(BaseStore):
     def blobs_of(self, prefix: str) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
         for each in self.get("tasks", prefix, "blobs")["blobs"]:
-            with contextlib.suppress(RawkoError):  # it is missing there too
+            with contextlib.suppress(RawkoError):  # missing on the server too
                 found[each["sha256"]] = self._blob(each["sha256"], each["size"])
         return found
 
-    # What happens
+    # Events
 
     def events(self, prefix: str, after: str | None = None) -> Iterator[Event]:
         self.about(prefix)
@@ -284,7 +284,7 @@ class RemoteStore(BaseStore):
     def follow(
         self, prefix: str, after: str | None = None, *, until: Callable[[], bool] | None = None
     ) -> Iterator[Event | None]:
-        """Comes back at its cursor when the connection is lost, and gives up after a while."""
+        """Reconnects at its cursor when the connection is lost, and gives up after a while."""
         task_id = self.find(prefix).id
         cursor, lost = after, 0.0
         while True:
@@ -351,7 +351,7 @@ class RemoteStore(BaseStore):
         return writer.RemoteWriter(self, name.id, lease=lease)
 
     def _abandoned(self) -> list[tuple[str, bool]]:
-        """The server sees to those itself."""
+        """The server recovers them itself."""
         return []
 
     def take_lease(self, prefix: str, token: str | None = None, seconds: float = 30.0) -> str:
@@ -369,7 +369,7 @@ class RemoteStore(BaseStore):
         return bulk.upload_task(self, self.redactor, name, records)
 
     def import_lock(self) -> AbstractContextManager[None]:
-        """Of two who bring the same session in, one finds that the task has grown meanwhile."""
+        """No lock: if two clients import the same session, one finds that the task has grown."""
         return contextlib.nullcontext()
 
     def add_file(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
@@ -450,7 +450,7 @@ class RemoteStore(BaseStore):
                 yield _Verdict(self.get("tasks", task_id, "verify", repair=repair or None))
 
     def _in_order(self) -> list[str]:
-        """All tasks, by the names of their files; then those of which history does not know."""
+        """All tasks by file name, followed by those missing from history."""
         known = [summary.id for summary in sorted(self._all(), key=lambda summary: summary.file)]
         return [*known, *sorted(self.cursors().keys() - set(known))]
 
@@ -495,7 +495,7 @@ class _Verdict:
 
 
 class _Polled:
-    """The events of one task, asked for whenever."""
+    """The events of one task, polled on demand."""
 
     def __init__(self, store: RemoteStore, task_id: str, after: str | None) -> None:
         self._store, self._id, self._after = store, task_id, after

@@ -1,4 +1,4 @@
-"""One task on a server, open for writing: records are sent as bytes, on the condition that the one before is still the last."""
+"""One task on a server, open for writing: records are sent as bytes, on the condition that the previous one is still the last."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BLOCKS = "text/plain; charset=utf-8"
 
 
 class _DraftSink:
-    """Sends each line; all of them once more, when the server has forgotten the lease or the draft (it was started again)."""
+    """Sends each line. Sends all of them again if the server restarted and lost the lease or the draft."""
 
     def __init__(self, store: RemoteStore, task_id: str, token: str) -> None:
         self._store, self._http, self._id, self._token = store, store.http, task_id, token
@@ -41,7 +41,7 @@ class _DraftSink:
         except (TaskBusy, ServerRefused) as error:
             if isinstance(error, ServerRefused) and error.status != 409:
                 raise
-            self._store.take_lease(self._id, self._token, LEASE)  # TaskBusy, if somebody else has it by now
+            self._store.take_lease(self._id, self._token, LEASE)  # raises TaskBusy if another process holds it by now
             self._http.ask("PUT", self._path, body=b"".join(self._sent))
 
     def discard(self) -> None:
@@ -53,7 +53,7 @@ class _DraftSink:
 
 
 class RemoteWriter(Writer):
-    """A task on a server: each append is one request, which names the seal that it follows."""
+    """A task on a server. Each append is one request that names the seal it follows."""
 
     def __init__(self, store: RemoteStore, task_id: str, lease: float | None) -> None:
         self.id = task_id
@@ -115,9 +115,9 @@ class RemoteWriter(Writer):
                 self._look()
                 if expect is not None:
                     raise
-                continue  # somebody was faster: what to append may depend on what they appended
+                continue  # another writer was faster: what to append may depend on its record
             if "state" not in done:
-                # The server died before it could answer, and knows by the seal alone that this was done.
+                # The server died before it could respond, and knows only from the seal that the append was done.
                 self._look()
                 return Appended(done["seal"], "", 0, 0, self._position.state)
             state = from_wire(TaskState, done["state"])
@@ -136,7 +136,7 @@ class RemoteWriter(Writer):
         return contextlib.nullcontext()
 
     def with_blobs(self, turn: Turn, redact: Callable[[str], str]) -> Turn:
-        """Long outputs are sent with their turn, and moved apart by the server."""
+        """The server moves long outputs to blobs; they are sent with their turn."""
         return turn
 
     def draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
