@@ -1,4 +1,4 @@
-"""rawko keeps what coding agents did.
+"""rawko records what coding agents do.
 
     import rawko_state as rawko
 
@@ -10,8 +10,8 @@
             turn.tool("filesystem.write", "auth/sso.rs", "2156 bytes")
         task.finish("success", "Fixed the token check", files=["auth/sso.rs"])
 
-Each call returns when what it says is on the disk. The task file in ``.rawko/state/tasks/`` is the truth; its format is
-specified in docs/format.md.
+Each call returns once its data is on disk. The task file in ``.rawko/state/tasks/`` is the source of truth; docs/format.md
+specifies its format.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ _HOMES = (
 
 
 def __getattr__(name: str) -> Any:
-    """Names are imported when they are used: `import rawko_state`, and so `rawko --help`, load nothing that they don't need."""
+    """Imports names on first use, so that `import rawko_state`, and with it `rawko --help`, loads nothing it does not need."""
     if name in __all__:
         for home in _HOMES:
             module = importlib.import_module(f"rawko_state.{home}")
@@ -134,8 +134,8 @@ def __getattr__(name: str) -> Any:
 
 
 def open(folder: str | Path | None = None, *, remote: str | None = None, workspace: str | None = None) -> Store:
-    """The store of the project around ``folder`` (or around the current folder): its files, or the server that ``remote`` or the
-    settings name. ``remote="local"``: the files in any case."""
+    """Opens the store of the project that contains ``folder`` (default: the current folder). The store is the project's files, or
+    the server named by ``remote`` or the settings. ``remote="local"`` always uses the files."""
     from rawko_state.backends.select import open_store
     from rawko_state.config.project import find_project
 

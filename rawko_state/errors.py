@@ -1,31 +1,31 @@
-"""Every error that rawko raises.
+"""Every exception that rawko raises.
 
 RawkoError
-├── InvalidValue            a value that the format or the model does not allow
-├── IllegalMove             a status that cannot follow the present one
-├── NoProject               no project around the current folder
-├── TaskNotFound            no task of that name
-├── AmbiguousTask           several tasks start like that
-├── TaskExists              another task has that id already
+├── InvalidValue            the format or the model does not allow this value
+├── IllegalMove             the status cannot follow the current one
+├── NoProject               the current folder is not inside a project
+├── TaskNotFound            no task has that name
+├── AmbiguousTask           several tasks start with that prefix
+├── TaskExists              another task already has that id
 ├── TaskBusy                another process runs the task
-├── Stopped                 somebody has paused or cancelled the task that this process runs
-├── NoAnswer                a question that nobody has answered, or that nobody asks
-├── ChainMoved              the file is not what the writer knew
-├── NewerFormat             written by a later version: read, never appended to
-├── NotATask                a file that does not begin as a task file does: nothing is appended to it
-├── UnsafePath              a link, a pipe or a foreign name where a task file should be
-├── IndexTrouble            the index cannot be used now; the task files are not concerned
-│   ├── IndexCorrupt        it is not a database, or a broken one
-│   └── IndexNewer          it was made by a later version; it is not touched
-├── SearchTrouble           the search index cannot be used now; searches read the task files
-├── StorageError            the system refused a file operation
-│   ├── OutcomeUnknown      a sync failed: the record may be on the disk, or not
-│   └── StorageGone         the tables of a workspace are not there any more
-├── ServerAway              the server cannot be reached; what was asked may have been done, or not
-└── ServerRefused           the server does not take a request: who asks, or how, is not right
+├── Stopped                 the task that this process runs was paused or cancelled
+├── NoAnswer                a question has no answer, or there is no such question
+├── ChainMoved              the file has changed since the writer read it
+├── NewerFormat             a later version wrote the file: it is read, never appended to
+├── NotATask                the file does not start like a task file: nothing is appended to it
+├── UnsafePath              a link, a pipe or an unexpected name in place of a task file
+├── IndexTrouble            the index cannot be used now; the task files are not affected
+│   ├── IndexCorrupt        the file is not a database, or is corrupt
+│   └── IndexNewer          a later version made it; it is left alone
+├── SearchTrouble           the search index cannot be used now; searches read the task files instead
+├── StorageError            the operating system refused a file operation
+│   ├── OutcomeUnknown      a sync failed: the record may or may not be on disk
+│   └── StorageGone         the tables of a workspace no longer exist
+├── ServerAway              the server cannot be reached; the request may or may not have been processed
+└── ServerRefused           the server rejected the request: wrong credentials or a bad request
 
-An error says what happened, to which file or task, and what to do now. What a program may ask of it is an attribute: no code
-looks at the words of a message.
+A message says what happened, to which file or task, and what to do now. Whatever a program needs from an error is an attribute:
+code never parses messages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import ClassVar
 
 
 class RawkoError(Exception):
-    """The root: catch this one to catch all."""
+    """The base class: catch it to catch every rawko error."""
 
 
 class InvalidValue(RawkoError, ValueError):
@@ -61,7 +61,7 @@ class TaskNotFound(RawkoError, KeyError):
         hint = f"; closest: {', '.join(closest)}" if closest else ""
         super().__init__(f"no task starts with {name!r}{hint}")
 
-    def __str__(self) -> str:  # KeyError would show the message in quotes
+    def __str__(self) -> str:  # KeyError would quote the message
         return str(self.args[0])
 
 
@@ -79,8 +79,8 @@ class TaskExists(RawkoError):
 
 
 class TaskBusy(RawkoError):
-    """``reason``: ``run`` (somebody, perhaps ``holder``, runs it), ``lost`` (the lease that was shown is not valid any more),
-    ``draft`` (a turn has not ended) or ``changed`` (somebody has written to it just now)."""
+    """``reason``: ``run`` (another process, ``holder`` if known, runs it), ``lost`` (the given lease is no longer valid),
+    ``draft`` (a turn has not ended) or ``changed`` (it was written to just now)."""
 
     _WORDS: ClassVar = {
         "run": "is being run by {holder}",
@@ -111,7 +111,7 @@ class NoAnswer(RawkoError):
 
 class ChainMoved(RawkoError):
     def __init__(self, message: str, *, last: str | None = None) -> None:
-        """``last``: the last seal, where the caller expected another one."""
+        """``last``: the actual last seal, when the caller expected a different one."""
         super().__init__(message)
         self.last = last
 
@@ -142,7 +142,7 @@ class IndexNewer(IndexTrouble):
 
 class SearchTrouble(RawkoError):
     lasting = True
-    """It is broken, and a new one must be made; else it may do again later."""
+    """True: the search index is broken and must be rebuilt. False: the problem may go away."""
 
 
 class StorageError(RawkoError):

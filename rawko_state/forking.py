@@ -1,4 +1,4 @@
-"""What is made anew in a child process after fork(): locks that another thread may have held, connections of the parent."""
+"""Resets what a child process must not inherit through fork(): locks held by other threads, the parent's connections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 class Renewable(Protocol):
     def after_fork(self) -> None:
-        """Called in the child, which has one thread."""
+        """Called in the child process, while it has a single thread."""
 
 
 _renewable: weakref.WeakSet[Renewable] = weakref.WeakSet()

@@ -1,7 +1,7 @@
-"""Modules that are imported when they are first used.
+"""Modules that are imported on first use.
 
-A short command must not load what only other commands need: listing tasks needs no redaction rules and no search engine. The few
-modules at such a seam name the other side once, at their head:
+A short command must not load what only other commands need: listing tasks needs no redaction rules and no search engine. Modules
+with such an optional dependency declare it once, at the top:
 
     if TYPE_CHECKING:
         from rawko_state.tasks import events
@@ -22,10 +22,10 @@ class _Lazy:
         self.__dict__["_name"] = name
 
     def __getattr__(self, attribute: str) -> Any:
-        # Not kept here: tests may replace what the module holds.
+        # Not cached: tests may patch the module's attributes.
         try:
             module = importlib.import_module(self._name)
-        except OSError as error:  # no descriptor left, or such
+        except OSError as error:  # for example, out of file descriptors
             raise StorageError(f"cannot load {self._name}: {error.strerror}", self._name, error.errno) from error
         return getattr(module, attribute)
 

@@ -1,1 +1,1 @@
-"""Settings, and where the project is."""
+"""Settings, and how the project is found."""

@@ -1,4 +1,4 @@
-"""Changing one setting in a file, leaving everything else in it as it stands, comments included."""
+"""Changes one setting in a file and leaves everything else in it unchanged, including comments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rawko_state.errors import InvalidValue, StorageError
 
 
 def parse_value(key: str, text: str) -> Any:
-    """The value that a text on the command line stands for."""
+    """Parses a value from the command line."""
     setting = BY_KEY.get(key)
     if setting is None:
         raise InvalidValue(f"no setting {key!r}{nearest(key)}")
@@ -24,7 +24,7 @@ def parse_value(key: str, text: str) -> Any:
 
 
 def put(path: Path, key: str, text: str | None) -> None:
-    """Sets a key to what a text says, or takes it out. The file is replaced at once, or not at all."""
+    """Sets a key, or removes it if the text is None. The file is replaced atomically."""
     if text is not None:
         parse_value(key, text)
     elif key not in BY_KEY:
@@ -43,7 +43,7 @@ def put(path: Path, key: str, text: str | None) -> None:
 
 
 def _says(text: str, key: str, wanted: Any, before: str, path: Path) -> bool:
-    """Whether a changed file says what it should, and all else that it said before."""
+    """Whether the changed file has the wanted value and every other setting is unchanged."""
     problems: list[Problem] = []
     now = {name: value for name, value, _ in entries(text, path, problems)}
     earlier: list[Problem] = []
@@ -54,7 +54,7 @@ def _says(text: str, key: str, wanted: Any, before: str, path: Path) -> bool:
 
 
 def changed(text: str, keys: list[str], value: str | None, path: Path) -> str:
-    """The text of a YAML file with one value changed, added or taken out."""
+    """The text of a YAML file with one value changed, added or removed."""
     import yaml
 
     try:
@@ -64,7 +64,7 @@ def changed(text: str, keys: list[str], value: str | None, path: Path) -> str:
     indent, depth = "", 0
     end = len(text)
     alone: tuple[Any, Any] | None = None
-    """The highest mapping in which nothing else stands: it goes along with what is taken out."""
+    """The outermost mapping that holds nothing but the key: it is removed along with it."""
     while isinstance(node, yaml.MappingNode):
         found = next(((key, inner) for key, inner in node.value if key.value == keys[depth]), None)
         if found is None:
@@ -102,7 +102,7 @@ def _without(text: str, key_node: Any, inner: Any) -> str:
 
 
 def _end(node: Any) -> int:
-    """Where the last value of a node ends; a block's own end is where the next one begins."""
+    """Where the last value of a node ends. The end mark of a block node is where the next node begins."""
     import yaml
 
     if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) and node.value and not node.flow_style:
@@ -112,8 +112,8 @@ def _end(node: Any) -> int:
 
 
 def part_anew(text: str, keys: list[str], value: str | None, path: Path) -> str:
-    """For files whose form leaves no place for a line: the part that the key stands in is written again, in blocks. The comments
-    of that part are lost, no others."""
+    """For files whose layout has no room for a new line: rewrites the top-level section of the key in block style. Only that
+    section loses its comments."""
     import yaml
 
     node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -129,7 +129,7 @@ def part_anew(text: str, keys: list[str], value: str | None, path: Path) -> str:
 
 
 def whole_anew(text: str, keys: list[str], value: str | None, path: Path) -> str:
-    """The same, all of it."""
+    """The same for the whole file."""
     return _dumped(_data(text, keys, value, path))
 
 
@@ -162,7 +162,7 @@ def _put(data: dict[str, Any], keys: list[str], value: Any) -> None:
 
 
 def _scalar(value: str) -> str:
-    """As YAML, on one line, quoted where it would be something else."""
+    """A value as YAML on one line, quoted where YAML would read it as another type."""
     import yaml
 
     return str(yaml.safe_dump(int(value) if value.isdecimal() else value, width=10**9, allow_unicode=True)).split("\n")[

@@ -1,4 +1,4 @@
-"""Finding the project: the folder whose ``.rawko/`` holds the state."""
+"""Finds the project: the folder whose ``.rawko/`` holds the state."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 else:
     repository = lazy("rawko_state.config.repository")
 
-# One of these in a folder makes it the root of a repository.
+# A folder that contains one of these is the root of a repository.
 VCS_MARKS: Final = {".git": "git", ".hg": "hg", ".jj": "jj", ".svn": "svn", ".pijul": "pijul", "_FOSSIL_": "fossil"}
 _FOSSIL_TOO: Final = ".fslckout"
 
 
 def find_project(start: Path | None = None, *, override: str | None = None) -> Path:
-    """The project around ``start``: the nearest folder upwards with ``.rawko``, else the root of the repository.
+    """The project that contains ``start``: the nearest folder upwards with ``.rawko``, else the root of the repository.
 
-    ``override`` (``-C``, or RAWKO_DIR) is a folder to look from instead; without a project around it, it becomes one.
+    ``override`` (``-C`` or RAWKO_DIR) is a folder to start from instead. If it is not inside a project, it becomes one.
     """
     override = override or os.environ.get("RAWKO_DIR")
     if override:
@@ -49,20 +49,20 @@ def find_project(start: Path | None = None, *, override: str | None = None) -> P
 
 
 def worktrees(root: Path) -> list[str]:
-    """The folders in which this project is checked out, its own among them."""
+    """The folders in which this project is checked out, including its own."""
     found = repository.Repository.around(root)
-    # A project may be a folder inside its repository.
+    # A project may be a subfolder of its repository.
     return [os.path.normpath(folder / root.relative_to(found.top)) for folder in found.worktrees] if found else []
 
 
 def remotes(root: Path) -> list[str]:
-    """Where the project's repository comes from and goes to; what is called origin first."""
+    """The remote URLs of the project's repository, origin first."""
     found = repository.Repository.around(root)
     return found.remotes if found else []
 
 
 def vcs_of(folder: Path) -> str | None:
-    """The version control system whose root this folder is."""
+    """The version control system of which this folder is a root, if any."""
     for mark, kind in VCS_MARKS.items():
         if (folder / mark).exists():
             return kind

@@ -1,4 +1,4 @@
-"""What a git repository says of itself, read from its files: git need not be there, and nothing of the repository is run."""
+"""Reads a git repository's metadata from its files. git need not be installed, and no code from the repository runs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 @dataclass(frozen=True, slots=True)
 class Repository:
     top: Path
-    """The work tree,"""
+    """The work tree."""
     own: Path
-    """what git keeps for it,"""
+    """The git folder of this work tree."""
     common: Path
-    """and what all work trees of the repository share."""
+    """The git folder shared by all work trees of the repository."""
 
     @classmethod
     def around(cls, folder: Path) -> Repository | None:
-        """The repository that a folder is in."""
+        """The repository that contains a folder."""
         for top in (folder, *folder.parents):
             mark = top / ".git"
             if mark.is_dir():
                 own = mark
             else:
-                # A linked work tree or a submodule: a file that says where the rest is.
+                # A linked work tree or a submodule: a file that names the git folder.
                 named = _read(mark).strip()
                 if not named.startswith("gitdir: "):
                     continue
@@ -44,7 +44,7 @@ class Repository:
 
     @property
     def branch(self) -> str | None:
-        """What is checked out; None where that is a commit."""
+        """The branch that is checked out; None if HEAD is detached."""
         head = _read(self.own / "HEAD").strip()
         name = head.removeprefix("ref: refs/heads/")
         return name if name != head and name != ".invalid" else None
@@ -57,7 +57,7 @@ class Repository:
 
     @property
     def default_branch(self) -> str | None:
-        """What the remote calls its main branch; without one, the branch that is usually called so."""
+        """The remote's default branch; without a remote, the first that exists of the usual names."""
         for remote in ("origin", *self._names()):
             head = _read(self.common / "refs" / "remotes" / remote / "HEAD").strip()
             name = head.removeprefix(f"ref: refs/remotes/{remote}/")
@@ -67,13 +67,13 @@ class Repository:
 
     @property
     def remotes(self) -> list[str]:
-        """Where it comes from and goes to, without passwords; what is called origin first."""
+        """The remote URLs, without passwords, origin first."""
         found = sorted(self._urls(), key=lambda each: each[0] != "origin")
         return list(dict.fromkeys(without_credentials(url) for _, url in found))
 
     @property
     def worktrees(self) -> list[Path]:
-        """The folders in which it is checked out."""
+        """The folders in which the repository is checked out."""
         found = [self.common.parent] if self.common.name == ".git" else [self.top]
         try:
             names = sorted(os.listdir(self.common / "worktrees"))
@@ -111,7 +111,7 @@ class Repository:
 
 
 def without_credentials(url: str) -> str:
-    """An address as it may be written down. Who logs in over ssh is no secret, and part of the address."""
+    """A URL that is safe to record. An ssh user name is kept: it is not secret, and is part of the address."""
     found = _WITH_USER.match(url)
     if found is None:
         return url
@@ -121,7 +121,7 @@ def without_credentials(url: str) -> str:
 
 
 def _read(path: Path) -> str:
-    """A small text file; empty if there is none."""
+    """The contents of a small text file; empty if it does not exist."""
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST:
             return ""

@@ -1,4 +1,4 @@
-"""Every setting there is: its name, its type, its default, and what it is for. The docs and the command are made from this."""
+"""Every setting: its name, type, default and purpose. The docs and the config command are generated from this."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class Wrong(Exception):
-    """A value that a setting cannot have; says what was expected."""
+    """An invalid value for a setting. The message says what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type of setting: its name for people, and how a value of YAML, or the text of an environment variable, is read."""
+    """The type of a setting: its display name, and how to read it from YAML or from an environment variable."""
 
     name: str
     read: Callable[[Any], Any]
@@ -45,7 +45,7 @@ def _whole_of_text(text: str) -> int:
 
 
 def read_duration(value: Any) -> int:
-    """In seconds."""
+    """A duration in seconds."""
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise Wrong("a duration such as 30d, 12h, 2w, 90m or 45s")
@@ -53,7 +53,7 @@ def read_duration(value: Any) -> int:
 
 
 def write_duration(seconds: int) -> str:
-    """As people write it, in the largest unit that fits."""
+    """A duration as people write it, in the largest unit that fits."""
     unit = next((unit for unit, size in reversed(_SECONDS.items()) if seconds and seconds % size == 0), "s")
     return f"{seconds // _SECONDS[unit]}{unit}"
 
@@ -123,7 +123,7 @@ class Setting:
     default: Any
     help: str
     own_only: bool = False
-    """Not taken from a project's files, which may come from anybody: what is run, or would weaken redaction."""
+    """Ignored in a project's files, which may come from anyone: the setting runs a command or can weaken security."""
 
     @property
     def variable(self) -> str:
@@ -152,7 +152,7 @@ SETTINGS: Final = (
     Setting("workspace", TEXT, None, "The workspace that is used on a server that has such."),
 )  # fmt: skip
 BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
-# The mappings that settings stand in.
+# The mappings that contain settings.
 SECTIONS: Final = frozenset(key[:at] for key in BY_KEY for at, letter in enumerate(key) if letter == ".")
 
 

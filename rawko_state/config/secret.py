@@ -1,6 +1,6 @@
-"""The user's own secret: 32 random bytes beside ``state.db``, readable by nobody else.
+"""The user's secret: 32 random bytes next to ``state.db``, readable only by the user.
 
-Names and tags made with it cannot be guessed, nor forged by who has not got it.
+Without it, names and tags derived from it can be neither guessed nor forged.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _LENGTH: Final = 32
 
 
 def keyed(purpose: str, text: str, key: bytes) -> str:
-    """Hexadecimal digits that only the holder of the key can make from the text."""
+    """Hexadecimal digits that only the holder of the key can derive from the text."""
     return hmac.new(key, f"{purpose}\n{text}".encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
 
 def user_key() -> bytes | None:
-    """The secret, made when first asked for. None when there is nowhere to keep it, or others could have put it there."""
+    """The secret, created on first use. None if there is nowhere to keep it, or if someone else could have put it there."""
     try:
         return _read(key_path()) or _make(key_path())
     except OSError:
@@ -51,7 +51,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _make(path: Path) -> bytes | None:
-    """Written beside and linked into place, so that of two processes one wins and nobody reads half of it."""
+    """Writes a temporary file and links it into place, so that one of two processes wins and no one reads a partial key."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     beside = path.with_name(f"secret.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

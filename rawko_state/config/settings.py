@@ -1,6 +1,6 @@
-"""Settings in layers: system, user, project, project and user, environment. Later ones win, key by key.
+"""Settings in layers: system, user, project, project-user, environment. Later layers win, key by key.
 
-Nothing is loaded until a setting is asked for. YAML is only composed, never constructed: no tag in a file makes an object.
+Nothing is loaded until a setting is needed. YAML is only composed, never constructed: no tag in a file can create an object.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Problem:
     where: str
     message: str
     key: str = ""
-    """What it is about; nothing when none of the file could be read."""
+    """The setting concerned; empty if the file could not be read at all."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}"
@@ -34,7 +34,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a setting is, and which file and line, or variable, says so."""
+    """The value of a setting, and the file and line, or the variable, that it comes from."""
 
     value: Any
     origin: str
@@ -56,7 +56,7 @@ class Settings:
 
 
 def files(root: Path | None) -> dict[str, Path]:
-    """Where each layer's file is, whether it exists or not."""
+    """The path of each layer's file, whether it exists or not."""
     import platformdirs
 
     found = {
@@ -70,7 +70,7 @@ def files(root: Path | None) -> dict[str, Path]:
 
 
 def load(root: Path | None, environment: Mapping[str, str] | None = None) -> Settings:
-    """All layers together. What is wrong is left out, and told in ``problems``."""
+    """Merges all layers. Invalid values are left out and reported in ``problems``."""
     settings = Settings()
     for layer, path in files(root).items():
         ours = not layer.startswith("project")
@@ -87,7 +87,7 @@ def load(root: Path | None, environment: Mapping[str, str] | None = None) -> Set
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> Iterator[Problem]:
-    """Those that are named like a setting's. Others (RAWKO_DIR, RAWKO_TASK ...) are no settings."""
+    """Variables that are named like a setting's but match none. Others (RAWKO_DIR, RAWKO_TASK ...) are not settings."""
     known = {setting.variable: setting.key for setting in SETTINGS}
     for name in sorted(environment):
         if name.startswith(_VARIABLES) and name not in known:
@@ -119,7 +119,7 @@ def _take(settings: Settings, setting: Setting, read: Any, given: Any, origin: s
 
 
 def _check_is_file(path: Path) -> None:
-    """A project comes from anybody: what stands there for its settings must be a file of its own, and not a link to /dev/zero."""
+    """A project may come from anyone: its settings must be a regular file, not a link to, say, /dev/zero."""
     for each in (path, path.with_suffix(".cue")):
         try:
             found = os.lstat(each)
@@ -130,9 +130,9 @@ def _check_is_file(path: Path) -> None:
 
 
 def read_file(path: Path, problems: list[Problem]) -> tuple[str, str] | None:
-    """The text of a settings file, or of the CUE file in its place, and where it is from; None if there is neither."""
+    """The text and origin of a settings file, or of the CUE file in its place; None if neither exists."""
     try:
-        # Not waiting for the other end of a pipe, and never more than a settings file can be.
+        # Do not block on a pipe, and do not read more than the maximum size.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -176,7 +176,7 @@ def _from_cue(path: Path, problems: list[Problem]) -> tuple[str, str] | None:
 
 
 def entries(text: str, path: Path | str, problems: list[Problem]) -> Iterator[tuple[str, Any, int]]:
-    """Each known key with its value and its line."""
+    """Yields each known key with its value and its line."""
     import yaml
 
     try:
@@ -197,7 +197,7 @@ def _walk(node: Any, prefix: str, path: Path | str, problems: list[Problem]) -> 
     import yaml
 
     if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"):
-        return  # a heading with nothing under it
+        return  # an empty section
     if not isinstance(node, yaml.MappingNode):
         what = f"{prefix!r} is" if prefix else "the file is"
         problems.append(Problem(f"{path}:{node.start_mark.line + 1}", f"{what} expected to be a mapping", prefix))
@@ -219,7 +219,7 @@ def _walk(node: Any, prefix: str, path: Path | str, problems: list[Problem]) -> 
 
 
 def _plain(node: Any) -> Any:
-    """The value of a node: a scalar by YAML's safe rules, or a mapping of such."""
+    """The value of a node: a scalar by YAML's safe rules, or a mapping or list of scalars."""
     import yaml
 
     if isinstance(node, yaml.MappingNode):
@@ -227,7 +227,7 @@ def _plain(node: Any) -> Any:
             str(key.value): _plain(value) if isinstance(value, yaml.ScalarNode) else None for key, value in node.value
         }
     if isinstance(node, yaml.SequenceNode):
-        # What is no scalar is of a wrong type, and not to be left out.
+        # Anything but a scalar has the wrong type; None keeps its place, so that it is reported.
         return [_plain(item) if isinstance(item, yaml.ScalarNode) else None for item in node.value]
     if isinstance(node, yaml.ScalarNode):
         try:

@@ -1,4 +1,4 @@
-"""Where a task is being started, found out without being told: the repository, the folder, the agent, the kind of machine."""
+"""Detects where a task starts: the repository, the folder, the agent and the runtime."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from rawko_state.config.repository import Repository
 
-# What agents set in the environment of the commands that they run.
+# Variables that agents set for the commands they run.
 _AGENTS: Final = (
     ("CLAUDECODE", "claude"),
     ("CODEX_SANDBOX", "codex"),
@@ -34,7 +34,7 @@ class Surroundings(NamedTuple):
 
 
 def look_around(root: Path, env: Mapping[str, str] = os.environ) -> Surroundings:
-    """What can be told of a task that is started now, for the project at ``root``."""
+    """Everything that can be detected for a task that starts now in the project at ``root``."""
     repository = Repository.around(root)
     return Surroundings(
         repo=next(iter(repository.remotes), None) if repository else None,
@@ -47,7 +47,7 @@ def look_around(root: Path, env: Mapping[str, str] = os.environ) -> Surroundings
 
 
 def runtime(env: Mapping[str, str] = os.environ) -> str:
-    """``devcontainer``, ``container`` or ``local``, as far as it can be told."""
+    """``devcontainer``, ``container`` or ``local``, as far as it can be detected."""
     if any(env.get(name) for name in _DEVCONTAINER):
         return "devcontainer"
     if any(env.get(name) for name in _CONTAINER) or any(map(os.path.exists, _CONTAINER_FILES)):
@@ -66,5 +66,5 @@ def devcontainer_of(root: Path) -> str | None:
 def _cwd() -> str | None:
     try:
         return os.getcwd()
-    except OSError:  # it is gone
+    except OSError:  # the folder was deleted
         return None

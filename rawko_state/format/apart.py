@@ -1,4 +1,4 @@
-"""Two writings of one task that have grown apart: the second one as a task of its own, a child of the first that says so."""
+"""Two versions of one task that have diverged: the second becomes a task of its own, a child of the first, and says so."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rawko_state.model.entries import Note, Parent, TaskHeader, Torn, Turn
 
 
 def child_id(task_id: str, common: int, number: int = 0) -> str:
-    """The id of the writing that goes its own way after byte ``common``: the same on every machine."""
+    """The id of the version that diverges after byte ``common``: the same on every machine."""
     mark = hashlib.sha256(f"{task_id} {common} {number}".encode()).hexdigest()[:6]
     return f"{task_id[:50]}x{mark}"
 
 
 def common_end(first: bytes, second: bytes) -> int:
-    """Up to where the records of two writings are the same. The header's copied values do not count."""
+    """The end of the last record that two versions share. Ignores the header's copied values."""
     end = 0
     for mine, theirs in zip(scan_bytes(first)[0], scan_bytes(second)[0], strict=False):
         if (mine.kind, mine.seal, mine.length) != (theirs.kind, theirs.seal, theirs.length):
@@ -29,7 +29,7 @@ def common_end(first: bytes, second: bytes) -> int:
 
 
 def as_child(data: bytes, task_id: str, child: str, common: int) -> bytes:
-    """A whole writing under another id, sealed anew, naming the task that it has grown apart from."""
+    """A whole version under another id, resealed, with a note that names the task it diverged from."""
 
     def fetch(offset: int, length: int) -> bytes:
         return data[offset : offset + length]
@@ -45,7 +45,7 @@ def as_child(data: bytes, task_id: str, child: str, common: int) -> bytes:
     pieces, seal, noted = [], GENESIS, False
     for record in records:
         if record.end > common and not noted:
-            # Here, and not at the end, so that a longer writing begins with the shorter one.
+            # Here, not at the end, so that a longer version starts with the shorter one.
             made, seal = emit_record([note], seal)
             pieces.append(made)
             noted = True
@@ -53,7 +53,7 @@ def as_child(data: bytes, task_id: str, child: str, common: int) -> bytes:
         for block in record.blocks if record.kind != "tail" else ():
             entry = block.entry(fetch)
             if isinstance(entry, TaskHeader):
-                # Not as a fork by turns, as all its turns are its own: as a child that says where it comes from.
+                # Not a fork at a turn, because all its turns are its own: a child that names its parent.
                 blocks.append(emit_blocks([replace(entry, id=child, parent=Parent(task_id))]))
             elif not isinstance(entry, Torn):
                 blocks.append(fetch(block.offset, block.length))

@@ -1,4 +1,4 @@
-"""Blocks: a marker line, fields and sections, as text and back. What a field means is the codec's business."""
+"""Converts blocks (a marker line, fields and sections) to text and back. The codec interprets the fields."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rawko_state.model.parts import Field, Section
 
 REQUEST: Final = "=== REQUEST ==="
 MAX_MARKER: Final = 4_096
-"""Characters in a marker or a heading that we write; we read more."""
+"""The most characters that we write in a marker or a heading; longer ones can be read."""
 MAX_FIELDS: Final = 4 << 20
 
 _FIELD_NAME = re.compile(r"[A-Z][A-Za-z0-9]*(?:[ -][A-Za-z0-9]+)*")
@@ -36,7 +36,7 @@ _HEADING = re.compile("[A-Z][^\x00-\x1f\x7f\ud800-\udfff]*")
 _MARKER = re.compile(r"(?:=== |--- )[^\n]*")
 
 
-# Names and headings that have been checked before. There are few of them; in a hostile file there may be many.
+# Names and headings that were already checked. Usually few; a hostile file may contain many, so the sets are limited.
 _known_names: set[str] = set()
 _known_headings: set[str] = set()
 
@@ -54,7 +54,7 @@ class Block:
 
 
 def emit_block(block: Block) -> bytes:
-    """The bytes of a block, ending with the empty line that separates it from what follows."""
+    """The bytes of a block, including the empty line that ends it."""
     if not _MARKER.fullmatch(block.marker) or field_needs_json(block.marker) or len(block.marker) > MAX_MARKER:
         raise InvalidValue(f"not a marker line: {block.marker[:200]!r}")
     lines = [block.marker]
@@ -112,8 +112,8 @@ def _emit_section(section: Section) -> str:
 
 
 def parse_fields(head: bytes, marker: str) -> tuple[list[Field], Section | None, bool]:
-    """The lines between a marker and the first section: fields, text that stands under no heading, and whether
-    that text began where a field should have been."""
+    """Parses the lines between a marker and the first section: the fields, text without a heading, and whether that text
+    starts where a field should be."""
     user: Field | None = None
     if marker == REQUEST:
         found = _USER_FIELD.search(head)
@@ -152,7 +152,7 @@ def parse_fields(head: bytes, marker: str) -> tuple[list[Field], Section | None,
 
 
 def _taken(lines: list[str], at: int, prefix: str) -> tuple[list[str], int]:
-    """The lines from ``at`` on that carry the prefix, without it, and where they end."""
+    """The lines from ``at`` on that have the prefix, without it, and where they end."""
     taken = []
     while at < len(lines) and (lines[at].startswith(prefix + " ") or lines[at] == prefix):
         taken.append(lines[at][len(prefix) + 1 :])
@@ -163,7 +163,7 @@ def _taken(lines: list[str], at: int, prefix: str) -> tuple[list[str], int]:
 def _named(name: str, value: str, items: tuple[str, ...]) -> Field:
     if name.endswith(" json"):
         text = from_json(value)
-        # Only what emit_block would have written so is undone; another field of that name is what it says.
+        # Decode only what emit_block would have encoded; keep any other field of that name as it is.
         if text is not None and field_needs_json(text):
             return Field(name[: -len(" json")], text, items)
     return Field(name, value, items)

@@ -1,7 +1,7 @@
-"""Entries as blocks and back.
+"""Converts entries to blocks and back.
 
-One table a kind of block says which attribute is which field or section, in the order of writing. Whatever has not
-the form that the table asks for stays in ``extra`` or ``sections``, so decoding loses nothing.
+For each kind of block, a table maps attributes to fields or sections, in writing order. Whatever does not have the
+expected form stays in ``extra`` or ``sections``, so decoding loses nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TORN_MARKER = re.compile(r"=== TORN (0|[1-9][0-9]{0,17}) ===")
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One field or section: its name in the file, its attribute, and how its value is written and read."""
+    """One field or section: its name in the file, its attribute, and how to write and read its value."""
 
     name: str
     attribute: str
@@ -128,7 +128,7 @@ _FILES_MODIFIED: Final = "Files Modified"
 
 
 def encode(entry: Entry) -> Block:
-    """The block that says what the entry says."""
+    """The block for an entry."""
     kind = type(entry)
     fields = [Field(part.name, part.write(value)) for part, value in _values(_FIELDS[kind], entry)]
     if isinstance(entry, TaskHeader) and entry.format is not None:
@@ -136,18 +136,18 @@ def encode(entry: Entry) -> Block:
     if isinstance(entry, Result) and entry.files_modified:
         fields.append(Field(_FILES_MODIFIED, "", entry.files_modified))
     if isinstance(entry, Request):
-        fields[-1:-1] = entry.extra  # User: runs to the end, so it stands last
+        fields[-1:-1] = entry.extra  # User: runs to the end, so it comes last
     else:
         fields.extend(entry.extra)
     sections = [Section(part.name, part.write(value)) for part, value in _values(_SECTIONS.get(kind, ()), entry)]
-    # Text without a heading can only stand first.
+    # Text without a heading can only come first.
     headless = [section for section in entry.sections if not section.heading]
     named = [section for section in entry.sections if section.heading]
     return Block(_marker(entry), tuple(fields), (*headless, *sections, *named))
 
 
 def _values(parts: tuple[_Part, ...], entry: Entry) -> Iterator[tuple[_Part, Any]]:
-    """The parts that the entry has. An empty text is there; an empty list or mapping is not."""
+    """The parts that the entry has. An empty string counts as present; an empty list or mapping does not."""
     for part in parts:
         value = getattr(entry, part.attribute)
         if value is not None and (value or not isinstance(value, (tuple, dict))):
@@ -155,7 +155,7 @@ def _values(parts: tuple[_Part, ...], entry: Entry) -> Iterator[tuple[_Part, Any
 
 
 def _with_copies(fields: list[Field], header: TaskHeader) -> list[Field]:
-    """The two values that are overwritten in place: always there, and padded to a fixed width."""
+    """Adds the two values that are overwritten in place: always present, and padded to a fixed width."""
     duration = "-" if header.duration_ms is None else values.write_duration(header.duration_ms)
     copies = [Field("Status", copy_value(header.status or "pending")), Field("Duration", copy_value(duration))]
     first = [field for field in fields if field.name == "Created"]
@@ -188,7 +188,7 @@ def _checked(marker: str, pattern: re.Pattern[str], what: str) -> str:
 
 
 def decode(block: Block, large: tuple[Span, ...] = ()) -> Entry:
-    """What a block says. ``large`` are the sections that were left in the file."""
+    """The entry of a block. ``large``: the sections that were left in the file."""
     kind, marked = _kind(block)
     known, attributes = _FIELDS_BY_NAME[kind], dict(marked)
     extra: list[Field] = []
@@ -219,7 +219,7 @@ _COPIED: Final = frozenset({"Status", "Duration"})
 def _decode_sections(
     sections: Iterable[Section], known: Mapping[str, _Part], attributes: dict[str, Any]
 ) -> Iterable[Section]:
-    """Fills attributes from the sections it knows, and gives back the others."""
+    """Fills attributes from known sections and yields the others."""
     for section in sections:
         part = known.get(section.heading)
         if part is not None and part.attribute not in attributes:

@@ -1,7 +1,7 @@
-"""Two writings of one task in one file, as git leaves them when both sides have appended.
+"""Two versions of one task in one file, as git leaves them if both sides have appended.
 
-A turn may quote a conflict, so the markers count only outside of records whose seal matches, and what lies between them must be
-two whole task files. An append that did not finish is no conflict, whatever it quotes: it holds no seal.
+A turn may quote a conflict. So markers count only outside records whose seal matches, and the two sides must be whole task files.
+An unfinished append is not a conflict, whatever it quotes: it contains no seal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rawko_state.format.records import scan_bytes
 from rawko_state.format.scan import Record
 
 LARGEST: Final = 64 << 20
-"""A longer file is not looked into."""
+"""Longer files are not checked."""
 _MARKER = re.compile(rb"^(?:(<{7})|(\|{7})|(={7})|(>{7}))(?: [^\n]*)?\r?(?:\n|\Z)", re.MULTILINE)
 _SEAL = re.compile(rb"^\[End [0-9a-f]{16}\]\r?$", re.MULTILINE)
 _OURS, _BASE, _THEIRS, _DONE = 1, 2, 3, 4
@@ -24,7 +24,7 @@ class Conflict(NamedTuple):
     ours: bytes
     theirs: bytes
     is_whole: bool
-    """Whether the two are task files in which every seal matches."""
+    """Whether both are task files in which every seal matches."""
 
 
 class _Hunk(NamedTuple):
@@ -35,12 +35,12 @@ class _Hunk(NamedTuple):
 
 
 def may_be_conflict(span: bytes) -> bool:
-    """A first look at what no seal covers as it should."""
+    """A quick check of bytes that no matching seal covers."""
     return b">>>>>>>" in span
 
 
 def conflict_in(data: bytes) -> Conflict | None:
-    """The two writings in a file."""
+    """The two versions in a file, if it contains a conflict."""
     records, _ = scan_bytes(data)
     hunks = list(_hunks(data, [record for record in records if record.kind in ("sealed", "torn")]))
     if not hunks:
@@ -48,7 +48,7 @@ def conflict_in(data: bytes) -> Conflict | None:
     found = Conflict(_side(data, hunks, "ours"), _side(data, hunks, "theirs"), is_whole=False)
     if reads_well(found.ours) and reads_well(found.theirs):
         return found._replace(is_whole=True)
-    # In the header, or behind the last record with a seal of its own: nothing but a merge makes that.
+    # In the header, or after the last record and with a seal of its own: only a merge produces that.
     first, tail = records[0], records[-1]
     behind = tail.kind == "tail" and _SEAL.search(data, tail.offset) is not None and hunks[-1].last > tail.offset
     above = not first.blocks or hunks[0].first < (first.blocks[1].offset if len(first.blocks) > 1 else first.end)
@@ -56,7 +56,7 @@ def conflict_in(data: bytes) -> Conflict | None:
 
 
 def reads_well(data: bytes) -> bool:
-    """Whether these are the bytes of a task file in which every seal matches."""
+    """Whether the bytes are a task file in which every seal matches."""
     records, problems = scan_bytes(data)
     return bool(records) and not problems and {record.kind for record in records} <= {"sealed", "torn"}
 
@@ -70,7 +70,7 @@ def _side(data: bytes, hunks: Sequence[_Hunk], side: str) -> bytes:
 
 
 def _hunks(data: bytes, matched: Sequence[Record]) -> Iterator[_Hunk]:
-    """Conflicts that are whole: <<<<<<<, perhaps |||||||, =======, >>>>>>>. One that is quoted inside of another is text."""
+    """Complete conflicts: <<<<<<<, optionally |||||||, =======, >>>>>>>. One quoted inside another is plain text."""
     depth, seen, first, ours, theirs = 0, 0, 0, (0, 0), 0
     for marker in _markers(data, matched):
         kind = marker.lastindex
@@ -88,7 +88,7 @@ def _hunks(data: bytes, matched: Sequence[Record]) -> Iterator[_Hunk]:
 
 
 def _markers(data: bytes, matched: Sequence[Record]) -> Iterator[re.Match[bytes]]:
-    """Outside of the records that match."""
+    """The markers outside the records that match."""
     at = 0
     for found in _MARKER.finditer(data):
         while at < len(matched) and matched[at].end <= found.start():

@@ -1,4 +1,4 @@
-"""From what a record says to the events that tell of it. Followers and the index's event rows share this one definition."""
+"""Converts records to events. Followers and the event rows of the index share this one definition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS_OF_PROGRESS: Final = frozenset({"warning", "error", "progress"})
 
 
 class RecordEvent(NamedTuple):
-    """One event, before it has a cursor."""
+    """An event without a cursor."""
 
     kind: str
     at: str | None = None
@@ -46,8 +46,8 @@ def damaged_event() -> RecordEvent:
 
 
 def entry_events(entry: Entry, before: TaskState, after: TaskState, *, stored: bool = False) -> Iterator[RecordEvent]:
-    """What one block tells, given the task's state before and after it. ``stored``: only what the index has event rows for;
-    turns and requests have rows of their own."""
+    """The events of one block, given the task's state before and after it. ``stored``: only those that the index keeps in event
+    rows; turns and requests have rows of their own."""
     changed = after.status != before.status
     data: dict[str, Any]
     if isinstance(entry, TaskHeader):
@@ -114,13 +114,13 @@ def _turn_events(turn: Turn) -> Iterator[RecordEvent]:
 
 
 def _at(started: datetime | None, clock: str | None) -> str | None:
-    """When something happened in a turn that began then: its log says hours, minutes and seconds."""
+    """The full time of a log line in a turn; the log has only hours, minutes and seconds."""
     if started is None or clock is None:
         return time_text(started)
     try:
         hour, minute, second = map(int, clock.split(":"))
         found = started.replace(hour=hour, minute=minute, second=second, microsecond=0)
-        # Past midnight. A clock that is a second behind, as the log has no fractions, is no day ahead.
+        # Past midnight. The log has no fractions, so a time slightly before the start is not on the next day.
         return time_text(found + timedelta(days=1) if started - found > timedelta(hours=1) else found)
     except (ValueError, OverflowError):
         return time_text(started)

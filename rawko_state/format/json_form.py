@@ -1,4 +1,4 @@
-"""Entries as plain values for JSON."""
+"""Converts entries to plain JSON values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rawko_state.format.values import write_time
 from rawko_state.model.entries import Request, Turn, said_by
 
 VERSION: Final = 1
-"""Of all shapes that are made of these."""
+"""The version of all JSON formats built from these."""
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON knows it; what is absent is left out."""
+    """A value as JSON data, without absent fields."""
     if is_dataclass(value) and not isinstance(value, type):
         found = {}
         for item in dataclass_fields(value):
@@ -32,4 +32,4 @@ def plain(value: Any) -> Any:
         return f"{value:f}"
     if isinstance(value, tuple):
         return [plain(inner) for inner in value]
-    return value  # mappings and lists are JSON already, however deep
+    return value  # mappings and lists are already JSON, at any depth

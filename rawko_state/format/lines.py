@@ -1,4 +1,4 @@
-"""The inner forms of sections: tool log, progress and files, one line each with lines of their own under it."""
+"""The line formats of sections: tool log, progress and files. Each item is one line, with optional lines indented under it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _tool_lines(call: ToolCall) -> list[str]:
 
 
 def _tool_line(call: ToolCall) -> str:
-    """What a person reads; made to fit one line where the values don't."""
+    """The readable line; shortened to fit one line where the values do not."""
     time = call.time if call.time and _TIMED.fullmatch(f"{call.time} x") else NO_TIME
     line = f"{time} {_SPACE.sub('_', call.tool) or '-'}"
     if call.args:
@@ -69,7 +69,7 @@ def _tool_line(call: ToolCall) -> str:
 
 
 def _one_line(text: str, limit: int = 500) -> str:
-    """A single line of text for people; what it leaves out stands in the JSON line."""
+    """Text on a single line, for people; the JSON line has what it leaves out."""
     flat = _SPACE.sub(" ", text.replace("\x00", " ")) if "\n" in text or "\x00" in text else text
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
@@ -96,7 +96,7 @@ def parse_tools(text: str) -> tuple[ToolCall | str, ...]:
 
 
 def _parse_tool(line: str, under: Sequence[str]) -> ToolCall | None:
-    """None when the lines under it are not of the form, so that the caller keeps all of them as they are."""
+    """None if the lines under it do not have the right form; then the caller keeps all of them as they are."""
     time, tool, args, result = _split_tool(line)
     if not tool:
         return None
@@ -141,7 +141,7 @@ def _are_text(required: Iterable[object], optional: Iterable[object]) -> bool:
 
 
 def _grouped(text: str) -> Iterable[tuple[str, list[str]]]:
-    """Each timed line with the lines indented under it; other lines alone."""
+    """Yields each timed line with the lines indented under it, and other lines alone."""
     opener: str | None = None
     under: list[str] = []
     for line in text.split("\n"):

@@ -1,4 +1,4 @@
-"""Field values that are values of the model: parents, costs, questions, as text and back."""
+"""Converts field values with model types (parents, costs, questions) to text and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task's bytes, read as records: any span, one block, or all records in order. Where the bytes are does not matter."""
+"""Reads a task's bytes as records: any span, one block, or all records in order. The bytes may be stored anywhere."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from rawko_state.model.entries import Entry, Turn
 
 
 class TaskBytes(Protocol):
-    """The bytes of one task: in a file, packed or not, in a database, or on a server."""
+    """The bytes of one task: in a file (packed or not), in a database, or on a server."""
 
     def size(self) -> int: ...
 
     def read_at(self, length: int, offset: int) -> bytes:
-        """Up to that many bytes; at least one, unless the offset is the end."""
+        """Up to this many bytes; at least one, unless the offset is at the end."""
 
     def fetch(self, offset: int, length: int) -> bytes:
-        """Exactly that many bytes, or fewer at the end."""
+        """Exactly this many bytes, or fewer at the end."""
 
     def stat(self) -> tuple[int, int]:
-        """Size on the disk and time of change, to notice later whether somebody changed it."""
+        """Size on disk and modification time, to detect later changes."""
 
     def close(self) -> None: ...
 
 
 class MemoryBytes:
-    """A task that is in memory."""
+    """A task in memory."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -73,23 +73,23 @@ class TaskReader:
         return self._source.fetch(offset, length)
 
     def turn_at(self, offset: int, length: int) -> Turn | None:
-        """The turn that stands there; None if something else does."""
+        """The turn at this position; None if it is something else."""
         entry = self.entry_at(offset, length)
         return entry if isinstance(entry, Turn) else None
 
     def entry_at(self, offset: int, length: int) -> Entry | None:
-        """The block that stands there, whole. Nothing after ``length`` is read."""
+        """The whole block at this position. Reads nothing beyond ``length``."""
         for record in Scan(self.reading(offset, offset + length), start=offset):
             for block in record.blocks:
                 return block.entry(self.fetch)
         return None
 
     def reading(self, start: int, end: int) -> _Span:
-        """A span as a scan reads it."""
+        """A span, in the form that Scan reads from."""
         return _Span(self, start, end)
 
     def scan(self, checkpoint: tuple[int, str] | None = None) -> Scan:
-        """The records, from the start or from a seal on (its end and its digits)."""
+        """Scans the records, from the start or from a seal on (its end offset and its digits)."""
         at = checkpoint[0] if checkpoint else 0
 
         def read(length: int) -> bytes:

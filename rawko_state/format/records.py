@@ -1,7 +1,7 @@
-"""Whole records: entries in, sealed bytes out; and bytes in memory, read back.
+"""Whole records: builds sealed bytes from entries, and reads bytes in memory back.
 
-``build_record`` is the one builder. Every append, import and database write goes through it, so a task has the same bytes
-wherever it is kept.
+``build_record`` is the only builder. Every append, import and database write goes through it, so a task has the same bytes
+wherever it is stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Fetch = Callable[[int, int], bytes]
 
 
 class BuiltRecord(NamedTuple):
-    """A record that is ready to be written, and the task's state after it."""
+    """A record that is ready to write, and the task's state after it."""
 
     data: bytes
     seal: str
@@ -32,7 +32,7 @@ class BuiltRecord(NamedTuple):
     offset: int
     state: TaskState
     blocks: tuple[LocatedBlock, ...]
-    """What it says, block by block, with the place of each in the file."""
+    """The record's blocks, with the position of each in the file."""
 
     @property
     def end(self) -> int:
@@ -40,7 +40,7 @@ class BuiltRecord(NamedTuple):
 
 
 def build_record(entries: Sequence[Entry], state: TaskState, parent: str, offset: int) -> BuiltRecord:
-    """One record that follows the seal ``parent`` at ``offset``. Raises IllegalMove if an entry may not follow the state."""
+    """Builds a record that follows the seal ``parent`` at ``offset``. Raises IllegalMove if an entry cannot follow the state."""
     blocks, at, pieces = [], offset, []
     for entry in entries:
         if type(entry) is TaskHeader:
@@ -55,54 +55,54 @@ def build_record(entries: Sequence[Entry], state: TaskState, parent: str, offset
 
 
 def first_record(header: TaskHeader, entries: Sequence[Entry]) -> BuiltRecord:
-    """The record that a new task begins with."""
+    """The first record of a new task."""
     return build_record([header, *entries], TaskState(id=header.id), GENESIS, 0)
 
 
 def seal_record(body: bytes, parent: str) -> tuple[bytes, str]:
-    """A record from the bytes of its blocks: with its seal line, and the seal."""
+    """A record from the bytes of its blocks: its bytes with the seal line, and the seal."""
     holes = header_shape(body).holes if parent == GENESIS else ()
     seal = seal_of(parent, body, holes)
     return body + seal_line(seal), seal
 
 
 def emit_record(entries: Iterable[Entry], parent: str = GENESIS) -> tuple[bytes, str]:
-    """The bytes of some entries as one record, and its seal; for tests and tools that keep no state."""
+    """The bytes of entries as one record, and its seal; for tests and tools that keep no state."""
     return seal_record(emit_blocks(entries), parent)
 
 
 def emit_blocks(entries: Iterable[Entry]) -> bytes:
-    """Blocks as they stand in a task file, without a seal."""
+    """The bytes of blocks in a task file, without a seal."""
     return b"".join(emit_block(encode(entry)) for entry in entries)
 
 
 def emit_unsealed(entries: Iterable[Entry]) -> bytes:
-    """A file as people write it: no seal, and no empty line at the end."""
+    """A file as people write it: no seal and no empty line at the end."""
     return emit_blocks(entries)[:-1]
 
 
 def emit_torn(length: int) -> bytes:
-    """The marker that closes an unfinished append of that many bytes."""
+    """The marker that closes an unfinished append of this many bytes."""
     return b"\n" + emit_block(encode(Torn(length=length)))
 
 
 def emit_as_read(blocks: Iterable[Block], seal: str | None) -> bytes:
-    """A record exactly as it was read elsewhere, with the seal that it had."""
+    """A record exactly as it was read elsewhere, with its original seal."""
     data = b"".join(emit_block(block) for block in blocks)
     return data + seal_line(seal) if seal is not None else data
 
 
 class HeaderCopy(NamedTuple):
-    """A copied header value that is not what the records say."""
+    """A copied header value that differs from the records."""
 
     offset: int
     data: bytes | None
-    """What should stand there; None when it does not fit."""
+    """The correct value; None if it does not fit."""
 
 
 def header_copies(shape: HeaderShape, fetch: Fetch, state: TaskState) -> list[HeaderCopy]:
-    """The header's copies of status and duration that are stale. Copies are for people who grep: they have a fixed width, and no
-    seal covers them."""
+    """The stale copies of status and duration in a header. The copies are for grep: they have a fixed width, and no seal covers
+    them."""
     if shape.format is None or shape.status is None or shape.duration is None:
         return []
     duration = "-" if state.duration_ms is None else write_duration(state.duration_ms)
@@ -115,6 +115,6 @@ def header_copies(shape: HeaderShape, fetch: Fetch, state: TaskState) -> list[He
 
 
 def scan_bytes(data: bytes) -> tuple[list[Record], list[Problem]]:
-    """All records of a file that is in memory."""
+    """All records of a file in memory."""
     scan = Scan(io.BytesIO(data).read)
     return list(scan), scan.problems

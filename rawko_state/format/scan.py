@@ -1,7 +1,7 @@
-"""The streaming reader: bytes in, records out, in constant memory and whatever the bytes are.
+"""The streaming reader: bytes in, records out, in constant memory, for any input.
 
-It never raises on content. What it could not make sense of is in ``problems``. Only structural lines are looked at one
-by one; everything between two of them is skipped in bulk, hashed, and, when it is small, kept with its block.
+It never raises on content; it reports what it cannot parse in ``problems``. It examines only structural lines one by
+one. Everything between them is skipped in bulk, hashed and, if it is small, kept with its block.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Kind: TypeAlias = Literal["sealed", "unsealed", "damaged", "torn", "tail"]
 
 CHUNK: Final = 1 << 18
 INLINE: Final = 1 << 20
-"""Bodies up to this size come with their block; larger ones are left in the file."""
+"""Bodies up to this size are kept with their block; larger ones are left in the file."""
 MAX_KEPT: Final = 8 << 20
-"""And no more than this of one record, or of an unsealed file at once."""
+"""At most this much is kept of one record, or of an unsealed file at a time."""
 HEAD_KEPT: Final = 1 << 16
-"""Of fields that are larger than all that, the beginning."""
+"""How much is kept of the start of larger fields."""
 MAX_FETCH: Final = 16 << 20
 MAX_LINE: Final = 65_536
 MAX_REGIONS: Final = 100_000
@@ -44,7 +44,7 @@ _LONGEST_PREFIX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a file. ``code`` says what kind: start, shape, seal, torn."""
+    """Something wrong with a file. ``code`` is its kind: start, shape, seal or torn."""
 
     offset: int
     line: int
@@ -57,19 +57,19 @@ class Problem:
 
 @dataclass(slots=True)
 class Region:
-    """The bytes under a marker or a heading: where they are, and themselves when they are small."""
+    """The bytes under a marker or a heading: their position, and their content if it is small."""
 
     title: bytes
     offset: int
     length: int = 0
     data: bytes | None = None
     cut: bool = False
-    """Only the beginning was kept."""
+    """Only the start was kept."""
 
 
 @dataclass(slots=True)
 class RawBlock:
-    """A block as it stands in the file. ``regions[0]`` is under the marker, the others are sections."""
+    """A block in the file. ``regions[0]`` is under the marker; the others are sections."""
 
     offset: int
     regions: list[Region]
@@ -82,8 +82,8 @@ class RawBlock:
     def entry(
         self, fetch: Fetch | None = None, *, head_only: bool = False, only: frozenset[bytes] | None = None
     ) -> Entry:
-        """What the block says. Without ``fetch``, sections too large to have been kept are named in ``large``;
-        with ``head_only`` no section is looked at, with ``only`` none but those under these heading lines."""
+        """The block as an entry. Without ``fetch``, sections that were too large to keep are listed in ``large``.
+        ``head_only`` skips all sections, ``only`` all but those with these heading lines."""
         marker = decode_text(self.marker)
         head, *rest = self.regions[:1] if head_only else self.regions
         if only is not None:
@@ -98,7 +98,7 @@ class RawBlock:
                 large.append(Span(heading, region.offset, region.length))
             else:
                 sections.append(parse_section(region.title, data))
-        from rawko_state.format.codec import decode  # by the time of the second call, a look-up in a table
+        from rawko_state.format.codec import decode  # after the first call, only a table lookup
 
         return decode(Block(marker, tuple(fields), tuple(sections)), tuple(large))
 
@@ -110,7 +110,7 @@ def _data(region: Region, fetch: Fetch | None) -> bytes | None:
 
 
 def bounded(fetch: Fetch) -> Fetch:
-    """For those who make rows and states of blocks: all that is of a sane size, and the beginning of the rest."""
+    """For building rows and states from blocks: fetches anything of a sane size, and only the start of the rest."""
     return lambda offset, length: fetch(offset, length if length <= MAX_FETCH else HEAD_KEPT)
 
 
@@ -118,10 +118,10 @@ def bounded(fetch: Fetch) -> Fetch:
 class Record:
     """
     sealed    its seal matches
-    unsealed  blocks of an unsealed file, before its first seal
-    damaged   its seal does not match, and a later one does
-    torn      an append that did not finish; a later writer marked it
-    tail      an append that did not finish, at the end of the file
+    unsealed  blocks of an unsealed file before its first seal
+    damaged   its seal does not match, but a later one does
+    torn      an unfinished append that a later writer has marked
+    tail      an unfinished append at the end of the file
     """
 
     kind: Kind
@@ -133,7 +133,7 @@ class Record:
     torn: int = 0
     """How many bytes at the start of the record are the unfinished append."""
     unterminated: bool = False
-    """The seal lacks its LF, which the next writer supplies."""
+    """The seal lacks its LF, which the next writer adds."""
 
     @property
     def end(self) -> int:
@@ -141,13 +141,13 @@ class Record:
 
     @property
     def counts(self) -> bool:
-        """Whether what it says is to be believed."""
+        """Whether its content can be trusted."""
         return self.kind in ("sealed", "unsealed")
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """What has been read since the last seal, matching or not."""
+    """The blocks read since the last seal, matching or not."""
 
     offset: int
     blocks: list[RawBlock] = field(default_factory=list)
@@ -156,17 +156,17 @@ class _Stretch:
 
 
 class Scan:
-    """Iterate over it for the records; ``problems`` grows meanwhile."""
+    """Iterate over it to get the records; ``problems`` grows as you do."""
 
     def __init__(self, read: Read, *, start: int = 0, parent: str = GENESIS, line: int = 1) -> None:
-        """``start`` and ``parent``: go on after a seal that is known to match. ``read(n)`` reads from there on."""
+        """``start`` and ``parent``: continue after a seal that is known to match. ``read(n)`` reads from there on."""
         self._read = read
         self._start = start
         self.problems: list[Problem] = []
         self.sealed = start > 0
-        """Whether the rules for sealed files hold where the reader stands."""
+        """Whether the rules for sealed files apply at the current position."""
         self.header = HeaderShape(None)
-        # A structural line is looked for by the LF before it; the first line gets one that is not in the file.
+        # The search for structural lines starts at the LF before each; the first line gets one that is not in the file.
         self._buffer = b"\n"
         self._base = start - 1
         self._lines_before = line - 2
@@ -180,7 +180,7 @@ class Scan:
         self._open: RawBlock | None = None
         self._kept = 0
         self._handed_out = False
-        """Records since the last matching seal have been given up as damaged already, as there were too many."""
+        """Records since the last matching seal were already yielded as damaged because there were too many."""
 
     @property
     def tail_offset(self) -> int:
@@ -233,8 +233,8 @@ class Scan:
         yield from self._finish()
 
     def _fill(self, needed: int) -> int:
-        """Reads on, letting go of what neither the search (from ``needed``) nor a small open region needs. Returns 1 + the
-        number of bytes that the buffer was moved by; 0 at the end of the file."""
+        """Reads more, and drops what neither the search (from ``needed``) nor a small open region needs. Returns 1 + the number
+        of bytes that the buffer was shifted by; 0 at the end of the file."""
         chunk = b"" if self._ended else self._read(CHUNK)
         if not chunk:
             self._ended = True
@@ -253,7 +253,7 @@ class Scan:
         return shift + 1
 
     def _keep_beginning(self, region: Region, until: int) -> None:
-        """Fields that are too large to be held: who reads them without the file at hand gets the first of them."""
+        """Keeps the start of fields that are too large to keep, for readers without access to the file."""
         start = region.offset - self._base
         if self._open is not None and region is self._open.regions[0] and region.data is None and start >= 0:
             most = HEAD_KEPT if self._kept < MAX_KEPT else HEAD_KEPT // 64
@@ -266,7 +266,7 @@ class Scan:
             self.problems.append(Problem(offset, line, message, code))
 
     def _hash(self, until: int) -> None:
-        """Takes the bytes up to the file offset ``until`` into every hash that is being kept."""
+        """Adds the bytes up to the file offset ``until`` to every running hash."""
         first = self._hashed
         if until <= first:
             return
@@ -284,7 +284,7 @@ class Scan:
                 digest.update(piece)
 
     def _opened(self, line: bytes, offset: int, last: int) -> Record | None:
-        """A marker or a heading has been met. Returns blocks that need not be waited with."""
+        """Handles a marker or a heading. Returns blocks that can be yielded right away."""
         region = Region(line, min(self._base + last + 1, self._base + len(self._buffer)))
         if line.startswith(b"["):
             if not line.endswith(b"]"):
@@ -322,14 +322,14 @@ class Scan:
         if self._open is not None:
             self._open.length = offset - self._open.offset
             if len(self._stretch.blocks) >= MAX_BLOCKS:
-                # The last one is kept: it may be the TORN marker that explains all the others.
+                # Keep the last one: it may be the TORN marker that accounts for all the others.
                 self._stretch.blocks.pop()
                 self._stretch.dropped += 1
             self._stretch.blocks.append(self._open)
             self._open = None
 
     def _unsealed_part(self, offset: int) -> Record:
-        """An unsealed file has no seal to wait for: its blocks are handed out before they pile up."""
+        """An unsealed file has no seal to wait for, so its blocks are yielded before they pile up."""
         self._kept = 0
         part = Record("unsealed", self._stretch.offset, offset - self._stretch.offset, self._stretch.blocks)
         self._stretch = _Stretch(offset)
@@ -352,11 +352,11 @@ class Scan:
             yield from self._pending
             matched = self._as_torn(record)
         elif seal in digests[2:]:
-            # The hash that runs on since the last match: over a torn span, or over an unsealed file so far.
+            # The hash of everything since the last match: a torn span, or an unsealed file so far.
             whole = self._whole(record)
             matched = whole if whole.kind == "torn" or not self.sealed else None
             if matched is not None and self._handed_out:
-                first = self._pending[0].offset  # what stands before has been handed out as damaged
+                first = self._pending[0].offset  # earlier records were already yielded as damaged
                 matched = replace(
                     matched, offset=first, length=matched.end - first, torn=matched.torn - (first - self._anchor)
                 )
@@ -372,24 +372,24 @@ class Scan:
             runs_on.update(memoryview(self._buffer)[offset - self._base : end - self._base])
             self._chain = [hashlib.sha256(seal.encode()), hashlib.sha256(digests[0].encode()), runs_on]
             if len(self._pending) > MAX_PENDING:
-                # So many bad seals in a row are no torn append.
+                # This many bad seals in a row are not a torn append.
                 self._handed_out = True
                 yield self._pending.pop(0)
         self._hashed = end
         self._stretch = _Stretch(end)
 
     def _whole(self, record: Record) -> Record:
-        """All since the last matching seal, as one record that ends like this one."""
+        """Everything since the last matching seal, as one record with the same end as this one."""
         blocks = [block for early in self._pending for block in early.blocks] + record.blocks
         whole = replace(record, offset=self._anchor, length=record.end - self._anchor, blocks=blocks)
         return self._as_torn(whole)
 
     def _as_torn(self, record: Record) -> Record:
-        """The same record; as a torn span if its last block is a TORN marker in its place."""
+        """The same record, or a torn span if its last block is a TORN marker in the right place."""
         length = _torn_length(record) if self.sealed or record.offset else 0
         if length:
             record = replace(record, kind="torn", torn=length, blocks=record.blocks[-1:])
-            # The torn bytes, and the LF that stands between them and the marker.
+            # The torn bytes, and the LF between them and the marker.
             self.problems = [p for p in self.problems if not record.offset <= p.offset <= record.offset + length]
         return record
 
@@ -414,7 +414,7 @@ class Scan:
 
 
 def _torn_length(record: Record) -> int:
-    """The number of torn bytes that the record's last block accounts for, if it is a TORN marker in its place."""
+    """The number of torn bytes, if the record's last block is a TORN marker in the right place; else 0."""
     if not record.blocks:
         return 0
     last = record.blocks[-1]

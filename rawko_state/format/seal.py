@@ -1,4 +1,4 @@
-"""Seals: the hash chain over the records of a file, and the two header values that it leaves out."""
+"""Seals: the hash chain over the records of a file, and the two header values that it skips."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _COPIES = (re.compile(rb"\nStatus: ([^\n]*)"), re.compile(rb"\nDuration: ([^\n]*
 
 @dataclass(frozen=True, slots=True)
 class HeaderShape:
-    """What the first bytes of a file say about its seals."""
+    """What the header of a file says about its seals."""
 
     format: int | None
     """None: the file is unsealed."""
     status: tuple[int, int] | None = None
-    """Where the copied value stands: its first byte and the byte after its last."""
+    """The position of the copied value: its first byte and the byte after its last."""
     duration: tuple[int, int] | None = None
 
     @property
@@ -35,7 +35,7 @@ class HeaderShape:
 
 
 def header_shape(start: bytes) -> HeaderShape:
-    """Reads the shape off the first HEADER_LIMIT bytes of a file (or all of a shorter one)."""
+    """Reads the shape from the first HEADER_LIMIT bytes of a file (or all of a shorter one)."""
     start = start[:HEADER_LIMIT]
     if not start.startswith(b"=== TASK "):
         return HeaderShape(None)
@@ -45,7 +45,7 @@ def header_shape(start: bytes) -> HeaderShape:
     if version is None:
         return HeaderShape(None)
     status, duration = (pattern.search(lines) for pattern in _COPIES)
-    # int() refuses thousands of digits; such a number is newer than anything we know.
+    # int() rejects thousands of digits; such a version is newer than any we know.
     digits = version[1][:9]
     return HeaderShape(int(digits), status.span(1) if status else None, duration.span(1) if duration else None)
 
@@ -54,7 +54,7 @@ _FIRST_LINE = re.compile(rb"=== TASK [^\r\n]+ ===\n")
 
 
 def start_problem(start: bytes) -> str | None:
-    """What is wrong with how a file begins; None if it begins as a task file does."""
+    """What is wrong with the start of a file; None if it starts like a task file."""
     if not start:
         return "is empty"
     if b"\r\n" in start[: start.find(b"\n") + 1]:
@@ -65,7 +65,7 @@ def start_problem(start: bytes) -> str | None:
 
 
 def seal_of(previous: str, body: bytes, holes: tuple[tuple[int, int], ...] = ()) -> str:
-    """The 16 digits for a record whose bytes before the seal line are ``body``."""
+    """The 16 digits of the seal of a record whose bytes before the seal line are ``body``."""
     digest = hashlib.sha256(previous.encode())
     at = 0
     for first, last in holes:

@@ -1,6 +1,6 @@
-"""Text on its way into a file and back: escaping of lines, and JSON for what UTF-8 text cannot carry.
+"""Encodes text for a file and back: line escaping, and JSON for what UTF-8 text cannot represent.
 
-Escaping goes by prefix, never by whole line, so that structural lines of a later version stay safe too.
+Escaping matches prefixes, never whole lines, so that structural lines of a later version are safe too.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 
-# Looked for first, as a search that starts with a fixed character costs a tenth of one that starts with "^".
+# Searched for first: a pattern that starts with a fixed character takes a tenth of the time of one that starts with "^".
 _PERHAPS = re.compile(r"\n\\*(?:=== |--- |\[[A-Z])")
 _LINE_TO_ESCAPE = re.compile(r"^(?=\\*(?:=== |--- |\[[A-Z]))", re.MULTILINE)
 _LINE_ESCAPED = re.compile(r"^\\(?=\\*(?:=== |--- |\[[A-Z]))", re.MULTILINE)
@@ -27,7 +27,7 @@ def unescape(text: str) -> str:
 
 
 def escape_after_first_line(text: str) -> str:
-    """For a body that does not start at the start of a line (``User: …``)."""
+    """For a body that does not begin at the start of a line (``User: …``)."""
     first, newline, rest = text.partition("\n")
     return first + newline + escape(rest) if newline else text
 
@@ -38,7 +38,7 @@ def unescape_after_first_line(text: str) -> str:
 
 
 def needs_json(text: str) -> bool:
-    """Whether a body would make the file something else than text: NUL, or what UTF-8 cannot carry."""
+    """Whether a body would make the file invalid text: NUL, or what UTF-8 cannot represent."""
     return "\x00" in text or (not text.isascii() and _SURROGATE.search(text) is not None)
 
 
@@ -51,13 +51,13 @@ def has_control(text: str) -> bool:
 
 
 def to_json(text: str) -> str:
-    """One JSON string in ASCII; an array of strings where JSON would join a high and a low surrogate."""
+    """A JSON string in ASCII, or an array of strings where JSON would join a high and a low surrogate."""
     parts = _JOINABLE.split(text)
     return json.dumps(text) if len(parts) == 1 else json.dumps(parts)
 
 
 def from_json(text: str) -> str | None:
-    """The string that to_json wrote, or None when this is something else."""
+    """The string that to_json encoded, or None if it is something else."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -70,7 +70,7 @@ def from_json(text: str) -> str | None:
 
 
 def quote(item: str) -> str:
-    """A path or a list item: as it is, or a JSON string when it could not stand on one line."""
+    """A path or a list item: as it is, or as a JSON string if it would not survive on one line."""
     if item.startswith('"') or has_control(item) or _SURROGATE.search(item) or item != item.strip() or not item:
         return to_json(item)
     return item
@@ -79,17 +79,17 @@ def quote(item: str) -> str:
 def unquote(item: str) -> str:
     if item.startswith(('"', "[")):
         value = from_json(item)
-        # A path may start with a bracket; only an array that quote() would write is taken for JSON.
+        # A path may start with a bracket; only an array that quote() would write is decoded as JSON.
         if value is not None and (item[0] == '"' or quote(value) == item):
             return value
     return item
 
 
 def decode(data: bytes) -> str:
-    """Bytes of a file as text. Invalid UTF-8 is shown as U+FFFD here; the file keeps its bytes."""
+    """Decodes bytes of a file. Invalid UTF-8 becomes U+FFFD here; the file keeps its bytes."""
     return data.decode("utf-8", "replace")
 
 
 def body_text(raw: str) -> str:
-    """A body without the LF that ends its last line and the empty line that ends the section; still escaped."""
+    """A body without the LF of its last line and the empty line that ends the section; still escaped."""
     return raw.removesuffix("\n").removesuffix("\n")

@@ -1,4 +1,4 @@
-"""Field values: times, durations, labels, tokens … as text and back. A reader gets None for what has not the form."""
+"""Converts field values (times, durations, labels, tokens …) to text and back. Readers return None for malformed text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_time(value: datetime) -> str:
 
 
 def write_exact_time(value: datetime) -> str:
-    """The same, always with milliseconds: such texts sort as their times do."""
+    """The same, always with milliseconds, so that the texts sort by time."""
     return f"{write_time(value.replace(microsecond=0))[:-1]}.{value.microsecond // 1000:03d}Z"
 
 
@@ -110,7 +110,7 @@ def read_labels(text: str) -> dict[str, str] | None:
 
 
 def read_label_lines(text: str | None) -> dict[str, str]:
-    """Labels as the index keeps them: one a line."""
+    """Labels as stored in the index: one per line."""
     found: dict[str, str] = {}
     for line in (text or "").strip("\n").split("\n"):
         found.update(read_labels(line) or {})
@@ -148,7 +148,7 @@ def write_json(value: Any) -> str:
 
 
 def _check_names(value: Any) -> None:
-    """JSON has names that are text only: others would come back changed."""
+    """JSON keys must be strings; others would come back changed."""
     for inner in value.values() if isinstance(value, dict) else value:
         if isinstance(inner, (dict, list, tuple)):
             _check_names(inner)
@@ -169,6 +169,6 @@ def _refuse(constant: str) -> Any:
 
 
 def seconds(text: str | None) -> int:
-    """A time as it is written, in whole seconds; 0 when it is none."""
+    """A written time as Unix time in whole seconds; 0 if it is not a time."""
     when = read_time(text) if text else None
     return int(when.timestamp()) if when is not None else 0

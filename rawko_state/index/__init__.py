@@ -1,1 +1,1 @@
-"""The index: SQLite through Peewee. Everything in it is derived from the task files and can be thrown away."""
+"""The index: SQLite through Peewee. Everything in it is derived from the task files and can be deleted."""

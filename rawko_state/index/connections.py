@@ -1,8 +1,8 @@
-"""Connections: one per thread, all owned by the database or the client they belong to.
+"""Connections: one per thread, owned by the database or the client that opened them.
 
-What is kept in thread-local storage is forgotten there, unclosed, when the thread ends. So each connection that is opened for a
-thread is registered here. Those of threads that have ended are closed when the next one is opened, the others when their owner
-is closed or collected. Open descriptors are therefore bounded by the number of live threads.
+A connection in thread-local storage is dropped without being closed when its thread ends. So each connection is registered here.
+Connections of ended threads are closed when the next one is opened; the others are closed when their owner is closed or
+garbage-collected. The number of open descriptors is therefore bounded by the number of live threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Connection(Protocol):
 
 
 _inherited: list[Connection] = []
-"""Of the parent process: never used here, and never closed, as that would say goodbye in the parent's name."""
+"""Connections of the parent process: never used, and never closed, because that would end the parent's sessions."""
 
 
 class Connections:
@@ -27,7 +27,7 @@ class Connections:
     def __init__(self, owner: object) -> None:
         self._open: list[tuple[weakref.ref[threading.Thread], Connection]] = []
         self._lock = threading.Lock()
-        # A dropped owner closes what it opened, whichever threads opened it.
+        # When the owner is dropped, its connections are closed, whichever threads opened them.
         weakref.finalize(owner, _close_all, self._open)
 
     def add(self, connection: Connection) -> None:
@@ -40,7 +40,7 @@ class Connections:
             self._open[:] = [each for each in self._open if each[1] is not connection]
 
     def close_ended(self) -> None:
-        """Closes the connections of threads that have ended. Nobody else can be using them."""
+        """Closes the connections of threads that have ended. No other thread can be using them."""
         with self._lock:
             ended = [each for each in self._open if not _is_alive(each[0])]
             self._open[:] = [each for each in self._open if _is_alive(each[0])]
@@ -48,14 +48,14 @@ class Connections:
             _close(connection)
 
     def close_all(self) -> None:
-        """Closes every thread's connection. Call it when no thread uses one any more."""
+        """Closes every thread's connection. Call it only when no thread uses one."""
         with self._lock:
             found, self._open[:] = list(self._open), []
         for _, connection in found:
             _close(connection)
 
     def disown(self) -> None:
-        """In the child of a fork: they are the parent's."""
+        """Called in a forked child: the connections belong to the parent."""
         self._lock = threading.Lock()
         _inherited.extend(connection for _, connection in self._open)
         self._open.clear()
@@ -70,7 +70,7 @@ def _is_alive(reference: weakref.ref[threading.Thread]) -> bool:
 
 
 def _close(connection: Connection) -> None:
-    with contextlib.suppress(Exception):  # a connection that is broken or closed already: it is gone all the same
+    with contextlib.suppress(Exception):  # broken or already closed: either way it is gone
         connection.close()
 
 

@@ -1,4 +1,4 @@
-"""One index database on SQLite: opening, migrating, replacing, checking."""
+"""An index database on SQLite: open, migrate, replace and check it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rawko_state.index.schema import APPLICATION_ID, MIGRATIONS, VERSION, Tables
 BUSY_MS: Final = 3_000
 _PRAGMAS: Final = {
     "journal_mode": "wal",
-    # The index can be rebuilt, so a commit need not wait for the disk; settle() does, before a mark is taken away.
+    # The index can be rebuilt, so commits do not wait for the disk; settle() does, before a mark is removed.
     "synchronous": "normal",
     "foreign_keys": 1,
     "busy_timeout": BUSY_MS,
@@ -30,7 +30,7 @@ _PRAGMAS: Final = {
 
 @contextlib.contextmanager
 def mapped(path: str) -> Iterator[None]:
-    """The errors of SQLite and Peewee in our words."""
+    """Maps the errors of SQLite and Peewee to ours."""
     try:
         yield
     except RawkoError:
@@ -51,7 +51,7 @@ def mapped(path: str) -> Iterator[None]:
 
 
 class Index(TaskDatabase):
-    """An open index on SQLite. ``path`` None is one in memory."""
+    """An open index on SQLite. With ``path`` None, it is in memory."""
 
     def __init__(self, path: Path | None) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Index(TaskDatabase):
         renew_after_fork(self)
         with mapped(self.name):
             if path is not None and not path.exists():
-                # SQLite would make it readable by all; made beforehand, its companions get this mode too.
+                # SQLite would make it world-readable. If the file exists, its -wal and -shm files inherit this mode too.
                 with contextlib.suppress(FileExistsError):
                     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             self.db = Sqlite(str(path) if path else None, _PRAGMAS, timeout=BUSY_MS / 1000)
@@ -73,13 +73,13 @@ class Index(TaskDatabase):
                 self.db.close()
                 raise
             if path is not None:
-                # Another process may have moved it aside meanwhile; then this is trouble as any other.
+                # Another process may have moved it aside in the meantime; then this fails like any other error.
                 found = os.stat(path)
                 self._inode = (found.st_dev, found.st_ino)
         self.tables: Tables = tables_for(self.db)
 
     def close(self) -> None:
-        """This thread's connection. One in memory is shared by all threads, and goes when nobody refers to it any more."""
+        """Closes this thread's connection. An index in memory is shared by all threads and is freed with its last reference."""
         if self.path is not None:
             with contextlib.suppress(p.PeeweeException, sqlite3.Error):
                 self.db.close()
@@ -89,7 +89,7 @@ class Index(TaskDatabase):
 
     @property
     def is_current(self) -> bool:
-        """Whether the file under that name is still the one that is open; it may have been moved aside."""
+        """Whether the open file is still the one at this path; it may have been moved aside."""
         if self.path is None:
             return True
         try:
@@ -131,7 +131,7 @@ class Index(TaskDatabase):
             )
         connection.execute("BEGIN IMMEDIATE")
         try:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]  # another process may have been faster
+            version = connection.execute("PRAGMA user_version").fetchone()[0]  # another process may have been first
             if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise IndexCorrupt(f"{self.name} is not an index of ours")
             for migration in MIGRATIONS[version:]:
@@ -147,8 +147,8 @@ class Index(TaskDatabase):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """A write transaction: waits for others up to the busy timeout, then gives up with IndexTrouble."""
-        # The threads of this process take turns; SQLite would have them look again and again.
+        """A write transaction: waits for other writers up to the busy timeout, then raises IndexTrouble."""
+        # A lock for the threads of this process; SQLite would make them poll.
         with self._turns, mapped(self.name):
             connection = self.connection
             connection.execute("BEGIN IMMEDIATE")
@@ -156,12 +156,12 @@ class Index(TaskDatabase):
                 yield
                 connection.execute("COMMIT")
             except BaseException:
-                with contextlib.suppress(sqlite3.Error):  # a full disk has rolled back already
+                with contextlib.suppress(sqlite3.Error):  # after a full disk, SQLite has already rolled back
                     connection.execute("ROLLBACK")
                 raise
 
     def settle(self) -> None:
-        """Makes all that was committed durable."""
+        """Makes everything committed so far durable."""
         with mapped(self.name):
             connection = self.connection
             connection.execute("PRAGMA synchronous = FULL")
@@ -171,10 +171,10 @@ class Index(TaskDatabase):
                 connection.execute("PRAGMA synchronous = NORMAL")
 
     def forget_all(self, task_ids: Iterable[str]) -> None:
-        """Takes many tasks out, in a transaction of its own: table by table, which is five times as quick as task by task."""
+        """Removes many tasks, in its own transaction: table by table, which is five times as fast as task by task."""
         with mapped(self.name):
             connection = self.connection
-            # Their rows are taken out below, so SQLite need not look for them once for every task.
+            # The rows are deleted below, so SQLite need not look them up for every task.
             connection.execute("PRAGMA foreign_keys = 0")
             connection.execute("PRAGMA cache_size = -64000")
             try:
@@ -192,7 +192,7 @@ class Index(TaskDatabase):
                 connection.execute("PRAGMA cache_size = -2000")
 
     def known_files(self) -> dict[str, tuple[str, int, int]]:
-        """Every task: the file it was read from, and that file's size and time of change then."""
+        """For every task, the file it was read from, and that file's size and modification time then."""
         with mapped(self.name):
             cursor = self.connection.execute("SELECT id, file_path, file_size, file_mtime_ns FROM tasks")
             return {row[0]: (row[1], row[2], row[3]) for row in cursor}
@@ -203,11 +203,11 @@ class Index(TaskDatabase):
         return found[0] if found else None
 
     def set_meta(self, key: str, value: str) -> None:
-        """Call it inside a transaction."""
+        """Call this inside a transaction."""
         self.connection.execute("INSERT OR REPLACE INTO index_meta (k, v) VALUES (?, ?)", (key, value))
 
     def seals(self, task_id: str) -> set[str]:
-        """Of the records of a task that count."""
+        """The seals of a task's records, without damaged ones."""
         with mapped(self.name):
             found = self.connection.execute(
                 "SELECT seal FROM task_records WHERE task_id = ? AND kind != 'damaged' AND seal IS NOT NULL", (task_id,)
@@ -215,7 +215,7 @@ class Index(TaskDatabase):
             return {row[0] for row in found}
 
     def meta_like(self, beginning: str) -> list[str]:
-        """The keys that begin so."""
+        """The keys with this prefix."""
         with mapped(self.name):
             found = self.connection.execute(
                 "SELECT k FROM index_meta WHERE k >= ? AND k < ? ORDER BY k", (beginning, beginning + "\U0010ffff")
@@ -223,12 +223,12 @@ class Index(TaskDatabase):
             return [row[0] for row in found]
 
     def drop_meta(self, key: str) -> bool:
-        """Call it inside a transaction. Whether there was one."""
+        """Returns whether the key existed. Call this inside a transaction."""
         return bool(self.connection.execute("DELETE FROM index_meta WHERE k = ?", (key,)).rowcount)
 
     @contextlib.contextmanager
     def filling(self) -> Iterator[None]:
-        """Fast and unsafe: for an index that is thrown away if anything goes wrong. Its indexes are made at the end."""
+        """Fast and unsafe: for an index that is discarded if anything fails. Its SQL indexes are created at the end."""
         with mapped(self.name):
             connection = self.connection
             connection.execute("PRAGMA synchronous = OFF")
@@ -243,14 +243,14 @@ class Index(TaskDatabase):
                 connection.execute(sql)
 
     def replace_with(self, other: Index) -> None:
-        """Puts the content of another index in place of this one's: at once for readers, all or nothing."""
+        """Replaces the content with that of another index, atomically for readers."""
         with mapped(self.name):
             other.connection.backup(self.connection)
-            # What stood in the old one is not to linger in its log: it may have been taken out for a reason.
+            # Old content must not stay in the log: it may have been removed for a reason.
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def dump(self) -> dict[str, list[tuple[Any, ...]]]:
-        """All derived rows, sorted: what two indexes of the same files must agree on."""
+        """All derived rows, sorted. Two indexes of the same files must agree on them."""
         with mapped(self.name):
             chosen = {"tasks": ", ".join(f'"{column}"' for column in self.tables.columns)}
             names = [model._meta.table_name for model in self.tables.derived]
@@ -260,7 +260,7 @@ class Index(TaskDatabase):
             }
 
     def check(self) -> list[str]:
-        """What SQLite itself finds wrong, and rows that break the rules between tables."""
+        """The problems that SQLite finds: corruption, and foreign key violations."""
         with mapped(self.name):
             found = [row[0] for row in self.connection.execute("PRAGMA integrity_check(5)") if row[0] != "ok"]
             found += [
@@ -270,7 +270,7 @@ class Index(TaskDatabase):
 
 
 def remove(path: Path) -> None:
-    """The database and its companions."""
+    """Deletes the database and its -wal and -shm files."""
     for name in companions(path):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)

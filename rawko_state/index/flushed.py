@@ -1,8 +1,8 @@
-"""How far the search index has come, task by task. What lies beyond is the tail.
+"""How much of each task is in the search index. The rest is the tail.
 
-``folded`` and ``fold_base`` of a task's row say up to where, and as which reading of its file. They vanish with the row when the
-file turns out to have been edited, so what was folded of the old text no longer counts. The database decides which search index
-is in use (``search`` in ``index_meta``), so that both change in one transaction.
+``folded`` in a task's row is the offset up to which its file has been folded into the search index; ``fold_base`` identifies the
+reading of the file. Both are deleted with the row if the file was edited, so documents of the old text no longer count. The
+database decides which search index is in use (``search`` in ``index_meta``), so that both change in one transaction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rawko_state.index.rows import TaskDatabase
 
 
 class Unflushed(NamedTuple):
-    """A stretch of a task file that the search index has not taken in."""
+    """A range of a task file that is not in the search index yet."""
 
     id: str
     file_path: str
@@ -26,7 +26,7 @@ class Unflushed(NamedTuple):
 
 
 def pending(index: Index) -> list[Unflushed]:
-    """In the order of the ids; costs what the tail is long, not the history."""
+    """The tail, ordered by id. The cost depends on the length of the tail, not of the history."""
     with index.mapped():
         rows = index.connection.execute(
             "SELECT id, file_path, folded, indexed_end, fold_base, created_at FROM tasks INDEXED BY idx_tasks_tail"
@@ -36,7 +36,7 @@ def pending(index: Index) -> list[Unflushed]:
 
 
 def everything(index: Index) -> list[Unflushed]:
-    """All tasks from their beginning: the tail, where no search index can be used."""
+    """All tasks from their start: the tail if no search index can be used."""
     with index.mapped():
         rows = index.connection.execute("SELECT id, file_path, 0, indexed_end, 0, created_at FROM tasks ORDER BY id")
         return [Unflushed(*row) for row in rows]
@@ -49,7 +49,7 @@ def pending_bytes(index: Index) -> int:
 
 
 class Folded(NamedTuple):
-    """What is folded of a task, and the file that it was read from."""
+    """How much of a task is folded, and the file that it was read from."""
 
     file_path: str
     base: int
@@ -59,7 +59,7 @@ class Folded(NamedTuple):
 
 
 def state(index: Index, task_id: str) -> Folded | None:
-    """None when there is no such task."""
+    """None if there is no such task."""
     with index.mapped():
         query = "SELECT file_path, fold_base, folded, file_size, file_mtime_ns FROM tasks WHERE id = ?"
         found = index.connection.execute(query, (task_id,)).fetchone()
@@ -67,7 +67,7 @@ def state(index: Index, task_id: str) -> Folded | None:
 
 
 def claim(index: Index) -> list[Unflushed]:
-    """The tail, with a base for each task that had none. Before anything is read, so that an edit in between shows."""
+    """The tail, with a new base for each task that had none. Call this before reading, so that a later edit is detected."""
     with index.transaction():
         base = int(index.meta("fold_base") or 0) + 1
         index.set_meta("fold_base", str(base))
@@ -76,7 +76,7 @@ def claim(index: Index) -> list[Unflushed]:
 
 
 def acknowledge(index: Index, done: Iterable[Unflushed]) -> None:
-    """These stretches are in the search index, for good; unless their files have been read anew since."""
+    """Records that these ranges are durably in the search index, unless their files have been reread since."""
     with index.transaction():
         index.connection.executemany(
             "UPDATE tasks SET folded = ? WHERE id = ? AND fold_base = ? AND folded = ?",
@@ -85,12 +85,12 @@ def acknowledge(index: Index, done: Iterable[Unflushed]) -> None:
 
 
 def salt(index: Index) -> str | None:
-    """What the name of the search index in use is made from."""
+    """The salt from which the name of the current search index is derived."""
     return index.meta("search")
 
 
 def totals(index: TaskDatabase) -> tuple[int, int]:
-    """How many documents there are, about, and how many bytes."""
+    """The approximate number of documents, and the number of bytes."""
     with index.mapped():
         row = index.connection.execute(
             f"SELECT count(*), sum(turns), sum(indexed_end) FROM {index.at('tasks')}"
@@ -104,7 +104,7 @@ def any_flushed(index: Index) -> bool:
 
 
 def start_over(index: Index, old_salt: str | None, new_salt: str | None) -> None:
-    """Nothing is folded, and the next search index is another one; unless that has happened meanwhile."""
+    """Marks everything as not folded and switches to a new search index, unless another process already has."""
     with index.transaction():
         if index.meta("search") != old_salt:
             return

@@ -1,7 +1,7 @@
-"""Peewee, without drivers that nobody asked for, and with connections that are closed.
+"""Peewee, without unused drivers, and with connections that get closed.
 
-Peewee imports the driver of every database that it finds, and psycopg alone takes longer than a command does. So it is imported
-with those out of its sight, and is given psycopg when PostgreSQL is used.
+Peewee imports every database driver it finds, and importing psycopg alone takes longer than a command does. So the drivers are
+hidden while Peewee is imported, and psycopg is added when PostgreSQL is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DRIVERS: Final = ("psycopg", "psycopg2", "psycopg2cffi", "pymysql", "MySQLdb")
 
 _hidden = [name for name in _DRIVERS if "peewee" not in sys.modules and name not in sys.modules]
 for _name in _hidden:
-    sys.modules[_name] = cast("ModuleType", None)  # an import of it fails
+    sys.modules[_name] = cast("ModuleType", None)  # makes its import fail
 try:
     import peewee as p
 finally:
@@ -29,7 +29,7 @@ __all__ = ["Sqlite", "p", "use_psycopg"]
 
 
 def use_psycopg() -> None:
-    """What Peewee would have done at its import, had it seen psycopg."""
+    """Does what Peewee's import would have done with psycopg visible."""
     peewee: Any = p
     if peewee.psycopg is not None:
         return
@@ -47,7 +47,7 @@ _MEMORY: Final = ":memory:"
 
 
 class Sqlite(p.SqliteDatabase):
-    """A SQLite database with a connection for each thread. A database in memory has one connection, which all threads share."""
+    """A SQLite database with one connection per thread. A database in memory has one connection that all threads share."""
 
     def __init__(self, path: str | None, pragmas: dict[str, Any], timeout: float = 5.0) -> None:
         self.connections = Connections(self)
@@ -56,7 +56,7 @@ class Sqlite(p.SqliteDatabase):
             pragmas=pragmas,
             timeout=timeout,
             thread_safe=path is not None,
-            check_same_thread=False,  # connections of ended threads are closed by others
+            check_same_thread=False,  # other threads close the connections of ended ones
         )
         renew_after_fork(self)
 

@@ -1,7 +1,7 @@
-"""From records to rows: the one function that live writing, catching up and reindexing share.
+"""Converts records to rows, for live writes, catching up and reindexing alike.
 
-A Projector owns the row of one task and is fed its records in the order of the file. It holds nothing that is not in that row, so
-it can be put down after any record and taken up again from the database.
+A Projector owns the row of one task and is fed its records in file order. Its whole state is in that row, so it can stop after
+any record and be recreated from the database.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from rawko_state.model.entries import (
 )
 from rawko_state.model.state import TaskState
 
-# What is kept of long texts; the whole stands in the file.
+# How many characters of long texts are kept; the file has the rest.
 SHORT: Final = 2_000
 _LISTED_AGENTS: Final = 20
 _LARGEST: Final = 2**63 - 1
 SECTIONS: Final = frozenset(
     f"[{name}{json}]".encode() for name in ("Tool Log", "Files", "Output", "Snapshot") for json in ("", " json")
 )
-"""The sections that rows are made of; the others are not even decoded."""
+"""The sections that rows are built from; the others are not even decoded."""
 
 _STAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2})-([0-9]{2})-([0-9]{2})-[0-9A-Za-z]+\.task")
 
 _BELIEVED: Final = (TaskHeader, Request, Execution)
-"""Blocks that count even in a damaged record; see TaskState.apply_damaged."""
+"""Blocks that are trusted even in a damaged record; see TaskState.apply_damaged."""
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedRecord:
-    """A record as the projection sees it: what it says, and where it stands."""
+    """A record as the projection sees it: its content and its position."""
 
     kind: str
     offset: int
@@ -68,7 +68,7 @@ class LocatedRecord:
 
 
 def located(record: Record, fetch: Fetch) -> LocatedRecord:
-    """A record that was read from a file, from which ``fetch`` reads what the record was too large to keep."""
+    """A record that was read from a file. ``fetch`` reads the parts that were too large to keep in the record."""
     some = bounded(fetch)
     blocks = tuple(
         LocatedBlock(block.entry(some, only=SECTIONS), block.offset, block.length) for block in record.blocks
@@ -78,7 +78,7 @@ def located(record: Record, fetch: Fetch) -> LocatedRecord:
 
 @dataclass(slots=True)
 class NewRows:
-    """New rows, by table. The task's own row is the projector's."""
+    """New rows, by table. The task's own row is in the projector."""
 
     agents: list[Row] = field(default_factory=list)
     files: list[Row] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Projector:
     def __init__(self, task_id: str, file_path: str, row: Row | None = None) -> None:
         self.row: Row = dict(row) if row is not None else {"id": task_id, "file_path": file_path, **_EMPTY}
         self.saved: Row | None = dict(row) if row is not None else None
-        """The row as the database has it."""
+        """The row as stored in the database."""
         self._state = _state_of(self.row)
         self._kept: TaskState | None = None
         self._seen: set[str] = set((self.row["agents"] or "").split("\n")) if self.row["agents"] else set()
@@ -108,7 +108,7 @@ class Projector:
         return self._state
 
     def take(self, record: LocatedRecord) -> NewRows:
-        """The rows of one more record. A torn tail gives none: it is an append on its way, or one that died."""
+        """The rows of one more record. A torn tail has none: it is an append in progress, or one that failed."""
         rows = NewRows()
         if record.kind == "tail":
             return rows
@@ -195,7 +195,7 @@ class Projector:
             self._result(rows, entry)
 
     def _apply(self, rows: NewRows, placed: LocatedBlock) -> TaskState:
-        """The next state, and what the block tells."""
+        """Applies the block to the state and adds its events."""
         before = self._state
         self._state = before.apply(placed.entry)
         for event in entry_events(placed.entry, before, self._state, stored=True):
@@ -220,8 +220,8 @@ class Projector:
         rows.run_updates.append({**done, "output": None if result.output is None else _safe(json.dumps(result.output))})
 
     def _event(self, rows: NewRows, seq: int, event: RecordEvent) -> None:
-        """The sequence number is the place in the file, so it is the same after every rebuild. A note's text is in the file; here
-        stands what it is for: part of the conversation, or something that the task is to keep in mind."""
+        """The sequence number is the offset in the file, so it is the same after every rebuild. The text of a note stays in the
+        file; its row has its purpose: part of the conversation, or of the task's memory."""
         text = _purpose(event) if event.kind == "note" else _safe(event.text, SHORT)
         key = {"task_id": self.row["id"], "seq": seq, "kind": event.kind}
         rows.events.append({**key, "at": event.at, "turn": event.turn, "text": text})
@@ -242,8 +242,8 @@ class Projector:
             self.row["agents"] = f"{self.row['agents']}\n{name}" if self.row["agents"] else name
 
     def _keep_state(self) -> None:
-        """Every part of the state has its column, so that the next projector starts where this one ended. Most records change
-        little of it, so only what differs is written down."""
+        """Copies the state to the row. Every part has its column, so that the next projector starts where this one ended. Most
+        records change little, so only what differs is copied."""
         row, state, before = self.row, self._state, self._kept
         for part, columns in _COLUMNS_OF.items():
             value = getattr(state, part)
@@ -272,7 +272,7 @@ _EMPTY_RUN: Final[Row] = dict.fromkeys(("completed_at", "duration_ms", "summary"
 
 
 def _state_of(row: Row) -> TaskState:
-    """The state that _keep_state() put into the row."""
+    """Restores the state that _keep_state() stored in the row."""
     return TaskState(
         id=row["id"],
         created=read_time(row["created_at"]) if row["created_at"] else None,
@@ -300,13 +300,13 @@ def _purpose(note: RecordEvent) -> str | None:
 
 
 def labels_text(labels: Mapping[str, str]) -> str | None:
-    """One label a line, and a line break at both ends: so a label can be looked for as text, and content poses as none."""
+    """One label per line, with a newline at both ends, so that a text search finds labels and no value can pose as one."""
     lines = [write_labels({name: value}) for name, value in labels.items()]
     return _safe("\n" + "\n".join(lines) + "\n") if lines else None
 
 
 def _safe(text: str | None, limit: int = 0) -> str | None:
-    """Text for a column: no NUL and no lone surrogates, which one database or the other refuses. The file keeps them."""
+    """Text for a column: without NUL and lone surrogates, which some databases reject. The file keeps them."""
     if text is None:
         return None
     if limit and len(text) > limit:
@@ -317,7 +317,7 @@ def _safe(text: str | None, limit: int = 0) -> str | None:
 
 
 def _stamp(file_path: str) -> str | None:
-    """When the header does not say it, the file's name does."""
+    """The time of creation from the file name, if the header has none."""
     match = _STAMP.search(file_path)
     return f"{match[1]}T{match[2]}:{match[3]}:{match[4]}Z" if match else None
 
@@ -331,7 +331,7 @@ def _plus(total: int | None, more: int | None) -> int | None:
 
 
 def _int(value: int | None) -> int | None:
-    """What a database's integer can hold; the file keeps the rest."""
+    """Limits a number to the range of a database integer; the file keeps the exact value."""
     return value if value is None or value <= _LARGEST else _LARGEST
 
 
@@ -348,7 +348,7 @@ def _text_or_json(value: Any) -> str | None:
 
 @dataclass(slots=True)
 class Bulk:
-    """The rows of many tasks as bare values, by table: light enough to be sent from one process to another."""
+    """The rows of many tasks as plain values, by table: cheap to send between processes."""
 
     ids: list[str] = field(default_factory=list)
     tables: dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]] = field(default_factory=dict)
@@ -391,7 +391,7 @@ def _text(value: str | None) -> str | None:
     return _safe(value, SHORT)
 
 
-# Each part of a task's state: the columns that hold it, and how. _state_of() reads them back.
+# Maps each part of a task's state to its columns and how to write them. _state_of() reads them back.
 _COLUMNS_OF: Final[dict[str, tuple[tuple[str, Callable[[Any], Any]], ...]]] = {
     "status": (("status", _text),),
     "duration_ms": (("duration_ms", _int),),

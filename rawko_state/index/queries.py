@@ -1,4 +1,4 @@
-"""What the index is asked: lists of tasks, the place of a turn, figures."""
+"""The queries on the index: lists of tasks, positions of turns, statistics."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rawko_state.model import status as words
 from rawko_state.model.entries import UNKNOWN_USER
 from rawko_state.store import RunRow, Stats, TaskFilter, TaskSummary, TurnRow
 
-# Up to so many matching tasks are looked up one by one; with more, the tasks are walked in order until enough match.
+# Up to this many matching tasks are looked up one by one; beyond that, tasks are scanned in order until enough match.
 _FEW: Final = 2_000
 
 
 def history(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str]) -> list[TaskSummary]:
-    """The tasks that match. ``alive`` are the tasks whose run lease is held: the other running ones are interrupted."""
+    """The tasks that match. ``alive``: the tasks whose run lease is held; other running tasks count as interrupted."""
     with index.mapped():
         task = index.tables.tasks
         query = task.select().where(*_conditions(index, wanted, alive))
@@ -51,7 +51,7 @@ def _sorted_by(task: Any, sort: str) -> Any:
 
 
 def _follows(task: Any, column: Any, wanted: TaskFilter) -> Any:
-    """What stands after a task in the order that is wanted; nothing, if there is no such task any more."""
+    """The condition for tasks that come after a given one in the wanted order. InvalidValue if that task no longer exists."""
     last = next(iter(task.select(column).where(task.id == wanted.after).tuples()), None)
     if last is None:
         raise InvalidValue(f"there is no task {wanted.after!r} any more to go on after")
@@ -107,7 +107,7 @@ def _has_status(task: Any, status: str, alive: Collection[str]) -> Any:
 
 
 def _among(task: Any, table: Any, condition: Any) -> Any:
-    """The tasks with a matching row in another table, by whichever way is short."""
+    """The tasks with a matching row in another table, using whichever query is cheaper."""
     few = [row[0] for row in table.select(table.task).where(condition).limit(_FEW).tuples()]
     if len(few) < _FEW:
         return task.id.in_(list(dict.fromkeys(few)))
@@ -115,7 +115,7 @@ def _among(task: Any, table: Any, condition: Any) -> Any:
 
 
 def _like(index: TaskDatabase, column: Any, wanted: str) -> Any:
-    """Exactly, or as a glob."""
+    """Matches exactly or as a glob."""
     return (column == wanted) | index.glob(column, wanted) if _is_glob(wanted) else column == wanted
 
 
@@ -130,7 +130,7 @@ def _is_file(index: TaskDatabase, wanted: str) -> Any:
     below = (files.file_path >= folder) & (files.file_path < folder[:-1] + "0")  # "0" follows "/"
     plain = (files.file_path == wanted) | below
     if _is_glob(wanted):
-        # Brackets stand in real paths too: app/[id]/page.tsx.
+        # Real paths may contain brackets: app/[id]/page.tsx.
         return plain | index.glob(files.file_path, wanted)
     return plain
 
@@ -183,7 +183,7 @@ def _summary(row: dict[str, Any], alive: Collection[str], touched: Iterable[tupl
 
 
 def ids(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str]) -> dict[str, str | None]:
-    """The ids of the tasks that match, in no order, with their times of creation."""
+    """The ids of the tasks that match, in no particular order, with their creation times."""
     task = index.tables.tasks
     with index.mapped():
         query = task.select(task.id, task.created_at).where(*_conditions(index, wanted, alive))
@@ -191,7 +191,7 @@ def ids(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str]) -> dict
 
 
 def turn_place(index: TaskDatabase, task_id: str, number: int) -> tuple[int, int, int] | None:
-    """Whether the record of a turn is damaged, and where it stands in its file: offset and length."""
+    """Whether the record of a turn is damaged, and its offset and length in the file."""
     agents = index.tables.agents
     with index.mapped():
         found = (
@@ -205,7 +205,7 @@ def turn_place(index: TaskDatabase, task_id: str, number: int) -> tuple[int, int
 
 
 def turn_places(index: TaskDatabase, task_id: str) -> Iterator[tuple[int, int]]:
-    """Where the turns of a task stand, the last one first."""
+    """The positions of a task's turns, last one first."""
     agents = index.tables.agents
     with index.mapped():
         query = agents.select(agents.offset, agents.length).where((agents.task == task_id) & (agents.damaged == 0))
@@ -214,8 +214,8 @@ def turn_places(index: TaskDatabase, task_id: str) -> Iterator[tuple[int, int]]:
 
 
 def request_places(index: TaskDatabase, task_id: str, up_to: int | None) -> list[tuple[int, int]]:
-    """Where the requests of a task stand, in order, and how far it is to the end of the record that each is in; with ``up_to``,
-    of the runs that had begun by that turn."""
+    """The offsets of a task's requests, in order, and the distance from each to the end of its record. With ``up_to``, only of
+    the runs that had started by that turn."""
     runs, records = index.tables.runs, index.tables.records
     with index.mapped():
         end = records.select(records.offset + records.length).where(
@@ -228,8 +228,8 @@ def request_places(index: TaskDatabase, task_id: str, up_to: int | None) -> list
 
 
 def turn_rows(index: TaskDatabase, task_id: str, up_to: int | None, most: int | None) -> tuple[list[TurnRow], int]:
-    """The turns of a task as the index knows them, in the order of the file, and their number. With ``most``, of a longer task
-    the first few, and the newest turns and decisions."""
+    """The turns of a task from the index, in file order, and their number. With ``most``, a longer task is limited to the first
+    few turns and the newest turns and decisions."""
     agents = index.tables.agents
     mine = (agents.task == task_id) & (agents.turn <= up_to) if up_to is not None else agents.task == task_id
     with index.mapped():
@@ -245,7 +245,7 @@ def turn_rows(index: TaskDatabase, task_id: str, up_to: int | None, most: int | 
 
 
 def status_before(index: TaskDatabase, task_id: str, offset: int) -> tuple[str, int | None] | None:
-    """What a task's status was at an offset, and the turn that made it so. None when the index knows of none."""
+    """A task's status just before an offset, and the turn that set it. None if the index has none."""
     events = index.tables.events
     with index.mapped():
         query = events.select(events.text, events.turn).where(
@@ -255,7 +255,7 @@ def status_before(index: TaskDatabase, task_id: str, offset: int) -> tuple[str, 
 
 
 def by_source(index: TaskDatabase, prefix: str) -> dict[str, str]:
-    """The tasks that came from somewhere else: what their headers say of that, and their ids."""
+    """The tasks whose source starts with a prefix: a mapping of source to id."""
     task = index.tables.tasks
     with index.mapped():
         query = task.select(task.source, task.id).where((task.source >= prefix) & (task.source < prefix + "\U0010ffff"))
@@ -263,7 +263,7 @@ def by_source(index: TaskDatabase, prefix: str) -> dict[str, str]:
 
 
 def note_places(index: TaskDatabase, task_id: str) -> list[int]:
-    """Where the notes of a task stand, the last one first."""
+    """The offsets of a task's notes, last one first."""
     events = index.tables.events
     with index.mapped():
         query = events.select(events.seq).where((events.task == task_id) & (events.kind == "note"))
@@ -271,7 +271,7 @@ def note_places(index: TaskDatabase, task_id: str) -> list[int]:
 
 
 def notes_for(index: TaskDatabase, task_id: str) -> list[tuple[int, str]]:
-    """The notes that are for something: where they stand, in order, and what for."""
+    """The notes with a purpose: their offsets, in order, and the purpose of each."""
     events = index.tables.events
     with index.mapped():
         mine = (events.task == task_id) & (events.kind == "note") & events.text.is_null(False)
@@ -281,7 +281,7 @@ def notes_for(index: TaskDatabase, task_id: str) -> list[tuple[int, str]]:
 
 
 def holds(index: TaskDatabase, task_id: str, seal: str) -> bool:
-    """Whether a task has a record with this seal that counts."""
+    """Whether a task has an undamaged record with this seal."""
     table = index.tables.records
     with index.mapped():
         mine = (table.task == task_id) & (table.seal == seal) & (table.kind != "damaged")
@@ -289,7 +289,7 @@ def holds(index: TaskDatabase, task_id: str, seal: str) -> bool:
 
 
 def concerns(index: TaskDatabase) -> Iterator[tuple[str, str, bool]]:
-    """Tasks whose files are not as they should be: id, what is wrong, and whether an append on its way looks the same."""
+    """Tasks with problems in their files: id, message, and whether an append in progress looks the same."""
     task = index.tables.tasks
     tail = (task.file_size > task.indexed_end) & task.tail_seal.is_null(False) & ~task.file_path.endswith(".gz")
     unfinished = task.format.is_null(True) & task.source.is_null(False) & task.tail_seal.is_null(False)
@@ -333,7 +333,7 @@ def runs(index: TaskDatabase, task_id: str) -> list[RunRow]:
 
 
 def files(index: TaskDatabase, task_id: str) -> list[tuple[int, str, str]]:
-    """What a task touched: turn, operation, path."""
+    """The files that a task touched: turn, operation, path."""
     table = index.tables.files
     with index.mapped():
         query = table.select(table.turn, table.operation, table.file_path).where(table.task == task_id)
@@ -350,7 +350,7 @@ def snapshots(index: TaskDatabase, task_id: str) -> list[dict[str, Any]]:
 
 
 def children(index: TaskDatabase, task_id: str) -> list[tuple[str, int | None, str]]:
-    """The tasks that were forked from one or belong to it: id, turn, request."""
+    """The forks and children of a task: id, turn, request."""
     task = index.tables.tasks
     with index.mapped():
         query = task.select(task.id, task.parent_turn, task.request).where(task.parent_id == task_id)
@@ -366,7 +366,7 @@ def stats(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str], days:
         by_status, time_by_status = {}, {}
         interrupted = (task.status == words.RUNNING) & (task.detached == 0) & task.id.not_in(list(alive))
         shown = p.Case(None, [(interrupted, words.INTERRUPTED)], task.status)
-        first = p.SQL("1")  # what is selected first: said once more, it would not be the same to every database
+        first = p.SQL("1")  # the first selected column; some databases reject the repeated expression
         for status, number, duration in task.select(shown, count, total).where(*conditions).group_by(first).tuples():
             by_status[status or words.PENDING] = number
             time_by_status[status or words.PENDING] = int(duration or 0)

@@ -1,4 +1,4 @@
-"""What the index is asked about keeping: all tasks as retention sees them, and which long outputs they refer to."""
+"""The retention queries on the index: tasks as retention sees them, and the long outputs that they refer to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SOME = 500
 def rows(
     index: TaskDatabase, alive: Collection[str], exempt: Collection[str], only: str | None = None
 ) -> list[RetentionRow]:
-    """Every task, or one. ``alive`` are those that a process runs, ``exempt`` those that were brought back from the trash."""
+    """Every task, or one. ``alive``: tasks that a process runs. ``exempt``: tasks that were restored from the trash."""
     with index.mapped():
         rows = index.connection.execute(
             "SELECT id, updated_at, status, pinned, parent_id, file_path, file_size, file_mtime_ns, detached, damaged"
@@ -43,7 +43,7 @@ def rows(
 
 
 def blobs_of(index: TaskDatabase, task_ids: Iterable[str]) -> dict[str, dict[str, int]]:
-    """The long outputs that some tasks refer to, and their sizes."""
+    """The long outputs that tasks refer to, and their sizes."""
     found: dict[str, dict[str, int]] = {}
     ids = list(task_ids)
     with index.mapped():
@@ -57,7 +57,7 @@ def blobs_of(index: TaskDatabase, task_ids: Iterable[str]) -> dict[str, dict[str
 
 
 def unused(index: TaskDatabase, blobs: Collection[str], without: Collection[str] = ()) -> set[str]:
-    """Those that no task refers to; ``without`` some tasks."""
+    """The blobs that no task refers to, not counting the tasks in ``without``."""
     found = set()
     with index.mapped():
         for blob in blobs:
@@ -69,13 +69,13 @@ def unused(index: TaskDatabase, blobs: Collection[str], without: Collection[str]
 
 
 def freed(index: TaskDatabase, task_ids: Sequence[str]) -> dict[str, int]:
-    """For each of some tasks that are to go together, the bytes of the long outputs that go with it."""
+    """How many bytes of long outputs each task frees, if these tasks are deleted together."""
     owned = blobs_of(index, task_ids)
     going = set(task_ids)
     free = unused(index, {blob for blobs in owned.values() for blob in blobs}, going)
     found: dict[str, int] = {}
     for task_id, blobs in owned.items():
-        # What several of them share is counted once.
+        # Count shared outputs once.
         found[task_id] = sum(size for blob, size in blobs.items() if blob in free)
         free -= set(blobs)
     return found

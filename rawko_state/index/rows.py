@@ -1,7 +1,7 @@
-"""The rows of tasks in a database, whichever it is: the few statements that every append makes, and how each dialect says them.
+"""The rows of tasks in any database: the few statements that every append runs, and their dialect differences.
 
-The models say what the tables are and make the queries; the statements on the path of an append are run on the connection
-itself, as going through the model costs ten times the insert.
+The models define the tables and build the queries. The statements of an append run directly on the connection, because going
+through the model costs ten times as much as the insert.
 """
 
 from __future__ import annotations
@@ -27,55 +27,55 @@ TABLE_OF: Final = {
 
 
 class TaskDatabase(ABC):
-    """An open database with the tables of ``schema`` in it."""
+    """An open database with the tables of ``schema``."""
 
     name: str
     tables: Tables
     mark: ClassVar[str] = "?"
-    """What stands for a value in a statement."""
+    """The parameter placeholder."""
     same: ClassVar[str] = "IS"
-    """Equal, also when both are NULL."""
+    """Equality that also holds if both sides are NULL."""
 
     def __init__(self) -> None:
         self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
         self._columns: tuple[str, ...] | None = None
-        """Of tasks, as they come; telling them anew each time costs as much as the query."""
+        """The columns of tasks, in order; reading them from the cursor each time costs as much as the query."""
 
     @property
     @abstractmethod
     def connection(self) -> Any:
-        """The driver's own."""
+        """The driver's own connection."""
 
     def at(self, table: str) -> str:
-        """A table, as statements name it."""
+        """The name of a table in SQL statements."""
         return table
 
     @abstractmethod
     def mapped(self) -> contextlib.AbstractContextManager[None]:
-        """The driver's errors in our words."""
+        """Maps the driver's errors to ours."""
 
     @abstractmethod
     def transaction(self) -> contextlib.AbstractContextManager[None]:
         """A write transaction."""
 
-    # Where queries differ
+    # Differences between dialects
 
     @abstractmethod
     def glob(self, column: Any, pattern: str) -> Any:
-        """Whether a text fits a pattern of ``*``, ``?`` and ``[…]``."""
+        """Whether a text matches a pattern with ``*``, ``?`` and ``[…]``."""
 
     @abstractmethod
     def contains(self, column: Any, needle: str) -> Any:
-        """Whether a text stands in another."""
+        """Whether a text contains another."""
 
     def ordered(self, column: Any, *, descending: bool) -> Any:
-        """NULL is smaller than anything else."""
+        """Sorts NULL below everything else."""
         return column.desc() if descending else column.asc()
 
-    # Looking
+    # Reading
 
     def position(self, task_id: str) -> tuple[int, str | None] | None:
-        """How far the task's file has been taken in: the offset, and the seal that stands before it."""
+        """How far the task's file has been indexed: the offset, and the seal before it."""
         with self.mapped():
             found = self.connection.execute(
                 f"SELECT indexed_end, tail_seal FROM {self.at('tasks')} WHERE id = {self.mark}", (task_id,)
@@ -89,7 +89,7 @@ class TaskDatabase(ABC):
             return {row[0]: (row[1], row[2]) for row in cursor}
 
     def row(self, task_id: str, *, lock: bool = False) -> Row | None:
-        """What is known of a task; with ``lock``, where the database can, nobody else changes it until the transaction ends."""
+        """The row of a task. With ``lock``, if the database supports it, no one else can change it until the transaction ends."""
         with self.mapped():
             cursor = self.connection.execute(
                 f"SELECT * FROM {self.at('tasks')} WHERE id = {self.mark}{' FOR UPDATE' if lock else ''}", (task_id,)
@@ -105,12 +105,12 @@ class TaskDatabase(ABC):
         with self.mapped():
             return int(self.connection.execute(f"SELECT count(*) FROM {self.at('tasks')}").fetchone()[0])
 
-    # Writing; all of it inside a transaction
+    # Writing; always inside a transaction
 
     def put(self, projector: Projector, rows: NewRows, *, after: tuple[int, str | None] | None = None) -> bool:
-        """The task's row and the new ones beside it.
+        """Writes the task's row and the new rows of the other tables.
 
-        With ``after``, only if the index knows the file up to that offset and seal; else nothing is done, and False returned.
+        With ``after``, writes only if the file is indexed up to that offset and seal; otherwise does nothing and returns False.
         """
         if projector.saved is None:
             self._upsert(projector.row)
@@ -125,7 +125,7 @@ class TaskDatabase(ABC):
         return True
 
     def put_new(self, batch: Bulk) -> None:
-        """The rows of many tasks at once, in place of what was known of them."""
+        """Writes the rows of many tasks at once, replacing their old rows."""
         self._many(f"DELETE FROM {self.at('tasks')} WHERE id = {self.mark}", [(task_id,) for task_id in batch.ids])
         for table, (names, values) in batch.tables.items():
             self._many(self._insert(table, names), values)
@@ -150,7 +150,7 @@ class TaskDatabase(ABC):
         self.connection.execute(statement, tuple(row.values()))
 
     def _update(self, row: Row, saved: Row, after: tuple[int, str | None] | None) -> bool:
-        """Only the columns that differ: rewriting the others would rewrite their indexes too."""
+        """Updates only the columns that differ: rewriting the others would rewrite their indexes too."""
         names = tuple(name for name, value in row.items() if value != saved[name])
         if not names:
             return True
@@ -169,18 +169,18 @@ class TaskDatabase(ABC):
         statement = self._statements.get(key)
         if statement is None:
             columns, marks = ", ".join(f'"{name}"' for name in names), ", ".join(self.mark for _ in names)
-            # A turn may name a file twice, and a hand-edited file may hold anything twice.
+            # A turn may name a file twice, and a hand-edited file may contain anything twice.
             statement = f"INSERT INTO {self.at(table)} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING"
             self._statements[key] = statement
         return statement
 
     def moved(self, task_id: str, file_path: str, stat: tuple[int, int]) -> None:
-        """The same content under another name."""
+        """Records a new file name and stat for unchanged content."""
         sets = ", ".join(f"{name} = {self.mark}" for name in ("file_path", "file_size", "file_mtime_ns"))
         self.connection.execute(
             f"UPDATE {self.at('tasks')} SET {sets} WHERE id = {self.mark}", (file_path, *stat, task_id)
         )
 
     def forget(self, task_id: str) -> None:
-        """Takes a task out, with all that belongs to it."""
+        """Removes a task and everything that belongs to it."""
         self.connection.execute(f"DELETE FROM {self.at('tasks')} WHERE id = {self.mark}", (task_id,))

@@ -1,8 +1,8 @@
-"""The tables of ``index.db``, as Peewee models and as the migrations that make them.
+"""The tables of ``index.db``, as Peewee models and as the migrations that create them.
 
-``tasks``, ``task_agents`` and ``task_files`` have the RFC's names, columns, types and indexes, and more columns beside them, so
-that SQL written from the RFC runs unchanged. Times are text as in the task file. Model classes are made per database, so that
-one process can open two projects at once.
+``tasks``, ``task_agents`` and ``task_files`` have the RFC's names, columns, types and indexes, plus more columns, so that SQL
+written from the RFC runs unchanged. Times are text, as in the task file. Model classes are created per database, so that one
+process can open two projects at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ APPLICATION_ID: Final = 0x7261776B  # "rawk"
 
 
 class Timestamp(p.TextField):
-    """A time as the task file writes it; the RFC calls the column type TIMESTAMP."""
+    """A time as written in the task file; the RFC's column type is TIMESTAMP."""
 
     field_type = "TIMESTAMP"
 
@@ -38,17 +38,17 @@ class Tables:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those of tasks that are derived from the files."""
+        """The columns of tasks that are derived from the files."""
         return tuple(name for name in self.tasks._meta.columns if name not in ("folded", "fold_base"))
 
     @property
     def derived(self) -> tuple[Any, ...]:
-        """Everything that is rebuilt, in an order that satisfies the foreign keys."""
+        """All tables that are rebuilt, in an order that satisfies the foreign keys."""
         return (self.tasks, self.agents, self.files, self.records, self.runs, self.events, self.snapshots, self.blobs)
 
 
 def tables_for(db: p.Database, within: str | None = None) -> Tables:
-    """``within`` a schema, where the database has such."""
+    """Creates the models; ``within`` a schema, if the database has schemas."""
 
     class Bound(p.Model):
         class Meta:
@@ -61,7 +61,7 @@ def tables_for(db: p.Database, within: str | None = None) -> Tables:
         created_at = Timestamp(null=True)
         completed_at = Timestamp(null=True)
         updated_at = Timestamp(null=True)
-        """The latest time that the task's records state."""
+        """The latest time in the task's records."""
         status = p.TextField(null=True)
         duration_ms = p.IntegerField(null=True)
         request = p.TextField(null=True)
@@ -103,9 +103,9 @@ def tables_for(db: p.Database, within: str | None = None) -> Tables:
         file_size = p.IntegerField(default=0)
         file_mtime_ns = p.IntegerField(default=0)
         folded = p.IntegerField(default=0)
-        """Up to where the search index has taken the file in,"""
+        """The offset up to which the file is in the search index."""
         fold_base = p.IntegerField(default=0)
-        """and as which reading of it. Neither is derived from the file."""
+        """Which reading of the file that was. Neither column is derived from the file."""
 
         class Meta:
             table_name = "tasks"
@@ -215,7 +215,7 @@ def tables_for(db: p.Database, within: str | None = None) -> Tables:
     return Tables(Task, Agent, File, Record, Run, Event, Snapshot, Blob, Meta)
 
 
-# The RFC's schema, to the letter but for what SQLite needs to keep it in step with the files.
+# The RFC's schema, verbatim except for what SQLite needs to keep it in sync with the files.
 _1_RFC_TABLES = """
 CREATE TABLE tasks (
     id TEXT PRIMARY KEY,
@@ -257,7 +257,7 @@ indexed_end INTEGER NOT NULL DEFAULT 0, tail_offset INTEGER NOT NULL DEFAULT 0, 
 file_size INTEGER NOT NULL DEFAULT 0, file_mtime_ns INTEGER NOT NULL DEFAULT 0
 """
 
-# SQLite cannot add a primary key to a table, so the two are made anew; their rows come back from the task files.
+# SQLite cannot add a primary key to a table, so the two are recreated; their rows come back from the task files.
 _2_POSITIONS_AND_RUNS = """
 DROP TABLE task_agents;
 DROP TABLE task_files;
@@ -345,7 +345,7 @@ def _positions_and_runs(connection: Any) -> None:
 
 
 def _run(connection: Any, script: str) -> None:
-    """One statement after another: executescript() would commit the transaction that a migration runs in."""
+    """Runs one statement at a time: executescript() would commit the transaction that the migration runs in."""
     for statement in script.split(";\n"):
         if statement.strip():
             connection.execute(statement)
@@ -362,7 +362,7 @@ def _folded(connection: Any) -> None:
     _run(connection, _3_FOLDED)
 
 
-# Which tasks refer to which long outputs; the rows come from the task files, all of which are read again.
+# Which tasks refer to which long outputs. The rows come from the task files, which are all read again.
 _4_BLOBS = """
 CREATE TABLE task_blobs (
     task_id TEXT NOT NULL REFERENCES tasks(id) ON DELETE CASCADE,
@@ -380,8 +380,8 @@ def _blobs(connection: Any) -> None:
     _run(connection, _4_BLOBS)
 
 
-# The latest time that the records of a task state, with milliseconds: they have rows already. Only the files of tasks that were
-# cancelled by a note are read again, as it now says when they ended.
+# The latest time in the records of a task, with milliseconds, taken from existing rows. Only the files of tasks that were
+# cancelled by a note are read again, because the note now sets their end time.
 _5_UPDATED = """
 ALTER TABLE tasks ADD COLUMN updated_at TIMESTAMP;
 DELETE FROM tasks WHERE status = 'cancelled' AND completed_at IS NULL;

@@ -1,4 +1,4 @@
-"""What a server keeps for itself (``store.hosting.ServerState``), on Peewee's tables; for files, in the user's state.db."""
+"""The server's own state (``store.hosting.ServerState``) in Peewee tables; with files, in the user's state.db."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from rawko_state.index.userdb import UserState, default_path, now
 from rawko_state.store.hosting import ROLES, StoredRequest, Token
 
 REMEMBERED: Final = timedelta(days=2)
-"""How long a request can be repeated without being done again."""
+"""How long a request can be repeated without being executed again."""
 _TOKEN = re.compile(r"rawko_([0-9a-f]{12})_([0-9A-Za-z_-]{43})")
 
 
 class StateTables(ABC):
-    """Over one of the two databases. ``scope`` keeps the projects of one user apart."""
+    """The state in either database. ``scope`` separates the projects of one user."""
 
     scope: str
     _tokens: Any
@@ -34,7 +34,7 @@ class StateTables(ABC):
 
     @abstractmethod
     def mapped(self) -> contextlib.AbstractContextManager[None]:
-        """The database's errors in our words."""
+        """Maps the database's errors to ours."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -59,12 +59,12 @@ class StateTables(ABC):
         return f"rawko_{key}_{secret}"
 
     def token(self, text: str) -> Token | None:
-        """Whose token this is; None if it is nobody's, or was revoked."""
+        """Looks up a token; None if it is unknown or was revoked."""
         match = _TOKEN.fullmatch(text)
         if match is None:
             return None
         row = self._token_row(match[1])
-        # Compared also when there is none, so that time tells nothing.
+        # Compare even if there is no row, so that timing reveals nothing.
         right = hmac.compare_digest(_hash(match[2]), row["hash"] if row else "0" * 64)
         return _token(row) if row and right and row["revoked_at"] is None else None
 
@@ -74,7 +74,7 @@ class StateTables(ABC):
             return [_token(row) for row in query.order_by(self._tokens.created_at).dicts()]
 
     def _token_row(self, key: str) -> dict[str, Any] | None:
-        """On the connection itself, as every request asks this."""
+        """Runs directly on the connection, because every request needs it."""
         columns = ("id", "hash", "role", "workspace", "note", "created_at", "revoked_at")
         with self.mapped():
             statement = f"SELECT {', '.join(columns)} FROM {self._at('tokens')} WHERE id = {self._mark} AND scope = {self._mark}"
@@ -83,7 +83,7 @@ class StateTables(ABC):
 
     @abstractmethod
     def _connection(self) -> Any:
-        """The driver's own."""
+        """The driver's own connection."""
 
     def _at(self, table: str) -> str:
         return table
@@ -91,7 +91,8 @@ class StateTables(ABC):
     _mark = "?"
 
     def has_tokens(self, *, valid: bool = False) -> bool:
-        """Whether there ever were any: from then on one is needed, also when all were revoked. Or any that is ``valid``."""
+        """Whether a token was ever created: from then on one is required, even if all were revoked. With ``valid``, whether a
+        valid one exists."""
         with self.mapped():
             wanted = f"scope = {self._mark}{' AND revoked_at IS NULL' if valid else ''}"
             statement = f"SELECT 1 FROM {self._at('tokens')} WHERE {wanted} LIMIT 1"
@@ -102,7 +103,7 @@ class StateTables(ABC):
             mine = (self._tokens.id == key) & (self._tokens.scope == self.scope) & self._tokens.revoked_at.is_null(True)
             return bool(self._tokens.update(revoked_at=now()).where(mine).execute())
 
-    # Requests that are done once
+    # Idempotent requests
 
     def request(self, who: str, key: str) -> StoredRequest | None:
         table = self._requests
@@ -112,7 +113,7 @@ class StateTables(ABC):
         return StoredRequest(row["body"], row["task"], row["seal"], row["status"], row["answer"]) if row else None
 
     def intend(self, who: str, key: str, body: str, task: str, seal: str) -> None:
-        """A record is about to be written for this request. With PostgreSQL, in the transaction that writes it."""
+        """Notes that a record is about to be written for this request. With PostgreSQL, in the transaction that writes it."""
         with self.mapped():
             self._requests.insert(
                 scope=self.scope, who=who, key=key, body=body, task=task, seal=seal, at=now()
@@ -120,10 +121,10 @@ class StateTables(ABC):
 
     @abstractmethod
     def lightly(self) -> contextlib.AbstractContextManager[None]:
-        """What is written meanwhile need not survive a power cut, so nobody waits for the disk."""
+        """Writes inside this need not survive a power failure, so they do not wait for the disk."""
 
     def answered(self, who: str, key: str, body: str, status: int, answer: str) -> None:
-        """What came of it. If this is lost, the seal tells."""
+        """Stores the response. If this is lost, the seal shows whether the record was written."""
         table = self._requests
         with self.mapped(), self.lightly():
             table.insert(
@@ -138,10 +139,10 @@ class StateTables(ABC):
         with self.mapped():
             table.delete().where((table.scope == self.scope) & (table.who == who) & (table.key == key)).execute()
 
-    # Who did what
+    # Audit log
 
     def audit_all(self, rows: Sequence[tuple[str, str, str | None, str | None, int, str]]) -> None:
-        """Who, what, in which workspace, to which task, with what outcome, from where."""
+        """Each row: who, what, workspace, task, status, peer address."""
         names = ("who", "action", "workspace", "task", "status", "peer")
         made = [{"at": now(), "scope": self.scope, **dict(zip(names, row, strict=True))} for row in rows]
         if made:
@@ -149,7 +150,7 @@ class StateTables(ABC):
                 self._audit.insert_many(made).execute()
 
     def audited(self, limit: int, workspace: str | None, before: int | None = None) -> list[dict[str, Any]]:
-        """The newest first."""
+        """Newest first."""
         table = self._audit
         with self.mapped():
             query = table.select().where(table.scope == self.scope)
@@ -161,19 +162,19 @@ class StateTables(ABC):
             return [{name: value for name, value in row.items() if name != "scope"} for row in rows]
 
     def tidy(self) -> None:
-        """Forgets requests that nobody will repeat."""
+        """Deletes requests that are too old to be repeated."""
         limit = (datetime.now(timezone.utc) - REMEMBERED).strftime("%Y-%m-%dT%H:%M:%S")
         with self.mapped():
             self._requests.delete().where(self._requests.at < limit).execute()
 
 
 class FileServerState(StateTables):
-    """In the user's state.db; its scope is the project."""
+    """The state in the user's state.db; its scope is the project."""
 
     def __init__(self, root: Path, path: Path | None = None) -> None:
         self.scope = str(root)
         self.path = path or default_path()
-        UserState(self.path).close()  # makes it, and refuses a newer one
+        UserState(self.path).close()  # creates it, and rejects a newer one
         pragmas = {"journal_mode": "wal", "synchronous": "full", "busy_timeout": 5000}
         self.db = Sqlite(str(self.path), pragmas)
         self._tokens, self._requests, self._audit, _ = server_tables(self.db)
@@ -200,7 +201,7 @@ class FileServerState(StateTables):
 
 
 def _hash(secret: str) -> str:
-    """A token is 256 random bits: nothing slower is needed to keep it from being guessed."""
+    """A token is 256 random bits, so a slow hash is not needed to prevent guessing."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

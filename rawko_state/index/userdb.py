@@ -1,7 +1,7 @@
-"""``state.db``: what is not derived from task files, per user, at the platform's state folder.
+"""``state.db``: per-user data that is not derived from task files, in the platform's state folder.
 
-Small values under a scope and a key; the projects, agents and runtimes that rawko was used with; and what has been brought in
-from other agents' files, so that these need not be opened again. The latter two can be lost without harm: they are learned anew.
+It holds small values by scope and key; the projects, agents and runtimes that rawko was used with; and what was imported from
+other agents' files, so that these need not be opened again. The last two can be lost without harm: they are collected again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ VERSION: Final = 2
 
 
 def now() -> str:
-    """As the sources' tables write it."""
+    """The current time, in the format of the sources' tables."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 class RegistryTables(ABC):
-    """Small values, repositories, agents and runtimes: of a user, or of a server."""
+    """Small values, repositories, agents and runtimes, of a user or of a server."""
 
     _kv: Any
     _repos: Any
@@ -38,7 +38,7 @@ class RegistryTables(ABC):
 
     @abstractmethod
     def mapped(self) -> contextlib.AbstractContextManager[None]:
-        """The database's errors in our words."""
+        """Maps the database's errors to ours."""
 
     # Small values
 
@@ -70,7 +70,7 @@ class RegistryTables(ABC):
     # Repositories
 
     def projects(self) -> list[Project]:
-        """The last used first."""
+        """Most recently used first."""
         repos = self._repos
         with self.mapped():
             query = repos.select(repos.root_path, repos.vcs, repos.remote_url, repos.default_branch, repos.seen_at)
@@ -97,7 +97,7 @@ class RegistryTables(ABC):
             return [(row[0], row[1]) for row in query.order_by(self._agents.name, self._agents.version).tuples()]
 
     def agent_rows(self) -> list[dict[str, Any]]:
-        """Every agent that was seen, with all that is known of it."""
+        """Every agent that was seen, with all columns."""
         with self.mapped():
             return list(self._agents.select().order_by(self._agents.name, self._agents.version).dicts())
 
@@ -118,12 +118,12 @@ class RegistryTables(ABC):
             return list(self._runtimes.select().order_by(self._runtimes.id).dicts())
 
     def repos(self) -> list[dict[str, Any]]:
-        """The repositories, with all that is known of them."""
+        """The repositories, with all columns."""
         with self.mapped():
             return list(self._repos.select().order_by(self._repos.id).dicts())
 
     def saw_repo(self, vcs: str, remote: str, branch: str | None) -> None:
-        """A repository that is known by its address: a server has no folder of it."""
+        """Records a repository by its URL: a server has no folder for it."""
         table = self._repos
         with self.mapped():
             found = {"vcs": vcs, "default_branch": branch, "seen_at": now()}
@@ -170,10 +170,10 @@ class UserState(RegistryTables):
             self._imports.delete().where(self._imports.root == root).execute()
             return bool(self._repos.delete().where(self._repos.root_path == root).execute())
 
-    # What was brought in
+    # Imports
 
     def imported(self, root: str, source: str) -> dict[str, Imported]:
-        """By the session's key."""
+        """The imported sessions, by key."""
         table = self._imports
         with mapped(str(self.path)):
             query = table.select(table.key, table.size, table.mtime_ns, table.task)
@@ -189,7 +189,7 @@ class UserState(RegistryTables):
 
 
 class ProjectRegistry(RegistryTables):
-    """What of a user's registry belongs to one project: all that a server of its files shows to others."""
+    """The part of a user's registry that belongs to one project. A server of its files shows nothing else to others."""
 
     def __init__(self, user: UserState, root: Path) -> None:
         self._user, self._root = user, str(root)
@@ -216,7 +216,7 @@ class ProjectRegistry(RegistryTables):
         return [(row[0].removesuffix(end), row[1], row[2]) for row in found if row[0].endswith(end)]
 
     def repos(self) -> list[dict[str, Any]]:
-        """Those that were told of here, and the project's own; of no folder where it is."""
+        """The repositories reported to this server, and the project's own; without their folders."""
         found = [row for row in self._user.repos() if row["root_path"] in (None, self._root)]
         return [{**row, "root_path": None} for row in found]
 
@@ -226,7 +226,7 @@ def _tables_for(database: p.Database) -> tuple[Any, ...]:
 
 
 def registry_tables(db: p.Database, within: str | None = None) -> tuple[Any, Any, Any, Any]:
-    """kv, repos, agents, runtimes; ``within`` a schema, where the database has such."""
+    """The models of kv, repos, agents and runtimes; ``within`` a schema, if the database has schemas."""
 
     class Bound(p.Model):
         class Meta:

@@ -1,1 +1,1 @@
-"""Values: what stands in a task file, what a task's status may be, and what all records together say."""
+"""Value types: the contents of a task file, the statuses of a task, and the state that its records add up to."""

@@ -1,4 +1,4 @@
-"""What one append has put into a task."""
+"""The result of one append to a task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rawko_state.model.state import TaskState
 
 
 class LocatedBlock(NamedTuple):
-    """An entry, and where its block stands in the file."""
+    """An entry, and where its block is in the file."""
 
     entry: Entry
     offset: int
@@ -17,7 +17,7 @@ class LocatedBlock(NamedTuple):
 
 
 class Position(NamedTuple):
-    """How far a task has come: where its last record ends, that record's seal, and the state after it."""
+    """The end of a task: where its last record ends, that record's seal, and the state after it."""
 
     end: int
     seal: str
@@ -25,15 +25,15 @@ class Position(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """A record that is durable now."""
+    """A record that is now durable."""
 
     seal: str
     parent: str
     offset: int
-    """Of its record."""
+    """Where the record starts."""
     end: int
     state: TaskState
     blocks: tuple[LocatedBlock, ...] = ()
-    """What it says, block by block; nothing where another machine wrote it."""
+    """The record's blocks; empty if another machine wrote it."""
     alone: bool = True
-    """Whether the record before it is the one that was the last before the append: no TORN record between."""
+    """Whether the record directly follows the previous last record, with no TORN record in between."""

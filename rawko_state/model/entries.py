@@ -1,7 +1,7 @@
-"""What a task is made of: one frozen value per block of a task file.
+"""The entries of a task: one frozen value per block of a task file.
 
-A field that is None is absent from the file; an empty string is there and empty. What this version does not know
-is kept in ``extra`` (fields) and ``sections``, in the order of the file.
+A field that is None is absent from the file; an empty string is present and empty. Unknown fields and sections are
+kept in ``extra`` and ``sections``, in file order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Json: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """Where a task came from: forked after a turn, or the child of a task as a whole (turn is None)."""
+    """The parent of a task: the task forked after a turn, or is a child of the whole parent task (turn is None)."""
 
     task: str
     turn: int | None = None
@@ -35,7 +35,7 @@ class Money:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Output that was too long for the task file: a file of this digest in the blobs folder."""
+    """Output that was too long for the task file. It is in the blobs folder, in a file named by this digest."""
 
     sha256: str
     size: int
@@ -51,7 +51,7 @@ class ToolCall:
     output: str | None = None
     blob: Blob | None = None
     more: Mapping[str, Json] = field(default_factory=dict)
-    """What else is known: ``id``, ``input`` (the arguments as data), ``error`` …"""
+    """Further data: ``id``, ``input`` (the arguments as data), ``error`` …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +75,20 @@ class Question:
     default: str | None = None
     deadline: datetime | None = None
     kind: str = "question"
-    """``question``, or ``approval`` for a yes or no on a tool call."""
+    """``question``, or ``approval`` for a yes/no question about a tool call."""
     more: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What all blocks share."""
+    """Fields common to all blocks."""
 
     extra: tuple[Field, ...] = ()
     sections: tuple[Section, ...] = ()
     large: tuple[Span, ...] = ()
     """Sections that the reader left in the file."""
     damaged: bool | None = None
-    """True: it was read from a record whose seal does not match. Never written."""
+    """True if it was read from a record whose seal does not match. Never written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class TaskHeader(Entry):
     id: str
     created: datetime | None = None
     status: str | None = None
-    """The copy for grep; what the records say is in TaskState."""
+    """A copy for grep; the actual status is in TaskState."""
     duration_ms: int | None = None
     format: int | None = None
     title: str | None = None
@@ -146,7 +146,7 @@ class Turn(Entry):
     answers: int | None = None
     content: str | None = None
     tools: tuple[ToolCall | str, ...] = ()
-    """A line of the log that is no tool line is kept as a string; so in progress and files."""
+    """A log line that is not a valid tool line is kept as a string; the same goes for progress and files."""
     progress: tuple[Progress | str, ...] = ()
     files: tuple[FileTouch | str, ...] = ()
     question: Question | None = None
@@ -199,14 +199,14 @@ class Note(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Torn(Entry):
-    """The first ``length`` bytes of this record are an append that did not finish."""
+    """The first ``length`` bytes of this record are an unfinished append."""
 
     length: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown(Entry):
-    """A block of a later version, or of none: kept and shown, not understood."""
+    """A block of an unknown kind, perhaps of a later version: kept and shown, but not interpreted."""
 
     marker: str
 
@@ -214,23 +214,23 @@ class Unknown(Entry):
 IN_CONTEXT: Final = "in"
 """``Context:`` of a note that is part of the conversation."""
 MEMORY: Final = ("system_prompt", "preferences", "context", "summary", "important_steps")
-"""What a task is to keep in mind, as kinds of notes; in a header they are sections, ``[System Prompt]`` and so on."""
+"""The parts of a task's memory, as kinds of notes; in a header they are sections, ``[System Prompt]`` and so on."""
 UNKNOWN_USER: Final = "unknown_user"
 
 
 def x_name(name: str) -> str:
-    """What a field of the user's own is called in the file."""
+    """The name of a user-defined field in the file."""
     return name if name.startswith("X-") else f"X-{name}"
 
 
 def said_by(entry: Request | Turn) -> str | None:
-    """Who asked, or spoke as the user; of an agent's turn, on whose behalf, if it says so."""
+    """Who made a request or spoke as the user. For an agent's turn, on whose behalf it acted, if stated."""
     person = isinstance(entry, Request) or entry.agent == "user"
     return entry.by or (UNKNOWN_USER if person else None)
 
 
 def touched(turn: Turn) -> tuple[FileTouch, ...]:
-    """The files that a turn read, wrote or deleted, each once and in order: its Files section, else its tool log."""
+    """The files that a turn read, wrote or deleted, each once and in order: from its Files section, else its tool log."""
     found = [f for f in turn.files if isinstance(f, FileTouch)]
     if not found:
         for call in turn.tools:

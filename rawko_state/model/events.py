@@ -1,4 +1,4 @@
-"""What happens to a task, as whoever follows it is told."""
+"""The events of a task, as delivered to its followers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a task."""
+    """One event of a task."""
 
     task: str
     cursor: str
-    """Give this back as ``after``, and the events that follow it are delivered."""
+    """Pass it as ``after`` to get the events that follow this one."""
     kind: str
-    """status, request, turn, text, tool, progress, file, note, warning, error, final, gap; or an unknown one, passed on."""
+    """status, request, turn, text, tool, progress, file, note, warning, error, final or gap. Unknown kinds are passed on."""
     at: str | None = None
     turn: int | None = None
     agent: str | None = None
     text: str | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
     live: bool = False
-    """From a turn that has not ended: its draft."""
+    """Comes from the draft of a turn that has not ended."""
     replaces: bool = False
-    """The turn has ended: this is all of it, in place of its live events."""
+    """The turn has ended: this event holds all of it and replaces its live events."""

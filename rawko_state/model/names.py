@@ -1,4 +1,4 @@
-"""What a task file may be called. The name decides, whatever the header says."""
+"""The names of task files. A file's name takes precedence over its header."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2})-([0
 
 @dataclass(frozen=True, slots=True, order=True)
 class TaskName:
-    """What a file name says; it decides, whatever the header says."""
+    """A parsed file name; it takes precedence over the header."""
 
     stamp: str
     id: str
     packed: bool = False
-    """Of a task in both forms (a process was killed between the two), the plain one counts."""
+    """If a task exists in both forms (a process was killed while packing it), the plain one counts."""
 
     @property
     def filename(self) -> str:
@@ -25,7 +25,7 @@ class TaskName:
 
     @property
     def file_path(self) -> str:
-        """As rows name it: relative to the project, so that a project may be moved."""
+        """The path as stored in index rows: relative to the project, so that a project can be moved."""
         return f".rawko/state/tasks/{self.filename}"
 
     @property

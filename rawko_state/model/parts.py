@@ -1,4 +1,4 @@
-"""The plain parts of a block. Apart from the entries, as searching needs these and not those."""
+"""The plain parts of a block. Separate from the entries because search needs only these."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """``[Heading]`` and its text; the heading is empty for text that stands under none."""
+    """``[Heading]`` and its text; the heading is empty for text without one."""
 
     heading: str
     text: str
@@ -24,7 +24,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A section too large to be held: where its body stands in the file."""
+    """A section too large to keep in memory: where its body is in the file."""
 
     heading: str
     offset: int

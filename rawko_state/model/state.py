@@ -1,4 +1,4 @@
-"""What all records of a task together say: the fold over its blocks that the writer, verify and the index share."""
+"""The state of a task: a fold over its blocks, shared by the writer, verify and the index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rawko_state.model.entries import (
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """Small and bounded, whatever the size of the task."""
+    """Small and bounded, regardless of the size of the task."""
 
     id: str = ""
     created: datetime | None = None
@@ -32,7 +32,7 @@ class TaskState:
     duration_ms: int | None = None
     completed: datetime | None = None
     updated: datetime | None = None
-    """The latest time that any block states, to the millisecond."""
+    """The latest time stated by any block, to the millisecond."""
     turns: int = 0
     """The highest turn number so far."""
     runs: int = 0
@@ -42,14 +42,14 @@ class TaskState:
     parent: Parent | None = None
     detached: bool = False
     question: int | None = None
-    """The turn whose question has no answer yet."""
+    """The turn whose question is still open."""
     selected: str | None = None
-    """The agent that the arbiter chose last, while it has not completed a turn since."""
+    """The agent that the arbiter last selected, until it completes a turn."""
     by_header: bool = False
-    """An unsealed file's header says the status, and no record has said otherwise yet."""
+    """The status comes from the header of an unsealed file, and no record has changed it yet."""
 
     def apply(self, entry: Entry) -> TaskState:
-        """The state after one more block. Total: any block may follow any other, as people edit files by hand."""
+        """The state after one more block. Never fails: any block may follow any other, because people edit files by hand."""
         if isinstance(entry, Turn):
             return self._turn(entry)
         if isinstance(entry, TaskHeader):
@@ -63,7 +63,7 @@ class TaskState:
             return self._result(entry)
         if isinstance(entry, Resumed):
             detached = entry.writer == "detached"
-            # A question stays open until it is answered, whoever goes on.
+            # A question stays open until it is answered, whoever resumes the task.
             status = words.RUNNING if self.question is None else words.WAITING
             updated = _later(self.updated, entry.at)
             return replace(self, status=status, completed=None, updated=updated, by_header=False, detached=detached)
@@ -72,20 +72,18 @@ class TaskState:
         return self
 
     def step(self, entry: Entry) -> TaskState:
-        """apply(), for writers: refuses what may not follow. The one place that guards every way in."""
+        """apply() for writers: rejects entries that may not follow. Every write goes through this check."""
         after = self.apply(entry)
         if isinstance(entry, Turn):
             if entry.status is not None:
                 words.turn_status(entry.status)
-            # What a dead writer had said is kept, whatever has become of the task since.
+            # Keep the turn of a writer that died, whatever the task's status is now.
             left_over = entry.status == words.INTERRUPTED
             if not left_over and (self.status in words.FINISHED or self.status == words.PENDING):
                 advice = f"'rawko resume --open {self.id}' goes on with it"
                 raise IllegalMove(self.id, self.status, words.RUNNING, advice=advice)
             if self.status == words.PAUSED and after.status == words.WAITING:
-                raise IllegalMove(
-                    self.id, self.status, after.status
-                )  # only by going on with a question that is still open
+                raise IllegalMove(self.id, self.status, after.status)  # only a resume with an open question may do this
             if entry.answers is not None and entry.answers != self.question:
                 raise InvalidValue(f"task {self.id}: turn {entry.answers} asks nothing that is still open")
         elif isinstance(entry, Result) and self.status in words.FINISHED:
@@ -95,8 +93,8 @@ class TaskState:
         return after
 
     def apply_damaged(self, entry: Entry) -> TaskState:
-        """A block of a record whose seal does not match. Who the task is, and what was asked, is still believed (nothing else
-        says it, and people mend a typo by hand); what it came to is not. A turn's number is taken."""
+        """The state after a block of a record whose seal does not match. The task's identity and requests are still trusted:
+        nothing else states them, and people fix typos by hand. Outcomes are not. A turn's number counts as used."""
         if isinstance(entry, (TaskHeader, Request, Execution)):
             return self.apply(entry)
         if isinstance(entry, Turn):
@@ -119,7 +117,7 @@ class TaskState:
             title=header.title,
             labels=dict(header.labels),
             parent=header.parent,
-            # A fork goes on after the turn that it was forked at.
+            # A fork continues after the turn it was forked at.
             turns=header.parent.turn or 0 if header.parent is not None else 0,
             detached=header.writer == "detached",
         )
@@ -174,7 +172,7 @@ class TaskState:
         status = self.status if note.status is None else words.canonical(note.status)
         completed, duration = self.completed, self.duration_ms
         if status in words.FINISHED and status != self.status:
-            # Earlier versions cancelled by a note. It says when; how long a first run took follows from that.
+            # Earlier versions cancelled tasks with a note. Its time gives the end and the duration of a first run.
             completed = note.at
             if note.at is not None and self.created is not None and self.runs <= 1 and duration is None:
                 duration = max(0, int((note.at - self.created).total_seconds() * 1000))
@@ -194,7 +192,7 @@ class TaskState:
 
 def _later(known: datetime | None, stated: datetime | None) -> datetime | None:
     """The later of two times, to the millisecond."""
-    if stated is None or stated.tzinfo is None:  # without a time zone it is no time; the writer refuses it
+    if stated is None or stated.tzinfo is None:  # ambiguous without a time zone; the writer rejects such times
         return known
     if stated.microsecond % 1000:
         stated = stated.replace(microsecond=stated.microsecond // 1000 * 1000)

@@ -1,4 +1,4 @@
-"""The status of a task: its words, the legal moves between them, and the words of other systems."""
+"""The status of a task: its values, the legal transitions, and synonyms from other systems."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CANCELLED: Final = "cancelled"
 INTERRUPTED: Final = "interrupted"
 
 UNKNOWN: Final = "unknown"
-"""Of what was recorded elsewhere, and does not say how it ended."""
+"""For tasks recorded elsewhere without an outcome."""
 
 STATUSES: Final = (PENDING, RUNNING, WAITING, PAUSED, COMPLETED, FAILED, CANCELLED, INTERRUPTED, UNKNOWN)
 FINISHED: Final = frozenset({COMPLETED, FAILED, CANCELLED, UNKNOWN})
 ENDED: Final = FINISHED | {INTERRUPTED}
-"""By a result; an interrupted one waits for somebody to go on with it."""
+"""Ended by a result; an interrupted task waits to be resumed."""
 
-# A finished task goes on only by a new request (pending) or by being resumed (running).
+# A finished task continues only with a new request (pending) or a resume (running).
 MOVES: Final = MappingProxyType(
     {
         PENDING: frozenset({RUNNING, CANCELLED, FAILED, PAUSED}),
@@ -51,7 +51,7 @@ RESULT_STATUS: Final = MappingProxyType(
 
 TURN_STATUSES: Final = ("complete", "failed", INTERRUPTED, WAITING)
 
-# What other systems call the same thing.
+# What other systems call the same status.
 SYNONYMS: Final = MappingProxyType(
     {
         "created": PENDING,
@@ -67,13 +67,13 @@ SYNONYMS: Final = MappingProxyType(
 
 
 def canonical(word: str) -> str:
-    """Our word for a status; an unknown one stays as it is, so that a newer version's words survive."""
+    """Our name for a status. Unknown names are kept, so that those of a newer version survive."""
     return SYNONYMS.get(word, word)
 
 
 def outcome_of(word: str) -> str:
-    """The word for the result of a run: success, failure or cancelled; of what was recorded elsewhere also interrupted or
-    unknown. ``completed`` and ``failed`` are understood too."""
+    """The result of a run: success, failure or cancelled; for runs recorded elsewhere also interrupted or unknown.
+    ``completed`` and ``failed`` are accepted too."""
     found = next((result for result, status in RESULT_STATUS.items() if status == canonical(word)), None)
     if found is None:
         raise InvalidValue(f"a result is success, failure or cancelled, not {word!r}")
@@ -81,7 +81,7 @@ def outcome_of(word: str) -> str:
 
 
 def turn_status(word: str) -> str:
-    """The word for how a turn ended. ``completed``, ``success`` and ``failure`` are understood too."""
+    """The final status of a turn. ``completed``, ``success`` and ``failure`` are accepted too."""
     found = {COMPLETED: "complete", FAILED: "failed"}.get(canonical(word), word)
     if found not in TURN_STATUSES:
         raise InvalidValue(f"a turn is {', '.join(TURN_STATUSES[:-1])} or {TURN_STATUSES[-1]}, not {word!r}")
@@ -89,6 +89,6 @@ def turn_status(word: str) -> str:
 
 
 def is_legal(now: str, wanted: str) -> bool:
-    """Unknown words come from newer versions, which know their own moves: from them everything is allowed."""
+    """Whether a transition is allowed. Anything may follow an unknown status: newer versions have their own rules."""
     moves = MOVES.get(now)
     return moves is None or wanted in moves

@@ -1,1 +1,1 @@
-"""Secrets in text: which formats there are, and how they are taken out before anything reaches the disk."""
+"""Secrets in text: the known formats, and how they are removed before anything reaches the disk."""

@@ -1,7 +1,7 @@
-"""Taking secrets out of text: found by the rules, replaced by a tag that is the same for the same secret.
+"""Removes secrets from text. The rules find them; a tag that is the same for the same secret replaces them.
 
-``[redacted:github-token:3f2a]``: the four digits are made with a key, so that two places with one secret can be recognised, and
-the secret cannot be guessed from them.
+``[redacted:github-token:3f2a]``: the four digits are derived with a key. Two occurrences of one secret can be recognised, but the
+secret cannot be guessed from the digits.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from rawko_state.redact.rules import ASSIGNED, FOLD, RULES, RUN, TEXT, Rule, is_
 
 _RUN = re.compile(r"\b[A-Za-z0-9_.\-]{20,}", re.ASCII)
 _SHORTEST: Final = 6
-"""Literal values that are shorter would be found everywhere."""
+"""Shorter literals would match everywhere."""
 _TAG = re.compile(r"\[redacted:[a-z0-9-]{1,40}:[0-9a-f]{4}\]")
 _WINDOW: Final = 4096
-"""A pattern of the user's own sees the text in lines of at most so many characters,"""
+"""A user-defined pattern is matched against one line at a time, of at most this many characters."""
 _OVERLAP: Final = 512
-"""and longer lines in windows that share so many."""
+"""Longer lines are split into windows that overlap by this many."""
 _ROUNDS: Final = 8
 _MACHINE: Final = frozenset(
     ("id", "status", "decision", "operation", "time", "writer", "format", "context", "kind", "currency")
 )
-"""Fields of entries that programs read, not people."""
+"""Fields of entries that only programs read."""
 
 
 class Redacting(Protocol):
-    """What a walk over data needs."""
+    """What walking over data needs."""
 
     def text(self, text: str) -> str: ...
 
@@ -36,7 +36,7 @@ class Redacting(Protocol):
 
 
 Tag = Callable[[str], str]
-"""Four digits for a secret."""
+"""Maps a secret to its four digits."""
 
 
 class Span(NamedTuple):
@@ -46,7 +46,7 @@ class Span(NamedTuple):
 
 
 class Redactor:
-    """All rules, and what the user has added to them."""
+    """All rules, and the user's additions."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Redactor:
         patterns: Mapping[str, re.Pattern[str]] | None = None,
         literals: Mapping[str, str] | None = None,
     ) -> None:
-        """``literals``: values that are secrets as they stand, by the names to give them."""
+        """``literals``: exact values that are secrets, by the names to show for them."""
         self._tag = tag
         self.rules = tuple(rule for rule in RULES if rule.name not in off)
         self.patterns = dict(patterns or {})
@@ -67,8 +67,8 @@ class Redactor:
         self._folded = [rule for rule in self.rules if rule.where == FOLD]
 
     def text(self, text: str) -> str:
-        """The text without its secrets; the very same object if it has none."""
-        # What stood before a token and hid it may be gone with the first round.
+        """The text without its secrets; the same object if it has none."""
+        # The first round may remove text that hid a token behind it.
         for _ in range(_ROUNDS):
             spans = self.spans(text)
             if not spans:
@@ -77,11 +77,11 @@ class Redactor:
         return text
 
     def whole(self, secret: str, rule: str) -> str:
-        """What stands in place of a secret."""
+        """The replacement for a secret."""
         return f"[redacted:{rule}:{self._tag(secret)}]"
 
     def replaced(self, text: str, spans: Sequence[Span], start: int = 0, end: int | None = None) -> str:
-        """A part of the text with the spans in it replaced; one that has begun before it is replaced as far as it is in it."""
+        """A part of the text with its spans replaced. If a span starts before the part, the rest of it is replaced."""
         end = len(text) if end is None else end
         pieces, at = [], start
         for span in spans:
@@ -94,7 +94,7 @@ class Redactor:
         return "".join(pieces)
 
     def spans(self, text: str) -> list[Span]:
-        """Where the secrets are, in order, none within another."""
+        """The positions of the secrets, in order, without overlaps."""
         found = list(self._found(text))
         return _merged(found, text) if found else []
 
@@ -106,7 +106,7 @@ class Redactor:
             for rule in rules:
                 yield from _at_hints(rule, hint, text, text)
         if self._folded:
-            # One character for each, so that places are the same; lower() alone can make two of one.
+            # Keep one character per character, so that positions match; lower() alone can turn one into two.
             small = (text if text.isascii() else text.encode("ascii", "replace").decode("ascii")).lower()
             for rule in self._folded:
                 for hint in rule.hints:
@@ -124,12 +124,12 @@ class Redactor:
         ended = -1
         while (hit := self._hint.search(text, start, end)) is not None:
             start = hit.start() + 1
-            # A hint may begin with another one: sk-ant- with sk-.
+            # One hint may be a prefix of another: sk- of sk-ant-.
             for rule in self.in_runs[hit[0]]:
                 at = hit.start()
                 match = rule.pattern.match(text, at)
                 if match is None and at == ended:
-                    # Right behind another token, which is no reason to let it through.
+                    # Directly after another token, so the boundary check fails; still a secret.
                     glued = rule.pattern.match(text[at : at + _WINDOW])
                     if glued is not None:
                         ended = at + glued.end()
@@ -143,7 +143,7 @@ class Redactor:
                     break
 
     def entry(self, value: Any) -> Any:
-        """The same entry, or any value of dataclasses, mappings and sequences, without its secrets; itself if it has none."""
+        """An entry, or any value of dataclasses, mappings and sequences, without its secrets; the same object if it has none."""
         words: list[str] = []
         named = _collect(value, words)
         return _mapped(value, self) if named or self.spans("\n".join(words)) else value
@@ -153,7 +153,7 @@ class Redactor:
 
 
 def _by_hint(rules: Iterable[Rule], where: str) -> dict[str, list[Rule]]:
-    """The rules of each hint, longer hints first; one whose hint begins with a shorter one's tries that one's rules too."""
+    """The rules of each hint, longest hints first. A hint that starts with a shorter one includes the rules of that one."""
     chosen = [rule for rule in rules if rule.where == where]
     hints = sorted({hint for rule in chosen for hint in rule.hints}, key=lambda hint: (-len(hint), hint))
     return {hint: [rule for rule in chosen if any(hint.startswith(other) for other in rule.hints)] for hint in hints}
@@ -168,7 +168,7 @@ def _at_hints(rule: Rule, hint: str, searched: str, text: str) -> Iterator[Span]
             continue
         if rule.check is None or rule.check(match):
             yield _span(rule, match)
-        # Behind what was consumed, whether it was a secret or not: so no text is looked at again and again.
+        # Continue after the match, secret or not, so that no text is scanned repeatedly.
         at = searched.find(hint, max(at + 1, match.end()))
 
 
@@ -182,7 +182,7 @@ def _span(rule: Rule, match: re.Match[str]) -> Span:
 
 
 def _by_pattern(name: str, pattern: re.Pattern[str], text: str) -> Iterator[Span]:
-    """A pattern that somebody wrote may take its time; it is given a window at a time, so that it does so for short ones only."""
+    """A user-defined pattern may be slow, so it is matched against one short window at a time."""
     start = 0
     while start < len(text):
         line = text.find("\n", start) + 1 or len(text)
@@ -194,7 +194,7 @@ def _by_pattern(name: str, pattern: re.Pattern[str], text: str) -> Iterator[Span
 
 
 def _merged(found: list[Span], text: str) -> list[Span]:
-    """In order; those that overlap become one, under the name of the first. Tags are never a secret."""
+    """Sorts the spans and merges those that overlap, under the name of the first. Tags are never secrets."""
     tags = [match.span() for match in _TAG.finditer(text)] if "[redacted:" in text else []
     kept: list[Span] = []
     at = 0
@@ -211,7 +211,7 @@ def _merged(found: list[Span], text: str) -> list[Span]:
 
 
 def walked(value: Any, redact: Redacting) -> Any:
-    """An entry, or any data, with every text given to ``redact``."""
+    """An entry, or any data, with every text passed through ``redact``."""
     return _mapped(value, redact)
 
 
@@ -226,14 +226,14 @@ def _names(kind: type) -> tuple[str, ...]:
 
         found = tuple(field.name for field in dataclasses.fields(kind) if field.name not in _MACHINE)
         if kind.__name__ == "Blob":
-            found = ()  # a digest, which names a file
+            found = ()  # a digest that names a file
         _TEXTS[kind] = found
     return found
 
 
 def _collect(value: Any, words: list[str]) -> bool:
-    """Every text in it; and whether one of them is a secret for the name that it stands under. Not by recursion: what a model
-    sends may be nested as deep as it likes, and hold itself."""
+    """Collects every text. Returns whether one of them is a secret because of its key. Not recursive: what a model sends may be
+    nested to any depth, or contain itself."""
     left, seen, named = [value], set[int](), False
     while left:
         value = left.pop()
@@ -259,7 +259,7 @@ def _collect(value: Any, words: list[str]) -> bool:
 
 
 def _mapped(value: Any, redact: Redacting) -> Any:
-    """The same structure with every text redacted; parts without a change are kept as they are."""
+    """The same structure with every text redacted. Unchanged parts are reused."""
     kind = type(value)
     if isinstance(value, str):
         return redact.text(value)
@@ -282,7 +282,7 @@ def _mapped(value: Any, redact: Redacting) -> Any:
 
 
 def _json(value: Any, redact: Redacting) -> Any:
-    """Lists and mappings, however deep; the very same ones if there is nothing to redact."""
+    """Lists and mappings of any depth; the same object if there is nothing to redact."""
     whole: Any = {} if isinstance(value, Mapping) else []
     left: list[tuple[Any, Any]] = [(value, whole)]
     made: dict[int, Any] = {id(value): whole}

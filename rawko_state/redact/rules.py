@@ -1,9 +1,9 @@
-"""The table of secret formats. A row: its name, the literals that every match holds, the pattern, and samples.
+"""The table of secret formats. Each row: a name, the literals that every match contains, the pattern, and samples.
 
-A pattern is tried only where one of its hints stands, and goes on behind what it has consumed, so that all of them together take
-time in proportion to the text, whatever the text is. Its group ``secret`` is what is taken out; without one, all that it matches.
-The samples are tested alone and inside a paragraph, a JSON string and a URL; they are written in two halves, so that this very file
-holds nothing that looks like a secret.
+A pattern is tried only where one of its hints occurs, and continues after what it has consumed, so that the time for all of them
+is proportional to the length of any text. Its group ``secret`` is removed; without that group, the whole match. The samples are
+tested alone and inside a paragraph, a JSON string and a URL. They are written in two halves, so that this file contains nothing
+that looks like a secret.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final
 from rawko_state.redact import values
 
 RUN: Final = "run"
-"""The hint stands in a run of at least 20 letters, digits, '_', '-' and '.': where tokens are looked for first, as that is quick."""
+"""The hint is inside a run of at least 20 letters, digits, '_', '-' and '.'. Such runs are searched first, which is fast."""
 TEXT: Final = "text"
-"""The hint may stand anywhere."""
+"""The hint may be anywhere."""
 FOLD: Final = "fold"
 """Anywhere, in upper or lower case."""
 
@@ -29,33 +29,33 @@ class Rule:
     hints: tuple[str, ...]
     pattern: re.Pattern[str]
     samples: tuple[str, ...]
-    """Each holds one secret between '«' and '»', which are not part of the text."""
+    """Each contains one secret between '«' and '»', which are not part of the text."""
     never: tuple[str, ...] = ()
-    """What must be left alone."""
+    """Texts that must not match."""
     where: str = RUN
     check: Callable[[re.Match[str]], bool] | None = None
     opening: re.Pattern[str] | None = None
-    """Matches the end of a text in which the secret may be about to come: what a stream holds back from its group ``secret`` on."""
+    """Matches the end of a text if a secret may follow. A stream holds back the text from its group ``secret`` on."""
 
 
 BOUNDARY: Final = (
     r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4})|(?<=\\x[0-9a-fA-F]{2})|(?<=%[0-9A-Fa-f]{2})"
     r"|(?<=\[m)|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m)|(?<=;[0-9]m)|(?<=;[0-9]{2}m)|(?<=;[0-9]{3}m))"
 )
-"""Before a token: nothing that it could be the rest of. The end of an escape in JSON or a URL, or of a terminal's colour, is none."""
+"""A token must not continue a word. The end of a JSON or URL escape, or of a terminal colour code, may precede it."""
 
 
 def _rule(
     name: str, hints: str, pattern: str, samples: tuple[str, ...], never: tuple[str, ...] = (), where: str = RUN
 ) -> Rule:
-    """A token that is known by how it begins, and stands alone."""
+    """A token that is recognised by its prefix and is not part of a longer word."""
     compiled = re.compile(rf"{BOUNDARY}(?:{pattern})", re.ASCII)
     return Rule(name, tuple(hints.split()), compiled, samples, never, where)
 
 
 # Names and values
 
-# A word before 'key' that makes it one; a lookbehind each, as the hint is what a match begins with.
+# Words before 'key' that make it a secret. Each is a lookbehind, because a match starts at the hint.
 _KINDS = ["api", "access", "private", "auth", "encryption", "signing", "account", "master"]
 _KEY = "(?:(?P<kind>" + "|".join(f"(?<={kind})|(?<={kind}[_-])" for kind in _KINDS) + ")|(?<=[_-]))key"
 _HINTS = ("passw", "passphrase", "pwd", "secret", "token", "credential", "key")
@@ -63,22 +63,22 @@ _NAME = (
     rf"(?P<name>(?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|{_KEY})"
     r"(?:[_-]?(?:key|token|secret|value|string|base64|b64|prod|dev|live|test|production|staging|[0-9]{1,2})){0,4})"
 )
-# A closing quote of the name, a type, and what stands between name and value; never over the end of a line.
+# The closing quote of the name, a type, and the separator between name and value; all on one line.
 _SEPARATOR = (
     r"(?:\\{0,3}[\"'`])?\]?(?P<gap>[ \t]{0,4})(?::[ \t]{0,2}(?:str|string|String|bytes|Optional\[str\]|str \| None)[ \t]{1,2}(?==))?"
     r"(?P<sep>=>|:=|===?|=|:|>)[ \t]{0,4}"
-    # What would be the value is a name itself, with the value behind it: password: db_password=...
+    # The apparent value is itself a name, followed by the value: password: db_password=...
     r"(?:[A-Za-z_-]{0,30}(?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|key)[=:][ \t]{0,4}(?![=:\s]))?"
 )
 _BARE = r"[^\s\"'`\\,;&<>(){}\[\]=]"
-# Behind a quote that is not escaped itself, an escaped one is part of the value; the escape of a new line ends it, as that does.
+# After an unescaped quote, an escaped quote is part of the value. An escaped newline ends it, like a real one.
 _DOUBLE, _SINGLE = (rf"(?:[^{quote}\\\n]|\\[^nrt\n])" for quote in "\"'")
 _VALUE = (
     rf"(?:[bfru]{{0,2}}(?:\"(?P<double>{_DOUBLE}{{1,400}})|'(?P<single>{_SINGLE}{{1,400}})"
     r"|\\{1,3}\"(?P<inner_double>[^\"\\\n]{1,400})|\\{1,3}'(?P<inner_single>[^'\\\n]{1,400}))|`(?P<back>[^`\\\n]{1,400})"
     rf"|(?P<bare>{_BARE}{{1,400}}={{0,2}}))"
 )
-# As much of that as there is, at the end of a text.
+# A partial value at the end of a text.
 _OPEN_VALUE = (
     rf"(?P<secret>[bfru]{{0,2}}(?:\"{_DOUBLE}{{0,400}}\\?|'{_SINGLE}{{0,400}}\\?"
     r"|\\{1,3}\"[^\"\\\n]{0,400}|\\{1,3}'[^'\\\n]{0,400}|\\{1,3})|`[^`\\\n]{0,400}"
@@ -88,7 +88,7 @@ _ENV_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,60}\Z")
 
 
 def _environment_name(match: re.Match[str]) -> bool:
-    """Whether the name is written as in an .env file: all of it in capitals, '=' right behind it, no space."""
+    """Whether the name is written as in an .env file: all capitals, directly followed by '=', no space."""
     name = match["name"]
     if match["sep"] != "=" or match["gap"] or name != name.upper():
         return False
@@ -103,7 +103,7 @@ def _is_assigned(match: re.Match[str]) -> bool:
     name, value = match["name"], match[group]
     following = match.string[match.end() : match.end() + 1]
     if group == "bare" and following in ("(", "[", "{"):
-        return False  # a call or an index, in code
+        return False  # a call or an index in code
     environment = _environment_name(match)
     if name[:3].lower() == "key" and match["kind"] is None and not (environment and values.is_random(value)):
         return False
@@ -124,7 +124,7 @@ def _is_key_body(match: re.Match[str]) -> bool:
 
 
 _PRIVATE_KEY = re.compile(
-    # Up to the end line; a key that was cut off: as far as its lines go.
+    # Up to the end line. If the key was cut off, up to its last line.
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?P<secret>"
     r"(?:(?!-----).){1,20000}(?=-----END )|(?:(?:\\[nrt]|[\s|>\"',+]){0,16}[A-Za-z0-9+/=]{16,100}){1,400})",
     re.DOTALL,
@@ -193,7 +193,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _rule("replicate-token", "r8_", r"r8_[A-Za-z0-9]{37,}", ("«r8_" "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpAsDfGh»",)),
     _rule("xai-key", "xai-", r"xai-[A-Za-z0-9]{60,}", ("«xai-" "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpAsDfGhJkLzXcVbNm1qAz2wSx3eDc4rFv5tGb6yHn7»",)),
     _rule("perplexity-key", "pplx-", r"pplx-[A-Za-z0-9]{40,}", ("«pplx-" "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpAsDfGhJkLzXcVbNm1»",)),
-    # Payment, and what else a company has
+    # Payment and other company services
     _rule("stripe-key", "sk_live_ sk_test_ rk_live_ rk_test_ whsec_", r"(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9+/=]{16,}",
           ("«sk_live_" "k2JdQ8sLZxYv7WbNm2PtRf5G»", "«whsec_" "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpA»"), ("pk_live_k2JdQ8sLZxYv7WbNm2PtRf5G", "sk_test_x"), TEXT),
     _rule("shopify-token", "shpat_ shpss_ shpca_ shppa_", r"shp(?:at|ss|ca|pa)_[0-9a-fA-F]{32}", ("«shpat_" "8e2b7c1d9f3a4056b8c7d2e1f0a93b54»",)),
@@ -250,12 +250,12 @@ RULES: Final[tuple[Rule, ...]] = (
 )  # fmt: skip
 
 SECRET_NAME: Final = re.compile(r".{0,200}?" + _NAME, re.IGNORECASE | re.DOTALL)
-"""The whole of a name behind which a secret may stand; its group ``name`` says of which kind."""
+"""A whole name whose value may be a secret; its group ``name`` says of which kind."""
 ASSIGNED: Final = "assigned-secret"
 
 
 def is_named_secret(name: str, value: str) -> bool:
-    """Whether a value under a name, in data, is a secret."""
+    """Whether the value of a key in structured data is a secret."""
     match = SECRET_NAME.fullmatch(name[-200:])
     if match is None or (match["name"][:3].lower() == "key" and match["kind"] is None):
         return False

@@ -1,4 +1,4 @@
-"""Text that comes in pieces: what may be the beginning of a secret is held back until it is known."""
+"""Redacts text that arrives in pieces. A possible start of a secret is held back until it is known to be one or not."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from rawko_state.redact.redactor import Redactor, Span
 from rawko_state.redact.rules import BOUNDARY, Rule
 
 _CONTEXT: Final = 256
-"""How much of what was let through is remembered: the name and the '=' before a value tell what it is."""
+"""How many released characters are remembered: the name and '=' before a value tell whether it is a secret."""
 _LONGEST: Final = 2048
-"""More than this is held back of a private key and of a JSON web token alone."""
+"""At most this much is held back, except for a private key or a JSON web token."""
 _LONGEST_HEADER: Final = 8192
-"""What begins like a web token may be any JSON in base64; so much is waited for the dot that tells."""
+"""What starts like a web token may be any JSON in base64. At most this much is held back until the deciding dot."""
 _KEPT: Final = 4096
 _JWT: Final = "jwt"
 _WEB_TOKEN = re.compile(
     r"eyJ[A-Za-z0-9_-]*(?:\Z|(?<=[A-Za-z0-9_-]{8})\.(?:e|ey|eyJ[A-Za-z0-9_-]{0,7})?\Z"
     r"|\.(?P<payload>eyJ[A-Za-z0-9_-]{8,})(?:\.[A-Za-z0-9_-]{0,7})?\Z)"
 )
-"""The beginning of one, up to where the rule would know it; its signature is still to come."""
+"""A web token that is still too short for the rule to match: its signature is still to come."""
 _TOKEN = re.compile(r"[A-Za-z0-9_.\-+/=~]*")
 _BOUNDARY = re.compile(BOUNDARY)
 
 
 class Stream:
-    """``feed`` returns what may be shown by now, ``flush`` the rest."""
+    """``feed`` returns the text that is safe to show so far, ``flush`` the rest."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._before = ""
         self._held = ""
         self._swallowing = False
-        """A token that is longer than anything is held for: its end is still to come."""
+        """Inside a token that is longer than the limit: its end is still to come."""
 
     def feed(self, text: str) -> str:
         if self._swallowing:
@@ -47,7 +47,7 @@ class Stream:
         cut = max(start, min(end, self._open_from(whole)))
         spans = self._redactor.spans(whole)
         for span in reversed(spans):
-            # One that reaches the end may go on.
+            # A span that reaches the end may continue.
             if span.start < cut and (span.end > cut or span.end == end):
                 cut = max(start, span.start)
         if end - cut > _LONGEST and "-----BEGIN " not in whole[cut : cut + 16]:
@@ -66,7 +66,7 @@ class Stream:
         return self._release(whole, len(whole))
 
     def _release(self, whole: str, cut: int, last: Span | None = None) -> str:
-        """``last``: a secret that the rules cannot know yet."""
+        """``last``: a secret that the rules cannot match yet."""
         spans = self._redactor.spans(whole[:cut])
         if last is not None:
             spans = [*(span for span in spans if span.end <= last.start), last]
@@ -75,7 +75,7 @@ class Stream:
         return shown
 
     def _open_from(self, text: str) -> int:
-        """From where on the text may be the beginning of a secret that is not all there yet; its end if from nowhere."""
+        """The position from which the text may be an incomplete secret; the end of the text if there is none."""
         redactor, found = self._redactor, len(text)
         tail = max(0, len(text) - _KEPT)
         line = max(text.rfind("\n", tail) + 1, tail)
@@ -83,7 +83,7 @@ class Stream:
             match = None if rule.opening is None else _last(rule.opening, rule.hints, text, line)
             if match is not None:
                 found = min(found, match)
-        # A hint from farther back is not held for any more, and must not let through what has begun since.
+        # Ignore older hints: they are past the limit, and must not release a secret that started since.
         recent = max(0, len(text) - _LONGEST)
         run = max(max(text.rfind(space, tail) for space in " \t\n") + 1, recent)
         for hint, rules in (*redactor.in_runs.items(), *redactor.anywhere.items()):
@@ -101,7 +101,7 @@ class Stream:
         return min(found, max(line, recent)) if redactor.patterns else found
 
     def _web_token(self, text: str) -> re.Match[str] | None:
-        """One that has begun and reaches the end of the text."""
+        """A web token that has started and reaches the end of the text."""
         if not any(rule.name == _JWT for rule in self._redactor.in_runs.get("eyJ", ())):
             return None
         tail = max(0, len(text) - _LONGEST_HEADER)
@@ -115,12 +115,12 @@ class Stream:
 
 
 def _may_begin(rule: Rule, text: str, at: int) -> bool:
-    """Whether the rule allows what stands before its hint."""
+    """Whether the rule allows the text before its hint."""
     return not rule.pattern.pattern.startswith(BOUNDARY) or _BOUNDARY.match(text, at) is not None
 
 
 def _last(opening: re.Pattern[str], hints: tuple[str, ...], text: str, line: int) -> int | None:
-    """Where the secret begins whose opening reaches the end of the text."""
+    """Where the secret starts if an opening reaches the end of the text; None if none does."""
     small = text[line:].lower() if text[line:].isascii() else text[line:].encode("ascii", "replace").decode().lower()
     starts = []
     for hint in hints:

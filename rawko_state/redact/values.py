@@ -1,4 +1,4 @@
-"""Whether what stands behind a secret-looking name is a secret, or code, a placeholder, a path, a count."""
+"""Decides whether the value of a secret-looking name is a secret, or code, a placeholder, a path or a count."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ PASSWORDS: Final = ("passw", "passphrase", "pwd")
 
 
 def entropy(text: str) -> float:
-    """Bits a character, by how often each one stands in it."""
+    """Shannon entropy in bits per character."""
     total = len(text)
     return -sum(count / total * math.log2(count / total) for count in Counter(text).values()) if total else 0.0
 
 
 def is_no_secret(value: str) -> bool:
-    """A placeholder, a reference to where the secret is kept, an identifier of something, or a place."""
+    """Whether it is a placeholder, a reference to a secret, an identifier, a path or a date."""
     if value[:1] == "/" and entropy(value) >= _NO_PATH:
-        return False  # base64 may begin with a slash
+        return False  # base64 may start with a slash
     return bool(
         _PLACEHOLDER.fullmatch(value) or _UUID.fullmatch(value) or _PATH.fullmatch(value) or _DATE.fullmatch(value)
     )
 
 
 def is_random(value: str) -> bool:
-    """Letters and digits that no one would write by hand: long, mixed, and without much repetition."""
+    """Letters and digits that no one would type by hand: long, mixed, and with little repetition."""
     if len(value) < 12 or not _DIGITS.search(value) or not _LETTERS.search(value):
         return False
     return entropy(value) >= (3.0 if len(value) >= 16 else 2.8)
 
 
 def is_password(value: str) -> bool:
-    """What a person could have chosen: not just a word, as labels and names of variables are."""
+    """Something that a person could have chosen as a password: more than a plain word, such as a label or a variable name."""
     kinds = sum(1 for pattern in (_DIGITS, _LETTERS, _SYMBOLS) if pattern.search(value))
     return len(value) >= 6 and kinds >= 2
 
 
 def assigned(name: str, value: str, *, quoted: bool, environment: bool) -> bool:
-    """Whether ``name = value`` gives a secret away. ``environment``: as a line of an .env file or a shell writes it."""
+    """Whether ``name = value`` reveals a secret. ``environment``: written as in an .env file or a shell."""
     value = value.strip()
     if is_no_secret(value):
         return False

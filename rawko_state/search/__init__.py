@@ -1,1 +1,1 @@
-"""Full-text search: what counts as a word, what a query means, and the Whoosh index that answers it quickly."""
+"""Full-text search: words, the query language, and the Whoosh index that makes queries fast."""

@@ -1,7 +1,7 @@
-"""From blocks of a task file to what can be found in them: one document a block that says anything.
+"""Converts blocks of a task file to searchable documents: one for each block with any text.
 
-Made from the raw sections, as the words of a tool log are the same before and after it is parsed, and parsing takes four times as
-long. What a machine wrote for a machine (``[Payload]``, ``[State]``, ``[Snapshot]``) is left out: it repeats the rest.
+Documents are built from the raw sections: the words of a tool log are the same before and after parsing, and parsing takes four
+times as long. Machine-readable sections (``[Payload]``, ``[State]``, ``[Snapshot]``) are left out: they repeat the rest.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from rawko_state.format.scan import Fetch, RawBlock, Record, Region
 from rawko_state.format.text import decode
 
 MOST_SEARCHED: Final = 16 << 20
-"""Of a longer section, the beginning is searched."""
+"""Only this much of the start of a longer section is searched."""
 
 TITLE, ASKED, NAMED, SAID, DONE = 6, 4, 3, 2, 1
-"""What a word counts for: in a title, a request or result, a file's name, what was said, what a tool did."""
+"""The weight of a word: in a title, a request or result, a file name, what was said, what a tool did."""
 
 _TURN = re.compile(rb"--- Turn ([1-9][0-9]{0,17}): (.+) ---")
 _KINDS: Final = (
@@ -49,7 +49,7 @@ _ESCAPES = re.compile(r"\\u001[bB]\[[0-?]*[ -/]*[@-~]|\\(?:u[0-9a-fA-F]{4}|.)")
 
 @dataclass(slots=True, eq=False)
 class Document:
-    """What one block can be found by, and where it stands."""
+    """The searchable text of one block, and its position."""
 
     offset: int
     length: int
@@ -57,12 +57,12 @@ class Document:
     turn: int = 0
     agent: str = ""
     parts: list[tuple[int, str]] = field(default_factory=list)
-    """Texts, and what a word in each counts for."""
+    """Texts, each with the weight of its words."""
     tools: set[str] = field(default_factory=set)
 
 
 def documents(records: Iterable[Record], fetch: Fetch) -> Iterator[Document]:
-    """Everything that can be found in some whole records. Of appends that did not finish, nothing."""
+    """The documents of whole records. Unfinished appends are skipped."""
     for record in records:
         if record.kind != "torn":
             for block in record.blocks:
@@ -95,7 +95,7 @@ def _take_fields(found: Document, data: bytes, marker: str) -> None:
     for each in fields:
         weight = _WORDY.get(each.name, DONE if found.kind == "other" else 0)
         if found.kind == "task" and each.name == "User":
-            weight = DONE  # who, not what
+            weight = DONE  # a person, not a request
         if weight:
             found.parts.extend((weight, text) for text in (each.value, *each.items) if text)
     if stray is not None:

@@ -1,9 +1,9 @@
-"""Asking: from a query to ranked documents.
+"""Runs a query and ranks the documents.
 
-The pages, folded or not, say which documents may match and how well. That is quick, and errs only in saying too much: a page
-does not know in which order words stand, nor whether a file was edited since. So tasks are taken best first, and each one that
-comes up is settled (checked against its file as it is now) before it is handed out. A query that wants twenty tasks settles
-twenty and the few that fail, however many may match.
+The pages, folded or not, say which documents may match and how well. That is fast, and its only errors are false positives: a
+page does not know the order of words, or whether a file was edited since. So tasks are taken best first, and each is settled
+(checked against the current file) before it is yielded. A query for twenty tasks settles twenty plus the few that fail, however
+many may match.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from rawko_state.search.scoring import PostingSource, Scored, Terms, scored_page
 from rawko_state.search.words import occurs
 
 FRESH: Final = -1
-"""The base of documents that were read from the file just now."""
+"""The base of documents that were just read from the file."""
 _HALF_LIFE_DAYS: Final = 60
 _COVERED: Final = 1_000_000.0
-"""One more word of the query outweighs any score."""
+"""Matching one more word of the query outweighs any score."""
 
 
 class Truth(Protocol):
-    """What the task files and their index say now."""
+    """The current state of the task files and their index."""
 
     def flushed(self, task_id: str) -> tuple[int, int] | None:
-        """The base that a task's folded documents must have, and the offset they must stand before. None: no such task."""
+        """The base that a task's folded documents must have, and the offset they must precede. None: no such task."""
 
     def document(self, task_id: str, place: TurnRef) -> Document | None: ...
 
 
 class Wanted(NamedTuple):
-    """What is asked, besides the query: the tasks that each field leaf holds for, and those that count at all."""
+    """A query, the tasks that match each of its field leaves, and the tasks that are allowed at all."""
 
     query: Query
     fields: Mapping[Field, Collection[str]]
     universe: Callable[[], Iterable[tuple[str, int]]]
-    """Every task that could be wanted, with its time of creation."""
+    """Every task that could match, with its creation time."""
     allowed: Collection[str] | None = None
     now: float = 0.0
     by_time: bool = False
     documents: int = 1
-    """About how many there are, and how long one is on the average: by the index of tasks, so that scores are the same whatever
-    part is folded."""
+    """The approximate number of documents; ``length`` is their average length. Both come from the index of tasks, so that scores
+    do not depend on which part is folded."""
     length: float = 1.0
 
 
 class Found(NamedTuple):
-    """A task, and the document in it; None when the task matches by what is not text."""
+    """A task, and the matching document in it; None if the task matches by something other than text."""
 
     task: str
     place: TurnRef | None
     score: float
     words: int
-    """How many of the query's words and phrases the document holds."""
+    """How many of the query's words and phrases the document contains."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -69,11 +69,11 @@ class _Task:
     mask: int = 0
     best: float = 0.0
     where: list[tuple[Scored, int]] = field(default_factory=list)
-    """The scored pages it is in, and which owner it is there."""
+    """The scored pages that contain it, and its owner number in each."""
 
 
 def search(wanted: Wanted, sources: Iterable[PostingSource], truth: Truth, *, turns: bool = False) -> Iterator[Found]:
-    """What is found, best first: one document a task, or with ``turns`` every one. As lazy as its reader."""
+    """The results, best first: one document per task, or with ``turns`` every one. Evaluated lazily."""
     query = wanted.query
     if query.root is None:
         return
@@ -96,7 +96,7 @@ def search(wanted: Wanted, sources: Iterable[PostingSource], truth: Truth, *, tu
 
 
 _Entry: TypeAlias = "tuple[float, int, str, int, _Task, Found | None]"
-"""Sorts as it should be handed out; nothing is left to chance."""
+"""Sorts in output order, which is fully deterministic."""
 
 
 def _place_in_line(wanted: Wanted, task: _Task, best: float, found: Found | None = None) -> _Entry:
@@ -105,7 +105,7 @@ def _place_in_line(wanted: Wanted, task: _Task, best: float, found: Found | None
 
 
 def _judge(wanted: Wanted, bits: Mapping[Leaf, int]) -> Callable[[_Task], bool | None]:
-    """Whether the query may hold for a task. Most tasks hold the same few sets of leaves, so each is judged once."""
+    """Whether a task may match the query. Most tasks contain the same few sets of leaves, so each set is evaluated once."""
     root, fields = wanted.query.root, [(field, wanted.fields[field]) for field in wanted.fields]
     known: dict[tuple[int, tuple[bool, ...]], bool | None] = {}
 
@@ -120,8 +120,8 @@ def _judge(wanted: Wanted, bits: Mapping[Leaf, int]) -> Callable[[_Task], bool |
 
 
 def _tasks(wanted: Wanted, scored: list[Scored]) -> dict[str, _Task]:
-    """The tasks that some document speaks for, each with the best it may come to; and where the query can hold without any
-    word, the others."""
+    """The tasks with a document that may match, each with the best score it can reach. If the query can match without any word,
+    also the others."""
     tasks: dict[str, _Task] = {}
     allowed = wanted.allowed
     for each in scored:
@@ -161,14 +161,14 @@ def _task_of(tasks: dict[str, _Task], page: Page, number: int, allowed: Collecti
 
 
 def _recency(created: int, now: float) -> float:
-    """Between 1 and 1.5: what happened lately is looked for more often."""
+    """A factor between 1 and 1.5: recent tasks are searched for more often."""
     days = max(0.0, now - created) / 86_400
     return 1.0 + 0.5 * float(2 ** (-days / _HALF_LIFE_DAYS))
 
 
 def _may_hold(node: Node, bits: Mapping[Leaf, int], mask: int, fields: Mapping[Field, bool] | None) -> bool | None:
-    """Whether a query holds for a task whose documents may hold the leaves in the mask. None: perhaps. Without ``fields``,
-    nothing is known of those."""
+    """Whether a query matches a task whose documents may contain the leaves in the mask. None: perhaps. Without ``fields``,
+    field leaves are unknown."""
     if isinstance(node, Not):
         part = _may_hold(node.part, bits, mask, fields)
         return None if part is None else not part
@@ -183,14 +183,14 @@ def _may_hold(node: Node, bits: Mapping[Leaf, int], mask: int, fields: Mapping[F
 
 
 class _Settler:
-    """Checks one task after another against what is true now."""
+    """Checks tasks one by one against their current files."""
 
     def __init__(self, wanted: Wanted, truth: Truth, leaves: list[Leaf], bits: Mapping[Leaf, int]) -> None:
         self._wanted, self._truth, self._bits = wanted, truth, bits
         self._texts = [(bits[leaf], leaf.sought) for leaf in leaves if isinstance(leaf, Text)]
 
     def documents(self, task: _Task) -> list[Found]:
-        """What really matches in a task, best first; nothing, if the task does not."""
+        """The documents of a task that really match, best first; empty if the task does not match."""
         state = self._truth.flushed(task.id)
         if state is None:
             return []
@@ -222,7 +222,7 @@ class _Settler:
         return sorted(hits, key=lambda hit: (-hit.words, -hit.score, hit.place.offset if hit.place else 0))
 
     def _refuted(self, task_id: str, place: TurnRef, maybe: int) -> int:
-        """Of the leaves that a document may hold, those that it does not."""
+        """Of the leaves that a document may contain, those that it does not."""
         if not maybe:
             return 0
         document = self._truth.document(task_id, place)

@@ -1,4 +1,4 @@
-"""The piece of a document that shows why it was found."""
+"""The part of a document that shows why it matched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rawko_state.search.words import Sought, bare, normal, spans
 
 WIDTH: Final = 160
 _LOOKED_AT: Final = 1 << 16
-"""Characters of a long text, from shortly before the first word that is sought on."""
+"""How many characters of a long text are examined, from shortly before the first match on."""
 _MOST: Final = 500
 _SPACE = re.compile(r"\s+")
 
@@ -20,7 +20,7 @@ _SPACE = re.compile(r"\s+")
 def excerpt(
     document: Document, sought: Sequence[Sought], width: int = WIDTH
 ) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """One line of text, and where in it the words stand. Taken from where most different words are close together."""
+    """One line of text, and the positions of the words in it. Taken from where the most different words are close together."""
     best: tuple[int, int, int, str, list[tuple[int, int]]] | None = None
     for weight, whole in document.parts:
         text = _window(normal(whole), sought)
@@ -46,7 +46,7 @@ def excerpt(
 
 
 def _window(text: str, sought: Sequence[Sought]) -> str | None:
-    """The part of a long text to look at closely: around the first of what is sought. None if none of it can stand there."""
+    """The part of a long text to examine: around the first match. None if nothing in it can match."""
     letters = bare(text)
     if not any(all(atom in letters for atom in each.atoms) for each in sought):
         return None
@@ -57,7 +57,7 @@ def _window(text: str, sought: Sequence[Sought]) -> str | None:
 
 
 def _first(text: str, sought: Sought) -> int | None:
-    """About where it stands first in a long text: where its first letters do, and it is found around them."""
+    """The approximate position of the first match in a long text: where its first atom occurs and a match is nearby."""
     small, at = text.lower(), -1
     for _ in range(_MOST):
         at = small.find(sought.atoms[0], at + 1)
@@ -70,7 +70,7 @@ def _first(text: str, sought: Sought) -> int | None:
 
 
 def _line(text: str, start: int, end: int, found: Sequence[tuple[int, int]]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """The stretch as one line, with … where it was cut, and the marks moved along."""
+    """The range as one line, with … where it was cut, and the adjusted marks."""
     while start > 0 and not text[start - 1].isspace() and start > found[0][0] - 60:
         start -= 1
     line = "" if start == 0 else "…"

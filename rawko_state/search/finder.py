@@ -1,4 +1,4 @@
-"""Full-text search: from a query, over whatever knows which documents may match, to ranked hits with their excerpts."""
+"""Full-text search: from a query, through the sources of possible matches, to ranked hits with excerpts."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from rawko_state.store import RELEVANCE, TIME, Answer, Hit, TaskFilter, TaskSumm
 Warn = Callable[[str], None]
 _SIMILAR: Final = 0.7
 _SHOWN: Final = 32
-"""Different words that are looked for in an excerpt."""
+"""How many different words an excerpt may highlight."""
 _TRIED: Final = 3
-"""Unknown words for which a nearer one is looked for."""
+"""How many unknown words get a suggestion."""
 _BYTES_A_TERM: Final = 4
 _LABEL = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class Tail:
-    """What the index has not taken in, as a page of its own; only what the query asks for is counted."""
+    """The data that is not indexed yet, as a page of its own; only terms of the query are counted."""
 
     def __init__(self, filling: Filling) -> None:
         self._filling = filling
@@ -53,15 +53,15 @@ class Tail:
 
 
 class KnownTasks(Protocol):
-    """What a search asks of the index."""
+    """What a search needs from the index."""
 
     def ids(self, wanted: TaskFilter) -> dict[str, str | None]:
-        """The tasks that match, and when each was created."""
+        """The tasks that match, with their creation times."""
 
     def summaries(self, wanted: TaskFilter) -> list[TaskSummary]: ...
 
     def totals(self) -> tuple[int, int]:
-        """How many documents there are, and their bytes."""
+        """The number of documents, and of their bytes."""
 
 
 class Finder(ABC):
@@ -76,19 +76,19 @@ class Finder(ABC):
 
     @abstractmethod
     def search(self, text: str, wanted: TaskFilter, *, turns: bool = False) -> Answer:
-        """What a query finds among the tasks that the filter lets through, in the order of ``wanted.sort``."""
+        """The results of a query among the tasks that pass the filter, in the order of ``wanted.sort``."""
 
     @abstractmethod
     def _sources(self, index: Any, query: Query, stack: contextlib.ExitStack) -> list[PostingSource]:
-        """What knows which documents may match; open until the stack is closed."""
+        """The sources of documents that may match; open until the stack is closed."""
 
     @abstractmethod
     def _truth(self, index: Any) -> engine.Truth:
-        """What is so now."""
+        """The current state, to check results against."""
 
     @abstractmethod
     def _vocabulary(self, index: Any, letters: tuple[str, ...]) -> set[str]:
-        """Words that are not in the sources and begin so."""
+        """Words with one of these initial letters that are not in the sources."""
 
     def _search(self, index: Any, text: str, wanted: TaskFilter, turns: bool) -> Answer:
         query = parse(text, check_field)
@@ -103,7 +103,7 @@ class Finder(ABC):
             )
             if not found and query.root is not None:
                 return Answer((), query.hint, self._suggestion(index, query, asked, sources))
-            # An excerpt is read from the file, so only what will be shown gets one.
+            # Excerpts are read from the files, so only hits that will be shown get one.
             summaries = self._summaries(tasks, found, wanted)
             return Answer(tuple(self._hits(query, _sorted(found, summaries, wanted), summaries)), query.hint)
 
@@ -159,7 +159,7 @@ class Finder(ABC):
     def _suggestion(
         self, index: Any, query: Query, asked: engine.Wanted, sources: Sequence[PostingSource]
     ) -> str | None:
-        """The query with the nearest word that would find something in place of one that finds nothing."""
+        """The query with one unknown word replaced by the closest word that finds something."""
         import difflib
 
         root = query.root
@@ -189,7 +189,7 @@ class Finder(ABC):
 
 
 def check_field(field: Field) -> str | None:
-    """What is wrong with the value of a field in a query."""
+    """What is wrong with the value of a query field; None if it is valid."""
     if not field.value.isprintable():
         return f"{field.name}: holds what cannot be printed"
     if field.name == "label" and not _LABEL.fullmatch(field.value.partition("=")[0]):
@@ -204,7 +204,7 @@ def check_field(field: Field) -> str | None:
 
 
 def filter_of(field: Field) -> TaskFilter:
-    """The tasks that a field of a query asks for."""
+    """The filter for a query field."""
     name, value = field.name, field.value
     if name == "is" and value != "pinned":
         name = "status"
@@ -227,7 +227,7 @@ def filter_of(field: Field) -> TaskFilter:
 
 
 def terms_of(sought: Sequence[Sought]) -> tuple[set[str], tuple[str, ...]]:
-    """All terms that a page is asked for, and the beginnings of such."""
+    """All terms, and all term prefixes, to look up in a page."""
     terms: set[str] = set()
     prefixes: set[str] = set()
     for each in sought:
@@ -244,7 +244,7 @@ def terms_of(sought: Sequence[Sought]) -> tuple[set[str], tuple[str, ...]]:
 
 
 def _positive(node: Node) -> Iterator[Node]:
-    """The leaves that speak for a task."""
+    """The leaves that are not negated."""
     if isinstance(node, (Text, Field)):
         yield node
     elif isinstance(node, (And, Or)):

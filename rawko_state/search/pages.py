@@ -1,9 +1,9 @@
-"""Pages: some thousand documents turned inside out, from document to terms into term to documents.
+"""Pages: a few thousand documents as an inverted index, from terms to documents.
 
-A page is what the Whoosh index keeps as one of its documents, with the numbers of the turns that hold a term as that term's
-posting value. Whoosh's work is then done once a term and page instead of once a term and turn, which makes building and asking
-several times as fast, and the packed numbers are a third of the size. A page of what is not in the index yet has the same form,
-so one piece of code asks both.
+The Whoosh index stores each page as one of its documents; a term's posting value is the packed list of the turns that contain it.
+Whoosh then works once per term and page instead of once per term and turn, which makes building and searching several times as
+fast, and the packed numbers take a third of the space. Data that is not indexed yet becomes a page of the same form, so the same
+code searches both.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rawko_state.search.documents import KINDS, Document
 from rawko_state.search.words import Counts
 
 FULL: Final = 8_192
-"""Documents in a page; a document's number in it fits 16 bits."""
+"""Documents per page; a document's number in the page fits in 16 bits."""
 TEXT, TOOL = "text", "tool"
 Postings: TypeAlias = tuple[Sequence[int], bytes]
-"""The documents that hold a term, in order, and how often (weighted, up to 255) each does."""
+"""The documents that contain a term, in order, and the weighted count (up to 255) in each."""
 
-_STEPS: Final = 12  # to the octave
+_STEPS: Final = 12  # per octave
 LENGTHS: Final = tuple(2 ** (step / _STEPS) - 1 for step in range(256))
-"""What the one byte that is kept of a document's length stands for."""
+"""Decodes a document's length, which is stored as one byte."""
 _BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
@@ -37,19 +37,19 @@ def _numbers() -> array[int]:
 
 
 class Owner(NamedTuple):
-    """The task that some documents of a page belong to."""
+    """The task that a run of documents in a page belongs to."""
 
     id: str
     base: int
-    """Which reading of its file they are from: an edited file is read anew, and its old documents no longer count."""
+    """Which reading of its file they come from. An edited file is reread, and its old documents no longer count."""
     created: int
-    """Seconds since 1970; 0 when not known."""
+    """Seconds since 1970; 0 if unknown."""
     first: int
-    """Its first document in the page; the last is before the next task's first."""
+    """Its first document in the page. Its last is the one before the next task's first."""
 
 
 class TurnRef(NamedTuple):
-    """Where a document stands in its task's file."""
+    """The position of a document in its task's file."""
 
     offset: int
     length: int
@@ -59,7 +59,7 @@ class TurnRef(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Page:
-    """The documents of a page, without the terms."""
+    """The documents of a page, without their terms."""
 
     tasks: list[str] = field(default_factory=list)
     bases: array[int] = field(default_factory=_numbers)
@@ -87,7 +87,7 @@ class Page:
         )
 
     def to_bytes(self) -> bytes:
-        """The numbers of names, tasks and documents; the names; the columns."""
+        """A checksum; the lengths of the names, tasks and documents; the names; the columns."""
         names = "\n".join(self.tasks).encode()
         head = b"".join(len(each).to_bytes(4, "little") for each in (names, self.tasks, self.sizes))
         columns = (getattr(self, name) for name, _ in _COLUMNS)
@@ -96,7 +96,7 @@ class Page:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Page:
-        """Raises ValueError if these are not the bytes that were written."""
+        """Raises ValueError if the bytes are damaged."""
         check, data = int.from_bytes(data[:4], "little"), data[4:]
         if len(data) < 12 or zlib.crc32(data) != check:
             raise ValueError("a page is damaged")
@@ -119,11 +119,11 @@ _COLUMNS: Final = (
     ("lengths", False),
     ("turns", False),
 )
-"""Each column of numbers: its name, and whether it has one a task, else one a document."""
+"""Each column of numbers: its name, and whether it has one per task or one per document."""
 
 
 class Filling:
-    """A page being made. With ``only``, just these terms are counted, and ``prefixes`` of them."""
+    """Builds a page. With ``only``, counts only these terms and those that start with one of ``prefixes``."""
 
     def __init__(self, counts: Counts, only: Iterable[str] | None = None, prefixes: tuple[str, ...] = ()) -> None:
         self._counts = counts
@@ -137,11 +137,11 @@ class Filling:
         return len(self._sizes)
 
     def own(self, task_id: str, base: int, created: int) -> None:
-        """What is added from now on belongs to this task."""
+        """Documents added from now on belong to this task."""
         page = self.page
         if page.tasks and page.firsts[-1] == len(self):
             for column in (page.tasks, page.bases, page.created, page.firsts):
-                column.pop()  # it had nothing to say
+                column.pop()  # it has no documents
         page.tasks.append(task_id)
         page.bases.append(base)
         page.created.append(created)
@@ -198,11 +198,11 @@ class Filling:
 
 
 class PackedPage(NamedTuple):
-    """A page as it is written, light enough to be sent from one process to another."""
+    """A page as it is written; cheap to send between processes."""
 
     page: bytes
     terms: dict[str, list[tuple[bytes, bytes]]]
-    """For each field its terms, with their postings."""
+    """For each field, its terms with their postings."""
 
 
 def _apart(entries: array[int]) -> Postings:
@@ -210,7 +210,7 @@ def _apart(entries: array[int]) -> Postings:
 
 
 def pack(documents: Sequence[int], times: bytes) -> bytes:
-    """The distances from one document to the next, 16 bits each, then the numbers of times, 8 bits each."""
+    """The gaps between documents, 16 bits each, then the counts, 8 bits each."""
     steps = array("H", [now - before for before, now in zip((0, *documents), documents, strict=False)])
     return _little(steps) + times
 

@@ -1,14 +1,14 @@
 """The query language.
 
-    sso login              tasks that hold both words
+    sso login              tasks that contain both words
     sso OR oauth           either
-    sso NOT saml           the one without the other
-    "clock skew"           one after the other
-    valid*                 words that begin so
+    sso NOT saml           the first without the second
+    "clock skew"           a phrase
+    valid*                 words with this prefix
     (sso OR oauth) agent:developer file:auth/* status:failed after:2024-01-01 is:pinned tool:shell.exec
 
-Every part is a question about a task: is the word in any of its turns, did that agent take a turn, was that file touched. A query
-that cannot be read so is searched for as plain words, with a hint; there is no error.
+Every part is a condition on a task: the word is in any of its turns, that agent took a turn, that file was touched. A query that
+cannot be parsed is searched for as plain words, with a hint; it is never an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIELDS: Final = (
 
 
 class Text(NamedTuple):
-    """A word, a phrase or the beginning of a word."""
+    """A word, a phrase or a prefix."""
 
     sought: Sought
     shown: str
@@ -54,11 +54,11 @@ Node: TypeAlias = Text | Field | Not | And | Or
 
 class Query(NamedTuple):
     root: Node | None
-    """None: it holds nothing that could be looked for."""
+    """None: the query contains nothing to search for."""
     hint: str | None = None
 
     def leaves(self) -> list[Leaf]:
-        """Each one once, in the order of the query."""
+        """The distinct leaves, in query order."""
         found: dict[Leaf, None] = {}
 
         def walk(node: Node) -> None:
@@ -95,7 +95,7 @@ _TRAILING = re.compile(r"\)+$")
 
 
 def parse(text: str, check: Callable[[Field], str | None] = lambda _: None) -> Query:
-    """What a query asks. ``check`` says what is wrong with a field's value, if anything."""
+    """Parses a query. ``check`` returns what is wrong with a field's value, if anything."""
     try:
         tokens = _tokens(text)
         node, rest = _any_of(tokens, 0)
@@ -116,7 +116,7 @@ def _literal(text: str) -> Node | None:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """Kind and text of each: ``(``, ``)``, a connecting word, or a leaf."""
+    """The tokens as kind and text: ``(``, ``)``, an operator, or a leaf."""
     found: list[tuple[str, str]] = []
     at = 0
     text = text.rstrip()
@@ -136,7 +136,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
             found.append((match["word"], ""))
         else:
             word = match["word"]
-            # f(x) is one word; in (sso OR oauth) the bracket is ours.
+            # f(x) is one word; in (sso OR oauth) the bracket belongs to the query.
             closing = _TRAILING.search(word)
             extra = max(0, word.count(")") - word.count("(")) if closing else 0
             found.append(("word", word[: len(word) - extra]) if extra else ("word", word))
@@ -209,7 +209,7 @@ def _joined(kind: type[And] | type[Or], parts: list[Node]) -> Node | None:
 
 
 def _word(word: str) -> Text | None:
-    """None for what has neither letter nor digit in it."""
+    """None if the word has neither letters nor digits."""
     identifiers = tuple(identifiers_of(normal(word)))
     if not identifiers:
         return None
@@ -226,7 +226,7 @@ def _phrase(text: str, prefix: bool) -> Text | None:
 
 
 def replaced(node: Node, old: Text, new: Text) -> Node:
-    """The same query with another word in one place."""
+    """The same query with one word replaced."""
     if isinstance(node, Not):
         return Not(replaced(node.part, old, new))
     if isinstance(node, (And, Or)):
@@ -235,7 +235,7 @@ def replaced(node: Node, old: Text, new: Text) -> Node:
 
 
 def shown(node: Node | None) -> str:
-    """The query as text, for people."""
+    """The query as readable text."""
     if node is None:
         return ""
     if isinstance(node, Text):

@@ -1,4 +1,4 @@
-"""What the pages say of a query: which documents may hold each of its words, and how much that says. (BM25.)"""
+"""Scores pages against a query: which documents may contain each of its words, and their BM25 scores."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rawko_state.search.query import Leaf, Text
 from rawko_state.search.words import Sought, joined
 
 _K1, _B = 2.4, 0.75
-"""BM25's; a word that was said counts 2, so this is the usual 1.2."""
+"""BM25's parameters. A word that was said has weight 2, so this k1 equals the usual 1.2."""
 
 
 class PostingSource(Protocol):
-    """Something that holds pages: the index, or what is not in it yet."""
+    """A source of pages: the index, or data that is not in it yet."""
 
     @property
     def pages(self) -> Collection[Page]: ...
@@ -31,15 +31,15 @@ class Scored:
 
     page: Page
     masks: dict[int, int]
-    """For each document the leaves that it may hold, as bits,"""
+    """For each document, the leaves that it may contain, as bits."""
     maybe: dict[int, int]
-    """those of them that must be checked in the file,"""
+    """Those of them that must be checked in the file."""
     scores: dict[int, float]
-    """and what they add up to."""
+    """The total score of each document."""
 
 
 class Terms:
-    """What the sources know of each term, looked up once."""
+    """The postings of each term from all sources, looked up once."""
 
     def __init__(self, sources: Iterable[PostingSource], total: int, length: float) -> None:
         self._sources = list(sources)
@@ -49,7 +49,7 @@ class Terms:
         self.norms = [_K1 * (1 - _B + _B * LENGTHS[size] / max(length, 1.0)) for size in range(256)]
 
     def postings(self, field_name: str, term: str, prefix: bool = False) -> dict[int, tuple[Page, Postings]]:
-        """By the page's identity."""
+        """Postings by the page's id()."""
         key = (field_name, term, prefix)
         if key not in self._known:
             self._known[key] = self._expanded(field_name, term) if prefix else self._exact(field_name, term)
@@ -76,13 +76,13 @@ class Terms:
         }
 
     def weight(self, found: Mapping[int, tuple[Page, Postings]]) -> float:
-        """How much a term says: the rarer, the more."""
+        """The weight of a term: the rarer, the higher."""
         holders = sum(len(postings[0]) for _, postings in found.values())
         return math.log(1 + (max(self.total, holders) - holders + 0.5) / (holders + 0.5))
 
 
 def scored_pages(leaves: list[Leaf], bits: Mapping[Leaf, int], terms: Terms) -> list[Scored]:
-    """For each page the documents that may hold each leaf, and what they score."""
+    """For each page, the documents that may contain each leaf, and their scores."""
     found = {id(page): Scored(page, {}, {}, {}) for page in terms.pages}
     for leaf in leaves:
         bit = bits[leaf]
@@ -114,7 +114,7 @@ def _add(scored: Scored, bit: int, sure: Collection[int] | None, scores: dict[in
 
 
 _Holders = Iterator[tuple[Page, tuple["Collection[int] | None", "dict[int, float]"]]]
-"""For each page the documents that hold it for sure (None: all of them), and all that may, with their scores."""
+"""For each page, the documents that certainly match (None: all of them), and all that may match, with their scores."""
 
 
 def _simple(terms: Terms, sought: Sought) -> _Holders:
@@ -136,7 +136,7 @@ def _simple(terms: Terms, sought: Sought) -> _Holders:
 
 
 def _tools(terms: Terms, value: str) -> _Holders:
-    """A tool by its name, by the first parts of it (``shell`` is ``shell.exec`` too), or by ``shell*``."""
+    """A tool by its name, by the first parts of its name (``shell`` also matches ``shell.exec``), or by ``shell*``."""
     value = value.lower()
     parts = [terms.postings(TOOL, value.rstrip("*"), prefix=True)] if value.endswith("*") else []
     if not parts:
@@ -147,7 +147,7 @@ def _tools(terms: Terms, value: str) -> _Holders:
 
 
 def _compound(terms: Terms, sought: Sought) -> _Holders:
-    """All atoms of each identifier, or it in one piece; in which order, the file will tell."""
+    """All atoms of each identifier, or the joined identifier. Their order must be checked in the file."""
     last = len(sought.identifiers) - 1
     by_page: list[dict[int, set[int]]] = []
     looked_up: list[dict[int, tuple[Page, Postings]]] = []
@@ -184,7 +184,7 @@ def _compound(terms: Terms, sought: Sought) -> _Holders:
 
 
 def _in_all(groups: list[dict[int, set[int]]]) -> dict[int, set[int]]:
-    """By page, what is in every group."""
+    """The documents that are in every group, by page."""
     first, *rest = groups
     return {
         key: documents

@@ -1,4 +1,4 @@
-"""The text that is searched, read from tasks: one turn by its place, or all turns of a stretch."""
+"""Reads the searchable text of tasks: one turn by its position, or all turns in a range."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from rawko_state.search.pages import TurnRef
 from rawko_state.search.words import bare, normal, terms_of
 
 WHOLE: Final = 32 << 20
-"""A stretch up to this size is looked through for words before it is taken apart."""
+"""A range up to this size is scanned for the words before it is parsed."""
 _VOCABULARY: Final = 8 << 20
 
 
 class Opener(Protocol):
-    """Opens tasks by the path that their row names."""
+    """Opens tasks by the path in their row."""
 
     def reader_at(self, file_path: str) -> TaskReader: ...
 
 
 class Stretch(Protocol):
-    """A part of a task that the search index has not taken in."""
+    """A range of a task that is not in the search index yet."""
 
     @property
     def id(self) -> str: ...
@@ -40,7 +40,7 @@ class Stretch(Protocol):
 
 
 class Documents:
-    """Reads what searching needs from the files of a project."""
+    """Reads the documents that search needs from the files of a project."""
 
     def __init__(self, tasks: Opener) -> None:
         self._tasks = tasks
@@ -49,7 +49,7 @@ class Documents:
         """The tasks whose files could not be read."""
 
     def one(self, task_id: str, file_path: str, place: TurnRef) -> Document | None:
-        """The document at a place; None if the file is gone or is another one by now."""
+        """The document at a position; None if the file is gone or has changed."""
         key = (task_id, place)
         if self._last is None or self._last[0] != key:
             self._last = (key, self._one(file_path, place))
@@ -63,7 +63,7 @@ class Documents:
             return None
 
     def stretch(self, each: Stretch, wanted: Callable[[str], bool] | None = None) -> Iterator[Document]:
-        """The documents of a stretch; none of them, if it is not ``wanted`` by its text in small letters."""
+        """The documents of a range; none if ``wanted`` rejects its lower-case text."""
         try:
             with self._tasks.reader_at(each.file_path) as reader:
                 yield from stretch_of(reader, each.start, each.end, wanted)
@@ -71,7 +71,7 @@ class Documents:
             self.unread.add(each.id)
 
     def vocabulary(self, tail: Sequence[Stretch], first: tuple[str, ...]) -> set[str]:
-        """Words of what is not folded that begin with one of these; of a very long tail, of its beginning."""
+        """Words of the tail that start with one of these. Of a very long tail, only the start is read."""
         found: set[str] = set()
         size = 0
         for each in tail:
@@ -96,10 +96,10 @@ def document_at(reader: TaskReader, offset: int, length: int) -> Document | None
 def stretch_of(
     reader: TaskReader, start: int, end: int, wanted: Callable[[str], bool] | None = None
 ) -> Iterator[Document]:
-    """What stands between two offsets, both of them ends of records."""
+    """The documents between two offsets, both of them ends of records."""
     if wanted is not None and end - start <= WHOLE:
         whole = reader.fetch(start, end - start)
-        # Escaped characters may hide any word.
+        # Escaped characters can hide any word.
         if b"\\u" not in whole and not wanted(bare(normal(decode(whole)))):
             return
         read: Callable[[int], bytes] = BytesIO(whole).read

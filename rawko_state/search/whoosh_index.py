@@ -1,6 +1,6 @@
-"""The Whoosh index on the disk: pages in segments, each with its dictionary of terms.
+"""The Whoosh index on disk: pages in segments, each with its dictionary of terms.
 
-Kept to what Whoosh 2.7.4 has too. Whoosh's files hold pickles, so an index is opened only under a name that nobody but this user
+Compatible with Whoosh 2.7.4. Whoosh's files contain pickles, so an index is opened only under a name that no one but this user
 can know (see ``WhooshIndex.open``): a folder that came with a cloned repository is never read.
 """
 
@@ -20,23 +20,23 @@ from rawko_state.errors import SearchTrouble
 from rawko_state.search.pages import TEXT, TOOL, PackedPage, Page, Postings, unpack
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # 2.7.4 has escapes in its strings that later Pythons warn of
+    warnings.simplefilter("ignore")  # 2.7.4 has string escapes that later Pythons warn about
     from whoosh import columns, fields, formats, index, reading
     from whoosh.filedb.filestore import FileStorage
 
 _ATTEMPTS: Final = 5
 _PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
-"""Troubles that say nothing about the index."""
+"""Errors that say nothing about the index itself."""
 _OURS = re.compile(r"_?(v1[0-9a-f]{32})[_.].*")
 _MEMORY_MB: Final = 48
 
 
 class Packed(formats.Format):
-    """A posting's value is ours."""
+    """Posting values are in our own format."""
 
 
 class Terms(fields.FieldType):
-    """The terms of one page. Whoosh hands over the page, and gets its terms with their packed postings."""
+    """The terms of one page. Whoosh passes in the page and gets its terms with their packed postings."""
 
     def __init__(self, name: str) -> None:
         super().__init__(format=Packed(), analyzer=None, scorable=False, stored=False)
@@ -51,17 +51,17 @@ def _schema() -> Any:
 
 
 class NoSearchIndex(SearchTrouble):
-    """There is no index of that name."""
+    """There is no index with that name."""
 
 
 @contextlib.contextmanager
 def _mapped(folder: Path) -> Iterator[None]:
-    """Whatever a broken index makes Whoosh raise, in our words."""
+    """Maps whatever Whoosh raises on a broken index to our errors."""
     try:
         yield
     except SearchTrouble:
         raise
-    except Exception as error:  # unpickling rubbish can raise anything
+    except Exception as error:  # unpickling garbage can raise anything
         kind = NoSearchIndex if isinstance(error, index.EmptyIndexError) else SearchTrouble
         trouble = kind(f"the search index in {folder} cannot be used: {type(error).__name__}: {error}")
         trouble.lasting = not (isinstance(error, OSError) and error.errno in _PASSING)
@@ -69,7 +69,7 @@ def _mapped(folder: Path) -> Iterator[None]:
 
 
 class _NoLock:
-    """Whoosh's own lock stays held when its writer fails; the fold's, which goes with the process, is enough."""
+    """Whoosh's own lock stays held if its writer fails. The fold's lock is enough, and is released when the process ends."""
 
     def acquire(self, blocking: bool = False) -> bool:
         return True
@@ -79,7 +79,7 @@ class _NoLock:
 
 
 class _Folder(FileStorage):
-    """Knows what it has opened, as Whoosh leaves a file open that it could not read."""
+    """Tracks open files, because Whoosh does not close a file that it cannot read."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
@@ -109,7 +109,7 @@ class Segment:
         column = reader.column_reader("page")
         found = [bytes(column[number]) for number in reader.all_doc_ids()]
         if not all(found):
-            # Of a file that is gone Whoosh makes an empty column: a fold has dropped the segment meanwhile.
+            # Whoosh reads a missing file as an empty column: a fold has dropped the segment in the meantime.
             raise FileNotFoundError("a segment of the search index is gone")
         self.pages = [Page.from_bytes(data) for data in found]
         self.name: str = reader.segment().segment_id()
@@ -132,7 +132,7 @@ class Segment:
             matcher.next()
 
     def expand(self, field: str, prefix: str) -> Iterator[str]:
-        """The terms that begin so."""
+        """The terms with this prefix."""
         key = prefix.encode("utf-8", "replace")
         for name, term in self._reader.terms_from(field, key):
             if name != field or not term.startswith(key):
@@ -141,14 +141,14 @@ class Segment:
 
 
 class WhooshIndex:
-    """An open index: a picture of it as it was when opened, whatever is written meanwhile."""
+    """An open index: a snapshot from when it was opened, unaffected by later writes."""
 
     def __init__(self, folder: Path, name: str, segments: list[Segment], storage: _Folder) -> None:
         self.folder, self.name, self.segments, self._storage = folder, name, segments, storage
 
     @classmethod
     def open(cls, folder: Path, name: str) -> WhooshIndex:
-        """Raises SearchTrouble if there is none of that name, or it is broken."""
+        """Raises SearchTrouble if there is no index with that name, or it is broken."""
         for attempt in range(_ATTEMPTS):
             storage = _Folder(folder)
             with _mapped(folder):
@@ -159,7 +159,7 @@ class WhooshIndex:
                     storage.close_all()
                     if attempt == _ATTEMPTS - 1 or not folder.is_dir():
                         raise
-                    # A writer has replaced the table of contents between our listing and our opening it.
+                    # A writer replaced the table of contents between our listing it and our opening it.
                 except BaseException:
                     storage.close_all()
                     raise
@@ -188,12 +188,12 @@ def _leaves(reader: Any) -> Sequence[tuple[Any, int]]:
 
 
 def write(folder: Path, name: str, pages: Iterable[PackedPage], drop: frozenset[str] = frozenset()) -> None:
-    """Adds a segment with these pages, and takes the named segments out, all or nothing. The caller holds the lock."""
+    """Atomically adds a segment with these pages and removes the named segments. The caller holds the lock."""
     with _mapped(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
         before = set(os.listdir(folder))
         storage = _Folder(folder)
-        # The schema is given, not unpickled.
+        # Pass the schema, so that it is not unpickled.
         try:
             opened = index.FileIndex(storage, schema=_schema(), indexname=name)
         except index.EmptyIndexError:
@@ -213,7 +213,7 @@ def write(folder: Path, name: str, pages: Iterable[PackedPage], drop: frozenset[
 
 
 def _sync(folder: Path, name: str, before: set[str]) -> None:
-    """Whoosh does not; and what is acknowledged as folded is no longer looked for in the files."""
+    """Syncs the new files, which Whoosh does not do. Acknowledged data is no longer searched for in the task files."""
     for each in sorted(set(os.listdir(folder)) - before):
         if name in each and (path := folder / each).is_file():
             _sync_one(path)
@@ -230,7 +230,7 @@ def _sync_one(path: Path) -> None:
 
 
 def tidy(folder: Path, keep: str | None) -> None:
-    """Removes what folds that were killed, and indexes that are no longer in use, have left. The caller holds the lock."""
+    """Removes leftovers of killed folds and of indexes that are no longer in use. The caller holds the lock."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
             ours = _OURS.fullmatch(entry.name)

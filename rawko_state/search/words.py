@@ -1,11 +1,11 @@
-"""Words in text about code.
+"""Splits text about code into words.
 
-Text is cut at white space into *chunks* (``auth/sso.rs``, ``getUserById()``), a chunk into *identifiers* (runs of letters, digits
-and underscores), an identifier into *atoms*: its parts in lower case, cut at underscores and at humps; every ideograph is an atom
-of its own. So ``getUserById`` is ``get user by id``, and ``tokenValidation``, ``token_validation`` and ``--token-validation``
-are the same two atoms in a row.
+Text is split at white space into *chunks* (``auth/sso.rs``, ``getUserById()``), a chunk into *identifiers* (runs of letters,
+digits and underscores), and an identifier into *atoms*: its lower-case parts, split at underscores and camel-case humps. Every
+ideograph is an atom of its own. So ``getUserById`` is ``get user by id``, and ``tokenValidation``, ``token_validation`` and
+``--token-validation`` are the same two atoms in a row.
 
-A document has as *terms* all its atoms, and each identifier of several atoms once more in one piece (``getuserbyid``).
+The *terms* of a document are all its atoms, plus each identifier of several atoms in one piece (``getuserbyid``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Atoms: TypeAlias = tuple[str, ...]
 
 _PIECE: Final = 1 << 16
 MAX_TERM: Final = 64
-"""Longer atoms are cut; longer identifiers are not kept in one piece."""
+"""Longer atoms are truncated; longer identifiers are not kept in one piece."""
 
 _CHUNK = re.compile(r"\S+")
 _IDENTIFIER = re.compile(r"\w+")
@@ -31,7 +31,7 @@ _MARKS: Final = (
     "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0711\u0730-\u074a"
     "\u0900-\u0963\u0966-\u0e3a\u0e40-\u0eff\u0f71-\u0f84\u1000-\u1049\u1050-\u109f\u1780-\u17d3\u20d0-\u20ff"
 )
-"""Signs over, under and beside letters, which are parts of words too."""
+"""Combining marks over, under and beside letters, which are part of words too."""
 _IDEOGRAPHS: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
@@ -39,7 +39,7 @@ _IDEOGRAPHS: Final = (
 
 
 def normal(text: str) -> str:
-    """One spelling for what looks the same, and what a terminal does not show left out."""
+    """Normalises characters that look the same, and removes terminal escape sequences."""
     if "\x1b" in text:
         text = _escapes().sub(" ", text)
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
@@ -52,7 +52,7 @@ def _escapes() -> re.Pattern[str]:
 
 @lru_cache(maxsize=1 << 16)
 def atoms_of(identifier: str) -> Atoms:
-    """The parts of one run of word characters."""
+    """The atoms of one identifier."""
     found: list[str] = []
     for piece in identifier.split("_"):
         if not piece:
@@ -70,7 +70,7 @@ def atoms_of(identifier: str) -> Atoms:
 
 @cache
 def _pieces() -> re.Pattern[str]:
-    """Made when first needed: compiling it takes longer than a search."""
+    """Compiled on first use: that takes longer than a search."""
     return re.compile(f"[{_IDEOGRAPHS}]|[^{_IDEOGRAPHS}]+")
 
 
@@ -80,12 +80,12 @@ def _ideograph() -> re.Pattern[str]:
 
 
 def is_ideographic(text: str) -> bool:
-    """Whether it holds a character of a script that is written without spaces."""
+    """Whether it contains a character of a script that is written without spaces."""
     return _ideograph().search(text) is not None
 
 
 def _foreign_humps(part: str) -> Iterator[str]:
-    """Humps of letters of any alphabet: before a capital that follows a small letter, or that a small letter follows."""
+    """Humps in any alphabet: splits before a capital that follows, or is followed by, a lower-case letter."""
     start = 0
     for at in range(1, len(part)):
         small_before = part[at - 1].islower() or part[at - 1].isdigit()
@@ -97,7 +97,7 @@ def _foreign_humps(part: str) -> Iterator[str]:
 
 
 def joined(atoms: Atoms) -> str | None:
-    """The identifier in one piece, if that says more than its atoms."""
+    """The identifier in one piece, if that adds anything to its atoms."""
     if len(atoms) < 2:
         return None
     whole = "".join(atoms)
@@ -115,7 +115,7 @@ def _foreign_identifier() -> re.Pattern[str]:
 
 
 def terms_of(chunk: str) -> tuple[str, ...]:
-    """Everything that a chunk can be found by."""
+    """All terms by which a chunk can be found."""
     terms: list[str] = []
     for atoms in identifiers_of(chunk):
         terms.extend(atoms)
@@ -126,7 +126,7 @@ def terms_of(chunk: str) -> tuple[str, ...]:
 
 
 class _Known(dict[str, tuple[str, ...]]):
-    """The terms of chunks. The same few chunks make up most text, so what they come to is remembered."""
+    """The terms of chunks. The same few chunks make up most text, so their terms are cached."""
 
     _LONGEST: Final = 48
 
@@ -146,7 +146,7 @@ class Counts:
         self._known = _Known()
 
     def of(self, parts: Iterable[tuple[int, str]]) -> dict[str, int]:
-        """For texts with a weight each: each term's weighted number."""
+        """The weighted count of each term, given texts with weights."""
         known = self._known
         if len(known) > self._REMEMBERED:
             known.clear()
@@ -165,12 +165,12 @@ class Counts:
 
 
 class Sought(NamedTuple):
-    """A word or a phrase of a query: identifiers that follow one another; of the last atom maybe only the beginning."""
+    """A word or a phrase of a query: a sequence of identifiers. With ``prefix``, the last atom is only a prefix."""
 
     identifiers: tuple[Atoms, ...]
     prefix: bool = False
     across: bool = False
-    """Whether white space may stand between them: a phrase."""
+    """Whether white space may separate them: a phrase."""
 
     @property
     def atoms(self) -> Atoms:
@@ -178,12 +178,12 @@ class Sought(NamedTuple):
 
     @property
     def simple(self) -> bool:
-        """One term says it all."""
+        """Whether it is a single term."""
         return len(self.identifiers) == 1 and len(self.identifiers[0]) == 1
 
 
 class _Word(NamedTuple):
-    """An identifier in its place."""
+    """An identifier and its position."""
 
     atoms: Atoms
     start: int
@@ -191,22 +191,22 @@ class _Word(NamedTuple):
 
 
 def occurs(sought: Sought, texts: Iterable[str]) -> bool:
-    """Whether it stands in one of the texts: the plain meaning, which everything faster must agree with."""
+    """Whether it occurs in one of the texts. This is the reference definition: faster methods must agree with it."""
     return any(True for text in texts for _ in spans(sought, normal(text)))
 
 
 def spans(sought: Sought, text: str) -> Iterator[tuple[int, int]]:
-    """Where it stands in a (normal) text: from the first to the last letter of the identifiers it touches."""
+    """The matches in a (normal) text: each from the first to the last letter of the identifiers it touches."""
     for flow in _flows(text, sought):
         yield from _spans_in(sought, flow)
 
 
 def _flows(text: str, sought: Sought) -> Iterator[list[_Word]]:
-    """The stretches in which what is sought may stand: its identifiers can follow one another there, and all its letters are
-    in them."""
+    """The ranges in which a match is possible: its identifiers can follow one another there, and all its letters are in
+    them."""
     atoms = sought.atoms
     if sought.across:
-        # A long text in pieces that overlap by more than a phrase is long.
+        # Split a long text into pieces that overlap by more than the length of a phrase.
         overlap = 2_000 + 8 * sum(map(len, atoms))
         in_order = re.compile(r"\W*".join(map(re.escape, atoms[:8])))
         for start in range(0, max(1, len(text) - overlap), _PIECE):
@@ -222,7 +222,7 @@ def _flows(text: str, sought: Sought) -> Iterator[list[_Word]]:
 
 
 def bare(text: str) -> str:
-    """The letters of a (normal) text alone: whatever terms it has, each is a part of this."""
+    """A (normal) text in lower case, without underscores. Every term of the text is a substring of it."""
     return (text.lower() if text.isascii() else text.casefold()).replace("_", "")
 
 
@@ -243,8 +243,8 @@ def _spans_in(sought: Sought, flow: Sequence[_Word]) -> Iterator[tuple[int, int]
         return have.startswith(want) if sought.prefix and at == last else have == want
 
     def end_of(start: int) -> int:
-        """Where in the flow that ends which is wanted, if it stands there from ``start`` on; else 0. Each pair of places is
-        looked at once, as many ways lead to it."""
+        """Where a match that begins at ``start`` ends in the flow; 0 if there is none. Each pair of positions is visited once,
+        because many paths lead to it."""
         ways, seen = [(0, start)], {(0, start)}
         while ways:
             want, have = ways.pop()
@@ -270,7 +270,7 @@ def _spans_in(sought: Sought, flow: Sequence[_Word]) -> Iterator[tuple[int, int]
                     ways.append(way)
         return 0
 
-    # Nearly all places can be told from their first atom.
+    # The first atom rules out nearly all positions.
     firsts = {wanted[0], wanted_whole.get(0, ("", 0))[0]}
     anything = sought.prefix and (last == 0 or wanted_whole.get(0, ("", 0))[1] == last + 1)
     owners = [number for number, word in enumerate(flow) for _ in word.atoms]
@@ -286,7 +286,7 @@ def _spans_in(sought: Sought, flow: Sequence[_Word]) -> Iterator[tuple[int, int]
 
 
 def _steps(identifiers: Sequence[Atoms]) -> tuple[list[str], dict[int, tuple[str, int]]]:
-    """All atoms in a row; and where an identifier of several begins: it in one piece, and how many atoms it is."""
+    """All atoms in a row. For each position where an identifier of several atoms begins: its joined form and its atom count."""
     row: list[str] = []
     wholes: dict[int, tuple[str, int]] = {}
     for atoms in identifiers:

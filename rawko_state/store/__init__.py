@@ -1,6 +1,6 @@
-"""The contract: what a store is asked for and what it answers. The CLI and every other way in use this and nothing below it.
+"""The store contract: its queries and its answers. The CLI and every other entry point use this and nothing below it.
 
-The values are here; the interface itself, method by method, is in ``contract``.
+This package exports the values; the interface itself is in ``contract``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The one interface of every backend: Local, PostgreSQL and Remote, and any that others write.
+"""The interface of every backend: Local, PostgreSQL, Remote and third-party ones.
 
-A store keeps tasks. A task is a chain of records, and its bytes are the same on every backend: what one gives out, another takes
-in without a change. ``rawko_state.testing`` is the suite that a backend must pass.
+A store keeps tasks. A task is a chain of records, and its bytes are the same on every backend: what one exports, another imports
+unchanged. ``rawko_state.testing`` is the suite that a backend must pass.
 
-Where a method takes a ``prefix``, the whole id or any beginning of it that names one task will do; TaskNotFound and AmbiguousTask
-say otherwise. Whatever a method writes is durable when it returns.
+Where a method takes a ``prefix``, pass the whole id or any unambiguous prefix of it. Otherwise the method raises TaskNotFound or
+AmbiguousTask. Whatever a method writes is durable when it returns.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class EventStream(Protocol):
-    """The events of one task, asked for whenever."""
+    """The events of one task; poll it at any time."""
 
     @property
     def cursor(self) -> str: ...
@@ -49,7 +49,7 @@ class EventStream(Protocol):
 
 
 class Cleaner(Protocol):
-    """What texts pass on their way out: ``redactor`` of a store."""
+    """A store's ``redactor``: cleans texts on their way out."""
 
     def text(self, text: str) -> str: ...
 
@@ -59,7 +59,7 @@ class Cleaner(Protocol):
 
 
 class Found(Protocol):
-    """The secrets of one task: how many by which rule, and how many blocks were written anew."""
+    """The secrets found in one task: how many by each rule, and how many blocks were rewritten."""
 
     @property
     def rules(self) -> Mapping[str, int]: ...
@@ -69,7 +69,7 @@ class Found(Protocol):
 
 
 class Verdict(Protocol):
-    """What was found in one task's chain; all is well without ``faults`` and ``warnings``."""
+    """The result of verifying one task's chain. It is sound if there are no ``faults`` and no ``warnings``."""
 
     name: TaskName
     unsealed: bool
@@ -86,14 +86,14 @@ class Store(Protocol):
     """The tasks of one project, or of one workspace of a team."""
 
     root: Path
-    """The project around the user, whose settings count; where the tasks are is the store's own affair."""
+    """The user's project, whose settings apply. The tasks may be elsewhere."""
 
     look_around: Callable[[], Mapping[str, str | None]] | None
-    """What start() asks for what it was not told: repo, branch, commit, cwd, runtime, agent. None: nothing is added."""
+    """Supplies what start() was not given: repo, branch, commit, cwd, runtime, agent. None: nothing is added."""
 
     @property
     def where(self) -> str:
-        """Where they are, for people, and to tell one store from another."""
+        """The location of the tasks, for display and to tell stores apart."""
 
     @property
     def redactor(self) -> Cleaner: ...
@@ -103,7 +103,7 @@ class Store(Protocol):
         """Whether the tasks are files of the project at ``root``."""
 
     def close(self) -> None:
-        """Releases what the store holds open. It may be used again."""
+        """Releases open resources. The store can still be used afterwards."""
 
     def __enter__(self) -> Self: ...
 
@@ -112,67 +112,67 @@ class Store(Protocol):
     # Lists and searches
 
     def history(self, wanted: TaskFilter) -> list[TaskSummary]:
-        """The tasks that match, newest first unless told otherwise."""
+        """The tasks that match, newest first by default."""
 
     def search(self, query: str, wanted: TaskFilter | None = None, *, turns: bool = False) -> Answer:
-        """What a query finds (docs/search.md), fresh to the last append."""
+        """The results of a query (docs/search.md), up to date with the last append."""
 
     def stats(self, wanted: TaskFilter, *, days: int = 30, top: int = 10) -> Stats:
-        """Figures over the tasks that match."""
+        """Statistics of the tasks that match."""
 
     def by_source(self, prefix: str) -> dict[str, str]:
-        """The tasks whose header says that they came from there: what it says, and their ids."""
+        """The tasks whose ``Source:`` header starts with a prefix: a mapping of source to id."""
 
-    # One task, by what is known of it
+    # One task, by its metadata
 
     def find(self, prefix: str) -> TaskName: ...
 
     def summary(self, prefix: str) -> TaskSummary: ...
 
     def status(self, prefix: str) -> str:
-        """What the records say, or ``interrupted`` for a running task whose writer is gone."""
+        """The recorded status, or ``interrupted`` for a running task whose writer is gone."""
 
     def children(self, task_id: str) -> list[tuple[str, int | None, str]]:
         """The tasks that name this one as their parent: id, turn, request."""
 
     def turn_rows(self, prefix: str, up_to: int | None = None, most: int | None = None) -> tuple[list[TurnRow], int]:
-        """The turns in order, and how many there are; with ``most``, the first, and the newest turns and decisions."""
+        """The turns in order, and their number. With ``most``, only the first few and the newest turns and decisions."""
 
     def runs(self, prefix: str) -> list[RunRow]:
         """The runs in order."""
 
     def files(self, prefix: str) -> list[tuple[int, str, str]]:
-        """What was touched: turn, operation, path."""
+        """The files touched: turn, operation, path."""
 
     def snapshots(self, prefix: str) -> list[dict[str, Any]]:
-        """Every snapshot of the work tree that a task names."""
+        """Every snapshot of the work tree that a task refers to."""
 
     def source(self, prefix: str) -> str | None:
-        """Where a task came from, as its header says."""
+        """Where a task came from, according to its header."""
 
     # One task, by its bytes
 
     def reader(self, prefix: str) -> TaskReader:
-        """Any span of a task's bytes, and its records."""
+        """A reader for any span of a task's bytes, and for its records."""
 
     def entries(self, prefix: str, *, whole: bool = True) -> Iterator[tuple[str, Entry]]:
-        """Everything that a task says, block by block: the kind of its record, and the block."""
+        """All blocks of a task, each with the kind of its record."""
 
     def reading(self) -> AbstractContextManager[None]:
-        """While a thread holds this, what it asks is answered as of now: each task is found, opened and looked at once."""
+        """While a thread holds this, each task that it reads is found, opened and scanned only once, and seen as of then."""
 
     def turn(self, prefix: str, number: int, *, row: TurnRow | None = None) -> Turn:
-        """One turn, by one seek, whatever the size of the task; with its row, without looking for it."""
+        """One turn, with a single seek, regardless of the size of the task. Passing its row saves the lookup."""
 
     def said(self, prefix: str, up_to: int | None = None) -> list[Said]:
-        """What was asked, run by run, and the notes that are part of the conversation, in order; with ``up_to``, by that turn."""
+        """The requests of all runs and the notes that are part of the conversation, in order; ``up_to`` a turn, if given."""
 
     def memory(self, prefix: str) -> dict[str, Any]:
-        """What a task is to keep in mind: system_prompt, preferences, context, summary, important_steps, as far as there are any.
-        Its header says it, and notes of these kinds change it: the last one counts."""
+        """The memory of a task: those of system_prompt, preferences, context, summary and important_steps that it has. The header
+        sets them, and notes of these kinds change them: the last one counts."""
 
     def open_question(self, prefix: str) -> Turn | None:
-        """The turn whose question has no answer yet."""
+        """The turn whose question is still open."""
 
     def last_note(self, prefix: str, kind: str) -> Note | None: ...
 
@@ -180,35 +180,35 @@ class Store(Protocol):
         """The output of a tool call, wherever it is kept."""
 
     def blobs_of(self, prefix: str) -> dict[str, bytes]:
-        """The long outputs that a task refers to, by their names."""
+        """The long outputs that a task refers to, by name."""
 
-    # What happens
+    # Events
 
     def events(self, prefix: str, after: str | None = None) -> Iterator[Event]:
-        """Everything that has happened to a task, from a cursor on, up to now."""
+        """All events of a task so far, starting after a cursor."""
 
     def follow(
         self, prefix: str, after: str | None = None, *, until: Callable[[], bool] | None = None
     ) -> Iterator[Event | None]:
-        """The same, and then what happens, as it happens; None now and then while nothing does."""
+        """The same, then new events as they happen. Yields None from time to time while there are none."""
 
     def now(self, prefix: str) -> str:
-        """The cursor after everything that has ended."""
+        """The cursor after the last completed record."""
 
     def cursors(self) -> dict[str, str]:
-        """That of every task."""
+        """The same for every task."""
 
     def active(self) -> set[str]:
-        """The tasks that somebody has open for writing now."""
+        """The tasks that are currently open for writing."""
 
     def alive(self) -> set[str]:
-        """The tasks that somebody runs now."""
+        """The tasks that are currently being run."""
 
     def event_reader(self, prefix: str, after: str | None = None) -> EventStream:
-        """For those who follow many tasks at once."""
+        """For following many tasks at once."""
 
     def pace(self) -> Pace:
-        """How long to wait between two looks."""
+        """How long to wait between polls."""
 
     # Writing
 
@@ -236,8 +236,8 @@ class Store(Protocol):
         sections: Mapping[str, str] | None = None,
         before: Callable[[str, str], None] | None = None,
     ) -> Task:
-        """A new task. ``before`` is told its id and first seal just before it comes into being; not by a remote store, whose
-        server keeps for itself what it must know."""
+        """Starts a new task. ``before`` is called with its id and first seal just before it is created. A remote store does not
+        call it: the server records what it needs itself."""
 
     def resume(
         self,
@@ -248,7 +248,7 @@ class Store(Protocol):
         detached: bool = False,
         message: str | None = None,
     ) -> Task:
-        """Goes on with a task: takes its lease (TaskBusy), turns what a dead writer left into an interrupted turn."""
+        """Resumes a task: takes its lease (or raises TaskBusy) and turns the draft of a dead writer into an interrupted turn."""
 
     def fork(
         self,
@@ -261,13 +261,13 @@ class Store(Protocol):
         title: str | None = None,
         before: Callable[[str, str], None] | None = None,
     ) -> Task:
-        """A new task that goes on after a turn of another one."""
+        """Starts a new task that continues after a turn of another one."""
 
     def attach(self, prefix: str) -> Task:
-        """Opens a task to add to it without running it."""
+        """Opens a task to append to it without running it."""
 
     def reconcile(self) -> list[str]:
-        """Sees to the tasks whose writer has died. Returns their ids."""
+        """Reconciles the tasks whose writer has died. Returns their ids."""
 
     def create(
         self,
@@ -277,24 +277,24 @@ class Store(Protocol):
         detached: bool = False,
         before: Callable[[str, str], None] | None = None,
     ) -> Task:
-        """A new task from its first record: a header, whose id is chosen here, and what follows it."""
+        """Creates a task from its first record: the header, which gets a new id, and the entries that follow it."""
 
     def take_lease(self, prefix: str, token: str | None = None, seconds: float = 30.0) -> str:
-        """Takes the lease of a task for a while, or keeps the one with this token for longer; TaskBusy when others have it."""
+        """Takes the lease of a task for some seconds, or renews the one with this token. TaskBusy if another client holds it."""
 
     def release_lease(self, prefix: str, token: str) -> None: ...
 
     def add_file(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
-        """A whole task as it is, byte for byte. None when it is there already; an error when another one is."""
+        """Adds a whole task, byte for byte. None if it is already there; an error if a different one is."""
 
     def add_task(self, name: TaskName, records: Iterable[Sequence[Entry]]) -> bool:
-        """A whole new task from its records; False when there is one of its id."""
+        """Adds a whole new task from its records. False if the id already exists."""
 
     def import_lock(self) -> AbstractContextManager[None]:
-        """While this is held, nobody else brings the sessions of other agents in."""
+        """While this is held, no other process imports sessions of other agents."""
 
     def bulk_writer(self) -> BulkWriter | None:
-        """Writes many tasks from several processes, where the backend can; else use add_task()."""
+        """For writing many tasks from several processes. None if the backend cannot; then use add_task()."""
 
     # Retention
 
@@ -302,7 +302,7 @@ class Store(Protocol):
         """Every task, or one, as retention sees it."""
 
     def freed_bytes(self, task_ids: Sequence[str]) -> dict[str, int]:
-        """The bytes of long outputs that go with some tasks, if all of these go."""
+        """How many bytes of long outputs each task frees, if all of these tasks are deleted."""
 
     def move_to_trash(
         self,
@@ -312,20 +312,20 @@ class Store(Protocol):
         proceed: Callable[[], bool] = lambda: True,
         patience: float = 60.0,
     ) -> Iterator[str]:
-        """Puts tasks into the trash, each with its rule; yields the ids of those that went."""
+        """Moves tasks to the trash, each with the rule that applied. Yields the ids of those that were moved."""
 
     def delete(self, prefix: str, *, by: str | None = None) -> str:
-        """Puts one task into the trash."""
+        """Moves one task to the trash."""
 
     def trash(self) -> list[InTrash]:
-        """What is in it, the last one first."""
+        """The tasks in the trash, most recent first."""
 
     def restore(self, prefix: str | None = None) -> list[str]:
-        """Brings tasks back, byte for byte; all of them without an id."""
+        """Restores a task from the trash, byte for byte; all of them if no id is given."""
 
     def erase(self, prefix: str, *, by: str | None = None) -> str:
-        """Deletes one task for good, in the trash or not: its bytes, the long outputs that no other task refers to, its rows and
-        its words. Says so in a log. Returns its id."""
+        """Permanently deletes one task, in the trash or not: its bytes, the long outputs that no other task uses, its index rows
+        and its search terms. Logs the deletion. Returns the id."""
 
     def empty_trash(
         self,
@@ -335,113 +335,113 @@ class Store(Protocol):
         patience: float = 60.0,
         proceed: Callable[[], bool] = lambda: True,
     ) -> list[InTrash]:
-        """Deletes for good what came into the trash before a time, or ``only`` one task; stops early, if not to ``proceed``."""
+        """Permanently deletes what was trashed before a time, or ``only`` one task. Stops early if ``proceed`` returns False."""
 
     def pack(self, task: RetentionRow) -> bool:
-        """Makes a finished task smaller, where the backend can; False if it did nothing."""
+        """Compresses a finished task, if the backend can. False if nothing was done."""
 
     def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> Found:
-        """Takes secrets out of a task that was recorded with them."""
+        """Removes secrets from a recorded task."""
 
     def begin_redacting(self) -> bool:
-        """Before a redaction of many tasks. Whether one before was stopped before its end."""
+        """Call this before redacting many tasks. Returns whether an earlier redaction was interrupted."""
 
     def end_redacting(self, *, changed: bool, was_due: bool) -> None:
-        """After it: what was derived from the old bytes goes."""
+        """Call this afterwards: deletes what was derived from the old bytes."""
 
     def task_ids(self) -> list[str]:
-        """Every task, also one that lists do not show."""
+        """Every task, including those that lists do not show."""
 
     def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Verdict]:
-        """Walks one chain, or all of them."""
+        """Verifies one chain, or all of them."""
 
     def strangers(self) -> list[str]:
-        """What lies among the task files and is none."""
+        """Names in the tasks folder that are not task files."""
 
     def check(self) -> None:
-        """RawkoError if the tasks cannot be reached now."""
+        """Raises RawkoError if the tasks cannot be reached now."""
 
     def daily(self) -> AbstractContextManager[bool]:
-        """Upkeep that is due once a day: True in the one process whose turn it is, while it holds this."""
+        """For daily maintenance: True in the one process that should do it, while it holds this."""
 
     # The search index
 
     def unflushed(self) -> int:
-        """How many bytes a search has to look through besides its index."""
+        """How many bytes a search has to scan in addition to its index."""
 
     def flush_due(self) -> str | None:
-        """Whether what is new should be taken in now that it has grown long: ``now`` when that is cheap, else ``background``."""
+        """Whether there is enough unindexed data to flush: ``now`` if that is cheap, else ``background``. None if not."""
 
     def flush(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int:
-        """Takes what is new into the search index. Searches find it without that, only slower. Returns how many bytes."""
+        """Adds new data to the search index; searches find it before that too, but more slowly. Returns the number of bytes."""
 
 
 class BulkWriter(Protocol):
-    """Writes whole tasks, in any process: pass it to workers. What it wrote is indexed by the process that asked for it."""
+    """Writes whole tasks, in any process: pass it to workers. The process that created it indexes what they wrote."""
 
     def write(self, name: TaskName, records: Iterable[Sequence[Entry]], *, pack: bool = False) -> object | None:
-        """One new task, durable when this returns. None when there is one of its id."""
+        """Writes one new task, durable when this returns. None if the id already exists."""
 
     def index(self, written: Iterable[object]) -> None:
-        """Takes what workers wrote into the index. If that fails, the next look at the folder does it."""
+        """Indexes what workers wrote. If that fails, the next scan of the folder does it."""
 
 
 class HostedStore(Store, Protocol):
-    """What a server needs of a store besides: it writes on behalf of clients who are far away."""
+    """What a server also needs from a store, because it writes on behalf of remote clients."""
 
     def position(self, prefix: str) -> Position:
-        """How far a task has come: what a distant writer continues from. Opens nothing."""
+        """The end of a task, from which a remote writer continues. Opens nothing."""
 
     def holds(self, prefix: str, seal: str) -> bool:
-        """Whether a record with this seal is there."""
+        """Whether the task has a record with this seal."""
 
     def replace_task(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
-        """A longer writing of a task in place of the one that is there, if that is still so long and ends with that seal."""
+        """Replaces a task with a longer version, if the current one still has this size and ends with this seal."""
 
     def check_lease(self, task_id: str, token: str) -> None:
-        """TaskBusy unless this token has the task now."""
+        """Raises TaskBusy unless this token holds the task's lease."""
 
     def expire_leases(self) -> None:
-        """Releases leases that were not renewed in time, where nobody else does."""
+        """Releases leases that were not renewed in time, on backends where nothing else does."""
 
     def begin_draft(self, task_id: str, lines: bytes) -> None:
-        """The draft of a live turn: its head, and maybe more lines."""
+        """Starts the draft of a live turn with its head, and maybe more lines."""
 
     def add_to_draft(self, task_id: str, lines: bytes) -> bool:
-        """More lines of it. False when there is none."""
+        """Appends lines to the draft. False if there is none."""
 
     def drop_draft(self, task_id: str) -> None: ...
 
     def draft_lines(self, task_id: str) -> list[bytes]: ...
 
     def drafted(self) -> set[str]:
-        """The tasks with a live turn that has not ended."""
+        """The tasks with an unfinished live turn."""
 
     def put_blob(self, data: bytes) -> Blob:
-        """A long output, before the task that refers to it is added."""
+        """Stores a long output. Call this before adding the task that refers to it."""
 
     def blob_bytes(self, blob: Blob) -> bytes | None:
         """None if it is missing or changed."""
 
 
 class ProjectStore(HostedStore, Protocol):
-    """The task files of a project: what can be done only where they are."""
+    """The task files of a project, with operations that only work where the files are."""
 
     @property
     def state_folder(self) -> Path:
-        """Where the task files and all that belongs to them are."""
+        """The folder with the task files and everything that belongs to them."""
 
     def disk(self) -> Mapping[str, int]:
-        """Bytes, by what they are used for."""
+        """Disk usage in bytes, by purpose."""
 
     def concerns(self) -> list[tuple[str, str]]:
-        """What is wrong with task files, as far as the index can tell: ids, and what to say."""
+        """Problems with task files, as far as the index can tell: ids and messages."""
 
     def health(self) -> tuple[int, str, list[str]]:
-        """How many tasks the index knows, where it is, and what is wrong with it. Catches up first."""
+        """The number of tasks in the index, its location, and its problems. Updates the index first."""
 
     def search_trouble(self) -> str | None:
-        """Why the search index cannot be used, if so."""
+        """Why the search index cannot be used; None if it can."""
 
     def reindex(
         self, step: Callable[[int, int], None] | None = None, flushing: Callable[[int, int], None] | None = None
@@ -449,4 +449,4 @@ class ProjectStore(HostedStore, Protocol):
         """Rebuilds the index and the search index from the files. Returns the tasks that could not be fully read, and why."""
 
     def lock(self, name: str, *, timeout: float = 60.0) -> AbstractContextManager[None]:
-        """A lock of this project by a name of its own, between processes. StorageError when the time is up."""
+        """A named lock of this project, shared between processes. Raises StorageError on timeout."""

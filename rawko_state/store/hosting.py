@@ -1,6 +1,6 @@
-"""What a server stands on besides tasks: tokens, keys of requests, the audit, workspaces. The second, small contract.
+"""What a server needs besides tasks: tokens, idempotency keys, the audit log, workspaces. The second, smaller contract.
 
-``Host`` is one of two: the files of a project, or the workspaces of a PostgreSQL database (``rawko_state.backends.select``).
+A ``Host`` is either the files of a project or the workspaces of a PostgreSQL database (``rawko_state.backends.select``).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ ROLES: Final = ("read", "write", "admin")
 
 
 class Token(NamedTuple):
-    """Who may do what. The secret itself is not kept."""
+    """An access token and its permissions. The secret itself is not stored."""
 
     id: str
     role: str
     workspace: str | None
-    """None: any, on a server of several."""
+    """None: any workspace, on a server with several."""
     note: str | None
     created_at: str
     revoked_at: str | None
@@ -32,14 +32,14 @@ class Token(NamedTuple):
 
 
 class StoredRequest(NamedTuple):
-    """A request that was made with a key."""
+    """A request that was made with an idempotency key."""
 
     body: str
     task: str | None
     seal: str | None
-    """Of the record that it was about to write."""
+    """The seal of the record that it was about to write."""
     status: int | None
-    """What was answered; None while that is not known."""
+    """The status of the response; None while it is not known."""
     answer: str | None
 
 
@@ -54,52 +54,52 @@ class Project(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """A session of another agent that was looked at: its file as it was, and what became of it."""
+    """A session of another agent that was examined: the size and time of its file then, and the resulting task."""
 
     size: int
     mtime_ns: int
     task: str | None
-    """None: it does not belong to the project."""
+    """None: the session does not belong to the project."""
 
 
 class ServerState(Protocol):
-    """Tokens, the keys of requests that must not be done twice, and who did what."""
+    """Tokens, idempotency keys and the audit log."""
 
     def create_token(self, role: str, workspace: str | None = None, note: str | None = None) -> str:
         """Returns the token, which is shown once."""
 
     def token(self, text: str) -> Token | None:
-        """Whose token this is; None if it is nobody's, or was revoked."""
+        """Looks up a token; None if it is unknown or was revoked."""
 
     def tokens(self) -> list[Token]: ...
 
     def has_tokens(self, *, valid: bool = False) -> bool:
-        """Whether there ever were any: from then on one is needed. Or any that is ``valid``."""
+        """Whether a token was ever created: from then on one is required. With ``valid``, whether a valid one exists."""
 
     def revoke_token(self, key: str) -> bool: ...
 
     def request(self, who: str, key: str) -> StoredRequest | None: ...
 
     def intend(self, who: str, key: str, body: str, task: str, seal: str) -> None:
-        """A record is about to be written for this request."""
+        """Notes that a record is about to be written for this request."""
 
     def answered(self, who: str, key: str, body: str, status: int, answer: str) -> None: ...
 
     def forget_request(self, who: str, key: str) -> None: ...
 
     def audit_all(self, rows: Sequence[tuple[str, str, str | None, str | None, int, str]]) -> None:
-        """Who, what, in which workspace, to which task, with what outcome, from where."""
+        """Each row: who, what, workspace, task, status, peer address."""
 
     def audited(self, limit: int, workspace: str | None, before: int | None = None) -> list[dict[str, Any]]: ...
 
     def tidy(self) -> None:
-        """Forgets requests that nobody will repeat."""
+        """Deletes requests that are too old to be repeated."""
 
     def close(self) -> None: ...
 
 
 class Registry(Protocol):
-    """Small values, and the repositories, agents and runtimes that were seen."""
+    """Small key-value pairs, and the repositories, agents and runtimes that were seen."""
 
     def get(self, scope: str, key: str) -> str | None: ...
     def set(self, scope: str, key: str, value: str) -> None: ...
@@ -114,22 +114,22 @@ class Registry(Protocol):
 
 
 class UserRegistry(Registry, Protocol):
-    """What rawko knows of the user of this machine."""
+    """What rawko knows about the user of this machine."""
 
     def projects(self) -> list[Project]:
-        """The last used first."""
+        """Most recently used first."""
 
     def imported(self, root: str, source: str) -> dict[str, Imported]:
-        """What was imported, by the session's key."""
+        """The imported sessions, by key."""
 
     def saw_imported(self, root: str, source: str, seen: Iterable[tuple[str, Imported]]) -> None: ...
 
 
 class Host(Protocol):
-    """All that one server serves."""
+    """Everything that one server serves."""
 
     root: Path
-    """The project whose settings count; with files, where they are."""
+    """The project whose settings apply; for files, also their location."""
 
     @property
     def kind(self) -> str:
@@ -137,35 +137,35 @@ class Host(Protocol):
 
     @property
     def default(self) -> str:
-        """The workspace that is used when none is named; empty where there are no workspaces."""
+        """The workspace used if none is named; empty without workspaces."""
 
     @property
     def state(self) -> ServerState: ...
 
     def names(self) -> list[str]:
-        """Every workspace."""
+        """The names of all workspaces."""
 
     def workspaces(self) -> list[dict[str, Any]]:
-        """The same, with what is known of each; none where there are no workspaces."""
+        """The same, with details; empty without workspaces."""
 
     def create_workspace(self, name: str, external_id: str | None = None) -> bool:
-        """False if there is one."""
+        """False if it already exists."""
 
     def drop_workspace(self, name: str) -> None:
-        """With everything in it, for good."""
+        """Permanently deletes the workspace and everything in it."""
 
     def has(self, name: str) -> bool: ...
 
     def open(self, name: str) -> tuple[HostedStore, Registry]: ...
 
     def check(self) -> None:
-        """RawkoError if the tasks cannot be reached now."""
+        """Raises RawkoError if the tasks cannot be reached now."""
 
     def listen(self, stop: threading.Event, changed: Callable[[str, str], None]) -> None:
-        """Where others write too: calls ``changed`` with a workspace and a task until told to stop; ``*`` for all of them."""
+        """If others write too: calls ``changed`` with a workspace and a task (``*`` for all) until ``stop`` is set."""
 
     @property
     def is_notified(self) -> bool:
-        """Whether listen() hears of what others write."""
+        """Whether listen() is notified of writes by others."""
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What a store is asked for and what it answers, as values."""
+"""The queries and answers of a store, as values."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from rawko_state.model import status as words
 
 SORTS: Final = ("updated", "created", "completed", "duration", "turns", "tokens")
 RELEVANCE, TIME = "relevance", "time"
-"""How what a search found may be sorted besides."""
+"""Additional sort orders for search results."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFilter:
-    """Which tasks, in which order. Everything that is given must hold."""
+    """Selects and orders tasks. A task must match every condition given."""
 
     status: tuple[str, ...] = ()
     agent: str | None = None
     file: str | None = None
-    """An exact path, a folder, or a glob; matches what was touched, not what was mentioned."""
+    """An exact path, a folder or a glob. Matches files that were touched, not just mentioned."""
     since: datetime | None = None
-    """At or after, by the time that is sorted by: created or completed, else updated."""
+    """At or after this time. Compares the time sorted by: created or completed, else updated."""
     until: datetime | None = None
-    """Before, likewise."""
+    """Before this time, likewise."""
     labels: tuple[tuple[str, str | None], ...] = ()
-    """Name and value; a value of None asks only for the name."""
+    """Name and value; None matches any value."""
     pinned: bool | None = None
     model: str | None = None
     branch: str | None = None
@@ -37,7 +37,7 @@ class TaskFilter:
     reverse: bool = False
     limit: int | None = None
     after: str | None = None
-    """The id of the last task that was listed: what follows it, in the same order."""
+    """The id of the last task already listed: returns those that follow it in this order."""
 
     def __post_init__(self) -> None:
         if self.sort not in (*SORTS, RELEVANCE, TIME):
@@ -50,7 +50,7 @@ class TaskFilter:
 
 
 def _nearest(word: str, known: Sequence[str]) -> str:
-    import difflib  # only when something was mistyped
+    import difflib  # only needed for typos
 
     near = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
@@ -58,12 +58,12 @@ def _nearest(word: str, known: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskSummary:
-    """One task as a list shows it."""
+    """One task, as shown in lists."""
 
     id: str
     created: str | None
     updated: str | None
-    """When something last happened to it, as its records say."""
+    """The latest time in its records."""
     completed: str | None
     status: str
     duration_ms: int | None
@@ -85,12 +85,12 @@ class TaskSummary:
     """The task file, relative to the project."""
     damaged: int = 0
     touched: tuple[tuple[str, str], ...] = ()
-    """With a file filter: what was done to which matching path."""
+    """With a file filter: operation and path of each match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Figures over all tasks."""
+    """Statistics over tasks."""
 
     tasks: int
     turns: int
@@ -98,14 +98,14 @@ class Stats:
     by_status: Mapping[str, int]
     time_by_status_ms: Mapping[str, int]
     by_agent: Mapping[str, tuple[int, int]]
-    """Turns, and milliseconds."""
+    """Turns and milliseconds."""
     by_day: Mapping[str, int]
     by_file: Mapping[str, int]
     tokens_in: int | None
     tokens_out: int | None
     cost: str | None
     disk: Mapping[str, int] = field(default_factory=dict)
-    """Bytes in tasks, blobs and the index."""
+    """Bytes used by tasks, blobs and the index."""
 
 
 class RetentionRow(NamedTuple):
@@ -113,17 +113,17 @@ class RetentionRow(NamedTuple):
 
     id: str
     last: str | None
-    """When something last happened to it, as its records say."""
+    """The latest time in its records."""
     status: str
     pinned: bool
     exempt: bool
-    """Brought back from the trash."""
+    """Restored from the trash."""
     parent: str | None
     file: str
     size: int
-    """Of its file, on the disk,"""
+    """Size of its file on disk."""
     mtime_ns: int
-    """and when that was changed."""
+    """Modification time of its file."""
     damaged: bool = False
 
     @property
@@ -138,12 +138,12 @@ class InTrash:
     id: str
     at: datetime
     rule: str
-    """What took it there."""
+    """The rule that moved it there."""
     size: int
 
 
 class TurnRow(NamedTuple):
-    """One turn as a list shows it."""
+    """One turn, as shown in lists."""
 
     turn: int
     agent: str
@@ -159,10 +159,10 @@ class TurnRow(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What was said between the turns of a task: a request, or a note that is part of the conversation."""
+    """Something said between the turns of a task: a request, or a note that is part of the conversation."""
 
     offset: int
-    """Where it stands in the file."""
+    """Its position in the file."""
     kind: str
     """``request`` or ``note``."""
     text: str
@@ -170,7 +170,7 @@ class Said(NamedTuple):
 
 
 class RunRow(NamedTuple):
-    """One run as a list shows it: a request, and what came of it."""
+    """One run, as shown in lists: a request and its result."""
 
     run: int
     status: str | None
@@ -187,30 +187,30 @@ class RunRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Something that a search found: a task, and where in it."""
+    """A search hit: a task, and the place in it."""
 
     task: TaskSummary
     kind: str
-    """turn, request, result, task (its title), note or other; empty when the task matched by what is not text."""
+    """turn, request, result, task (its title), note or other; empty if the task matched by something other than text."""
     turn: int | None
     agent: str | None
     offset: int | None
-    """Where the turn stands in the task's file."""
+    """The position of the turn in the task's file."""
     length: int | None
     score: float
     words: int
-    """How many of the query's words and phrases it holds."""
+    """How many of the query's words and phrases it contains."""
     excerpt: str
     highlights: tuple[tuple[int, int], ...]
-    """Where in the excerpt they stand."""
+    """Their positions in the excerpt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a search came to."""
+    """The result of a search."""
 
     hits: tuple[Hit, ...]
     hint: str | None = None
-    """How the query was understood, if not as it was meant."""
+    """How the query was interpreted, if it could not be parsed."""
     suggestion: str | None = None
-    """With no hits: a query that has some."""
+    """If there are no hits: a query that has some."""

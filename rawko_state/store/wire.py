@@ -1,6 +1,6 @@
-"""The contract's values as JSON, and back: what servers and clients send each other, and what `--json` prints of tasks.
+"""Converts the contract's values to JSON and back, for servers and clients and for the tasks that `--json` prints.
 
-Values are plain dataclasses and named tuples, so their types say all that is needed.
+Values are plain dataclasses and named tuples, so their type hints are all that is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def to_wire(value: Any) -> Any:
-    """A value as JSON knows it. Every field is there, whether it is known or not."""
+    """A value as JSON data. Every field is present, even if it is None."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {name: to_wire(getattr(value, name)) for name in value._fields}
     if is_dataclass(value) and not isinstance(value, type):
@@ -38,7 +38,7 @@ def to_wire(value: Any) -> Any:
 
 
 def from_wire(kind: type[T], data: Any) -> T:
-    """The value of a type that to_wire() was given. InvalidValue when it is none."""
+    """The inverse of to_wire(). Raises InvalidValue if the data is not of that type."""
     try:
         found: T = _read(kind, data)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -73,7 +73,7 @@ def _read(kind: Any, data: Any) -> Any:
         return Decimal(data)
     if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, tuple)):
         hints = _hints(kind)
-        # What a newer version adds is passed over.
+        # Ignore fields added by newer versions.
         return kind(**{name: _read(hints[name], data[name]) for name in hints if name in data})
     if kind is float and isinstance(data, int):
         return float(data)
@@ -83,7 +83,7 @@ def _read(kind: Any, data: Any) -> Any:
 
 
 def summary_json(summary: TaskSummary) -> dict[str, Any]:
-    """A task in the documented shape (docs/json.md): every key is always there."""
+    """A task in the documented format (docs/json.md): every key is always present."""
     return {
         "id": summary.id,
         "status": summary.status,
@@ -111,7 +111,7 @@ def summary_json(summary: TaskSummary) -> dict[str, Any]:
 
 
 def summary_of(data: Mapping[str, Any]) -> TaskSummary:
-    """And back."""
+    """The inverse of summary_json()."""
     try:
         flat = {name: value for name, value in data.items() if name not in ("tokens", "touched", "hit", "version")}
         flat |= {"tokens_in": data["tokens"]["in"], "tokens_out": data["tokens"]["out"]}
