@@ -244,7 +244,7 @@ class BaseStore(ABC):
             raise InvalidValue(f"task {parent.id} has turns {first} to {parent.turns}, and no turn {turn}")
         self.turn(parent.id, turn)  # the turn must exist, not just be within the range
         asked = [said.text for said in self.said(parent.id, turn) if said.kind == "request"]
-        request = message if message is not None else asked[-1] or "(what was asked is not known)"
+        request = message if message is not None else "".join(asked[-1:]) or "(what was asked is not known)"
         return self.start(
             request,
             title=title,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from rawko_state.config.schema import BY_KEY, Wrong, nearest
+from rawko_state.config.schema import BY_KEY, WHOLE, Wrong, nearest
 from rawko_state.config.settings import Problem, entries
 from rawko_state.errors import InvalidValue, StorageError
 
@@ -76,7 +77,9 @@ def changed(text: str, keys: list[str], value: str | None, path: Path) -> str:
         if depth == len(keys) - 1:
             if value is None:
                 return _without(text, *alone)
-            return text[: inner.start_mark.index] + _scalar(value) + text[inner.end_mark.index :]
+            return (
+                text[: inner.start_mark.index] + _scalar(value, number=_is_number(keys)) + text[inner.end_mark.index :]
+            )
         end = inner.end_mark.index
         node, depth = inner, depth + 1
         if isinstance(node, yaml.MappingNode) and node.value:
@@ -86,7 +89,7 @@ def changed(text: str, keys: list[str], value: str | None, path: Path) -> str:
     lines = []
     for level, name in enumerate(keys[depth:]):
         last = level == len(keys) - depth - 1
-        lines.append(f"{indent}{'  ' * level}{name}:" + (f" {_scalar(value)}" if last else ""))
+        lines.append(f"{indent}{'  ' * level}{name}:" + (f" {_scalar(value, number=_is_number(keys))}" if last else ""))
     block = "\n".join(lines) + "\n"
     if depth == 0:
         return text + ("" if not text or text.endswith("\n") else "\n") + block
@@ -139,7 +142,7 @@ def _data(text: str, keys: list[str], value: str | None, path: Path) -> dict[str
     data = yaml.safe_load(text) or {}
     if not isinstance(data, dict):
         raise InvalidValue(f"{path} does not hold settings: they are a mapping")
-    _put(data, keys, None if value is None else yaml.safe_load(_scalar(value)))
+    _put(data, keys, None if value is None else yaml.safe_load(_scalar(value, number=_is_number(keys))))
     return data
 
 
@@ -161,16 +164,21 @@ def _put(data: dict[str, Any], keys: list[str], value: Any) -> None:
         data[keys[0]] = value
 
 
-def _scalar(value: str) -> str:
+def _is_number(keys: list[str]) -> bool:
+    """Whether a setting may be written as a number: text that looks like one is quoted."""
+    return BY_KEY[".".join(keys)].type is WHOLE
+
+
+def _scalar(value: str, *, number: bool) -> str:
     """A value as YAML on one line, quoted where YAML would read it as another type."""
     import yaml
 
-    return str(yaml.safe_dump(int(value) if value.isdecimal() else value, width=10**9, allow_unicode=True)).split("\n")[
-        0
-    ]
+    shown: int | str = int(value) if number and value.isdecimal() else value
+    return str(yaml.safe_dump(shown, width=10**9, allow_unicode=True)).split("\n")[0]
 
 
 def _replace(path: Path, text: str) -> None:
+    beside = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -182,4 +190,7 @@ def _replace(path: Path, text: str) -> None:
             os.chmod(beside, path.stat().st_mode & 0o777)
         os.replace(beside, path)
     except OSError as error:
+        if beside is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
         raise StorageError(f"cannot write {path}: {error.strerror}", str(path), error.errno) from error

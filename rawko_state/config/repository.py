@@ -81,7 +81,8 @@ class Repository:
             names = []
         for name in names:
             mark = _read(self.common / "worktrees" / name / "gitdir").strip()
-            if mark and (folder := Path(mark).parent) not in found:
+            folder = (self.common / "worktrees" / name / mark).parent.resolve()  # the mark may be relative
+            if mark and folder not in found:
                 found.append(folder)
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, Final, NamedTuple
 
 from rawko_state.format.values import write_time
@@ -117,6 +117,7 @@ def _at(started: datetime | None, clock: str | None) -> str | None:
     """The full time of a log line in a turn; the log has only hours, minutes and seconds."""
     if started is None or clock is None:
         return time_text(started)
+    started = started.astimezone(timezone.utc)
     try:
         hour, minute, second = map(int, clock.split(":"))
         found = started.replace(hour=hour, minute=minute, second=second, microsecond=0)

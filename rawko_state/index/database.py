@@ -134,6 +134,8 @@ class Index(TaskDatabase):
             version = connection.execute("PRAGMA user_version").fetchone()[0]  # another process may have been first
             if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise IndexCorrupt(f"{self.name} is not an index of ours")
+            if version > VERSION:
+                raise IndexNewer(f"{self.name} was just made anew by a newer rawko: use that one")
             for migration in MIGRATIONS[version:]:
                 migration.apply(connection)
                 connection.execute(f"PRAGMA user_version = {migration.number}")

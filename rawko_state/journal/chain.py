@@ -227,15 +227,15 @@ class Chain:
             raise ChainMoved(f"{self.path} is gone: {error.strerror}") from None
         if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
             raise ChainMoved(f"{self.path} was replaced by another file; open the task again")
+        size = self._source.size()
+        if size < self._end:
+            raise ChainMoved(f"{self.path} was cut off at byte {size}; run 'rawko verify'")
         if self._sealed and self._end and not self._unterminated and not self._is_seal_at(self._end, self._seal):
             raise ChainMoved(f"{self.path} was changed before byte {self._end}; run 'rawko verify'")
-        size = self._source.size()
         if self._unterminated and size > self._end:
             # Another writer has added the LF that the last seal lacked.
             self._end, self._unterminated = self._end + 1, False
         if size != self._size:
-            if size < self._end:
-                raise ChainMoved(f"{self.path} was cut off at byte {size}; run 'rawko verify'")
             self._rewrite_last = True
             self._take_in(size)
 

@@ -108,7 +108,7 @@ def walk(chain: Walkable, verdict: Verdict, is_whole: Callable[[Blob], bool]) ->
         _start_faults(chain, verdict, found)
     if scan.header.format is not None and scan.header.format > FORMAT_VERSION:
         verdict.faults.append(f"format {scan.header.format} is newer than this rawko understands")
-    elif stale and not verdict.to_rewrite:
+    elif stale and found.state.runs and not verdict.to_rewrite:
         verdict.can_repair = True
         copied = found.header.status if found.header is not None else None
         if copied in FINISHED and copied not in found.statuses:

@@ -263,9 +263,11 @@ def _mapped(value: Any, redact: Redacting) -> Any:
     kind = type(value)
     if isinstance(value, str):
         return redact.text(value)
-    if kind is tuple:
+    if isinstance(value, tuple):
         items = tuple(_mapped(item, redact) for item in value)
-        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        return items if kind is tuple else kind(*items)  # a NamedTuple
     if isinstance(value, (list, Mapping)):
         return _json(value, redact)
     if hasattr(kind, "__dataclass_fields__"):

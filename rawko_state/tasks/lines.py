@@ -217,9 +217,7 @@ class Recorder:
     def _ask(self, data: dict[str, Any]) -> dict[str, Any]:
         agent = _take(data, "agent", _TEXT)
         content = _take(data, "content", _OPTIONAL_TEXT, None)
-        appended = self._running().ask(agent, _question(data), content=content)
-        data.clear()
-        return self._told(appended)
+        return self._told(self._running().ask(agent, _question(data), content=content))
 
     def _wait(self, data: dict[str, Any]) -> dict[str, Any]:
         timeout = _take(data, "timeout", (int, float, type(None)), None)
@@ -231,9 +229,7 @@ class Recorder:
 
     def _result(self, data: dict[str, Any]) -> dict[str, Any]:
         task = self._running()
-        if self._live is not None:
-            self._live.end("interrupted")
-            self._live = None
+        self.end_turn()
         appended = task.finish(
             _take(data, "status", _TEXT, "success"),
             _take(data, "summary", _OPTIONAL_TEXT, None),

@@ -166,6 +166,20 @@ class TestSettingsFiles:
         assert not found.problems
         assert (found["workspace"], found["state.share"]) == (earlier["workspace"], earlier["state.share"])
 
+    def test_text_that_looks_like_a_number_stays_text(self, tmp_path: Path) -> None:
+        (tmp_path / ".rawko").mkdir()
+        path = tmp_path / ".rawko/config.yaml"
+        for key, text in (("user.name", "123"), ("workspace", "42"), ("redact.env", "5"), ("resume.budget", "500")):
+            put(path, key, text)
+        found = load(tmp_path)
+        assert not found.problems
+        assert (found["user.name"], found["workspace"], found["redact.env"], found["resume.budget"]) == (
+            "123",
+            "42",
+            ("5",),
+            500,
+        )
+
 
 class TestSmallThings:
     def test_a_closed_pipe_ends_as_after_sigpipe(self, tmp_path: Path) -> None:

@@ -66,6 +66,12 @@ class TestRepository:
         (clone / "sub").mkdir()
         assert set(worktrees(clone / "sub")) == {str(clone / "sub"), str(tmp_path / "other" / "sub")}
 
+    def test_work_trees_that_are_named_relatively(self, clone: Path, tmp_path: Path) -> None:
+        git(clone, "worktree", "add", "-q", str(tmp_path / "other"), "-b", "other")
+        mark = clone / ".git/worktrees/other/gitdir"
+        mark.write_text("../../../../other/.git\n")
+        assert set(worktrees(clone)) == {str(clone), str(tmp_path / "other")}
+
     def test_several_remotes_and_odd_ones(self, clone: Path) -> None:
         git(clone, "remote", "add", "backup", "ssh://git@host/x.git")
         git(clone, "remote", "add", "odd.name", "/somewhere")

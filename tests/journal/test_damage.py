@@ -142,8 +142,14 @@ class TestCutOff:
     def test_cut_inside_the_header(self, store: FileStore) -> None:
         task = some_task(store)
         path = path_of(store, task)
-        for length in (45, 60, 120):
-            spoiled = path.read_bytes()[:length]
+        whole = path.read_bytes()
+        for length in (
+            45,
+            60,
+            120,
+            whole.index(b"=== REQUEST") + 5,
+        ):  # the last one: with a header that says "completed"
+            spoiled = whole[:length]
             path.write_bytes(spoiled)
             (verdict,) = store.verify(task, repair=True)
             assert verdict.faults

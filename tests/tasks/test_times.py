@@ -209,6 +209,12 @@ class TestBadValues:
         assert store.history(TaskFilter()) == []
         assert rawko(store.root, "task", "start", "", code=1).stderr.count("\n") == 1
 
+    def test_a_misspelt_key_of_a_question_is_named(self) -> None:
+        recorder = Recorder(MemoryStore())
+        recorder.do("start", {"request": "x"})
+        assert recorder.do("ask", {"agent": "a", "text": "?", "chioces": ["b"]})["unknown"] == ["chioces"]
+        recorder.close()
+
     def test_over_every_way_in(self) -> None:
         recorder = Recorder(MemoryStore())
         recorder.do("start", {"request": "x"})

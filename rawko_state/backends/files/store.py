@@ -360,7 +360,8 @@ class FileStore(IndexedStore):
         """Also rebuilds the index and the search index, so that no trace remains in their files."""
         was_due = self.begin_redacting()
         task_id = super().erase(prefix, by=by)
-        journal_trash.log_erased(self.journal.layout, task_id, by)
+        with journal_trash.locked(self.journal.layout):
+            journal_trash.log_erased(self.journal.layout, task_id, by)
         self.end_redacting(changed=True, was_due=was_due)
         return task_id
 
@@ -398,9 +399,10 @@ class FileStore(IndexedStore):
         """Rebuilds the index if it may contain redacted words, also from an interrupted redaction."""
         if changed or was_due:
             self.reindex()
+        else:
+            (self.journal.layout.live / "reindex.due").unlink(missing_ok=True)
         if was_due:
             redaction.finish(self.sync, self.redactor)
-        (self.journal.layout.live / "reindex.due").unlink(missing_ok=True)
 
     def task_ids(self) -> list[str]:
         """All task files, including ones that are not in the index."""

@@ -450,9 +450,10 @@ class Sync:
                         step(done, len(names))
             with beside.transaction():
                 beside.set_meta("tasks_stamp", stamp)
-            with beside.transaction():
+            with beside.transaction(), contextlib.suppress(IndexTrouble):  # the old one may be broken
                 for task_id in self.all_missing():
-                    beside.set_meta(f"{ingest.MISSING}{task_id}", self.index().meta(f"{ingest.MISSING}{task_id}") or "")
+                    key = f"{ingest.MISSING}{task_id}"
+                    beside.set_meta(key, self.index().meta(key) or "")
             # Bring the new index up to date with recent changes before it replaces the old one.
             self._look(beside)
             if then is not None:

@@ -259,7 +259,7 @@ class MemoryStore(IndexedStore):
             if before is not None:
                 before(task_id, record.seal)
             self.put(name, record.data)
-            return MemoryWriter(self, task_id, self.take_lease(task_id) if attached else None)
+            return MemoryWriter(self, task_id, self.take_lease(task_id, seconds=10**9) if attached else None)
 
     def _open_writer(self, name: TaskName, lease: float | None = None) -> Writer:
         token = None if lease is None else self._wait_for_lease(name.id, lease)
@@ -473,7 +473,8 @@ class MemoryStore(IndexedStore):
             data = b"".join(with_note(work, reader, lambda changed: noted(found, changed, by)))
             if work.changed:
                 self.put(name, data)
-                for blob in counting.replaced:
+                named = {blob for task_id in self.held for blob in self.blobs_of(task_id)}
+                for blob in set(counting.replaced) - named:
                     self.blobs.pop(blob, None)
             found.changed = work.changed
         if found.changed and not work.sealed:
