@@ -61,6 +61,10 @@ class Step:
     title: str | None = None
     aborted: bool | None = None
     """True if this stopped the agent, False if it continues."""
+    failed: str | None = None
+    """What went wrong with the agent's work as a whole, in the source's own words."""
+    working: bool | None = None
+    """Whether the agent is at work from here on; for sources that say when it begins and ends."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """Facts about the session: cwd, branch, commit, repo, version, parent, provider, session."""
     unknown: str | None = None

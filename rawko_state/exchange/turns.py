@@ -58,6 +58,9 @@ class Facts:
     """After the last step that has been written."""
     unanswered: bool = False
     """The last prompt has not been answered."""
+    failed: str | None = None
+    working: bool = False
+    spoken: bool = False
     running: set[str] = field(default_factory=set)
     """Tool calls without output so far."""
 
@@ -79,6 +82,10 @@ class Facts:
             self.unknown[step.unknown] += 1
         if step.prompt is not None or step.turn is not None:
             self.unanswered = step.prompt is not None
+            self.failed = None  # it was asked again, or answered after all
+            self.spoken = True
+        self.failed = step.failed or self.failed
+        self.working = self.working if step.working is None else step.working
         self.running |= {call.id for call in step.calls}
         self.running -= {output.id for output in step.outputs}
 
@@ -87,7 +94,11 @@ class Facts:
         """How the session ended. It was interrupted if the last prompt or a tool call has no answer."""
         if self.aborted:
             return "cancelled"
-        return "interrupted" if self.unanswered or self.running else "success"
+        if self.failed is not None:
+            return "failure"
+        if self.unanswered or self.running or self.working:
+            return "interrupted"
+        return "success" if self.spoken else "unknown"
 
 
 class TurnBuilder:
@@ -97,7 +108,7 @@ class TurnBuilder:
         self, session: Session, start: int, roots: Sequence[str], wrong: list[str], *, ended: bool = True
     ) -> None:
         """``ended``: no more is expected for now. Otherwise the last turn is left for next time, and the run stays open."""
-        self.session, self.facts = session, Facts(place=start)
+        self.session, self.facts = session, Facts(place=start, spoken=start > 0)
         self.roots, self._ended = tuple(roots), ended
         """The folders that count as the project, including its previous locations."""
         self._steps = session.steps(start, wrong)
@@ -234,6 +245,7 @@ class TurnBuilder:
         return [
             Result(
                 status=facts.outcome,
+                error=facts.failed if facts.outcome == "failure" else None,
                 completed=facts.last.replace(microsecond=0) if facts.last else None,
                 duration_ms=max(0, spent) if spent is not None else None,
                 summary=said,
@@ -276,6 +288,9 @@ class _Open:
         self._tokens: dict[str, int] = {}
         self._model: str | None = None
         self._aborted = False
+        self._failed = False
+        self._touching: dict[str, tuple[tuple[str, str], ...]] = {}
+        """What calls do to which files, if their results say that they did."""
 
     def add(self, step: Step) -> None:
         self._raw.append(step.raw)
@@ -283,6 +298,7 @@ class _Open:
         self._started = self._started or step.at
         self._model = step.model or self._model
         self._aborted = self._aborted or bool(step.aborted)
+        self._failed = self._failed or step.failed is not None
         for text, where in ((step.prompt, self._texts), (step.text, self._texts), (step.thinking, self._thoughts)):
             if text is not None:
                 where.append(text)
@@ -299,11 +315,14 @@ class _Open:
     def _call(self, call: Call, step: Step) -> None:
         self._called[call.id] = len(self._tools)
         self._tools.append(ToolCall(call.tool, call.args, None, _clock(step.at), more={"id": call.id}))
-        self._touch(call.touches)
+        self._touching[call.id] = call.touches
 
     def _output(self, output: Output, step: Step) -> None:
         size = len(output.text.encode("utf-8", "surrogatepass"))
         result = "error" if output.failed else f"{size} bytes"
+        touches = self._touching.pop(output.id, ())
+        if not output.failed:
+            self._touch(touches)
         at = self._called.get(output.id)
         if at is None:
             self._tools.append(ToolCall("result", output.id, result, _clock(step.at), output.text or None))
@@ -320,6 +339,12 @@ class _Open:
         """Whether it is known to be complete: every tool call has a result."""
         return self._agent == "user" or (bool(self._tools) and all(call.result is not None for call in self._tools))
 
+    def _status(self) -> str:
+        if self._failed:
+            return "failed"
+        cut_off = self._aborted or any(call.result is None for call in self._tools)
+        return "interrupted" if cut_off else "complete"
+
     def turn(self) -> Turn:
         spent = int((self._last - self._started).total_seconds() * 1000) if self._last and self._started else None
         person = self._agent == "user"
@@ -327,7 +352,7 @@ class _Open:
             number=1,
             agent=_one_line(self._agent) or "agent",
             by=UNKNOWN_USER if person else None,
-            status=None if person else "interrupted" if self._aborted else "complete",
+            status=None if person else self._status(),
             duration_ms=max(0, spent) if spent is not None and not person else None,
             tool_calls=len(self._tools) or None,
             started=self._started,

@@ -47,10 +47,8 @@ class TestClaudeCode:
         assert read.output == "def check(token):\n    return token.expires > now()"
         assert [(call.tool, call.result, call.output) for call in second.tools if isinstance(call, ToolCall)] == [
             ("Edit", "6 bytes", "edited"), ("Write", "error", "permission denied"), ("Bash", "8 bytes", "3 passed")]  # fmt: skip
-        assert [(file.operation, file.path) for file in second.files] == [
-            ("write", "auth/sso.py"),
-            ("write", "/etc/hosts.new"),
-        ]  # type: ignore[union-attr]
+        # What was refused is not touched.
+        assert [(file.operation, file.path) for file in second.files] == [("write", "auth/sso.py")]  # type: ignore[union-attr]
         assert third.content == "Fixed: the check allows for clock skew now. \u2028 done"
         assert (asked.agent, asked.content) == ("user", "And what is in this picture?\n[image]")
         assert last.content == "=== RESULT ===\nStatus: failure"

@@ -13,6 +13,7 @@ from rawko_state.exchange.transcript import Call, Output, Session, Step, Trouble
 
 NAME: Final = ".aider.chat.history.md"
 _START = re.compile(r"# aider chat started at (.+?)\s*")
+_ERROR = re.compile(r"> ((?:litellm\.\w*(?:Error|Exception)|The API provider|Error:).*)")
 _EDITED = re.compile(r"> Applied edit to (.+)")
 _MODEL = re.compile(r"> (?:Main model|Model): (\S+)")
 _COMMIT = re.compile(r"> Commit ([0-9a-f]{7,40}) (.*)")
@@ -88,7 +89,7 @@ def _step(kind: str, stretch: list[str], at: datetime | None, turn: int) -> Step
         return Step(raw, at)
     if kind == "user":
         said = [line.removeprefix("####").removeprefix(" ") for line in stretch if line.startswith("####")]
-        return Step(raw, at, prompt="\n".join(said))
+        return Step(raw, at, prompt="\n".join(line.rstrip() for line in said))
     if kind == "model":
         return Step(raw, at, turn=str(turn), agent="aider", text=raw.strip())
     return _tool(raw, stretch, at, turn)
@@ -96,9 +97,12 @@ def _step(kind: str, stretch: list[str], at: datetime | None, turn: int) -> Step
 
 def _tool(raw: str, stretch: list[str], at: datetime | None, turn: int) -> Step:
     touches, calls, outputs, model = [], [], [], None
+    failed: str | None = None
     tokens: dict[str, int] = {}
     for line in stretch:
-        if edited := _EDITED.match(line):
+        if wrong := _ERROR.match(line):
+            failed = failed or wrong[1].strip()
+        elif edited := _EDITED.match(line):
             touches.append(("write", edited[1].strip()))
         elif commit := _COMMIT.match(line):
             calls.append(Call(commit[1], "git.commit", commit[2]))
@@ -108,7 +112,7 @@ def _tool(raw: str, stretch: list[str], at: datetime | None, turn: int) -> Step:
         elif used := _TOKENS.match(line):
             tokens = {"in": _number(used[1]), "out": _number(used[2])}
     return Step(raw, at, turn=str(turn) if turn else None, agent="aider", model=model, tokens=tokens,
-                calls=tuple(calls), outputs=tuple(outputs), touches=tuple(touches))  # fmt: skip
+                calls=tuple(calls), outputs=tuple(outputs), touches=tuple(touches), failed=failed)  # fmt: skip
 
 
 def _number(text: str) -> int:

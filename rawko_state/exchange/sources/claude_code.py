@@ -94,8 +94,12 @@ def step_of(line: str, agent: str = "claude") -> Step:
 
 
 _FACTS: Final = {"gitBranch": "branch", "sessionId": "session", "session_id": "session"}
-_SYSTEM: Final = frozenset(("compact_boundary", "local_command", "turn_duration", "api_error", "informational", "init"))
-_PASSED_ON: Final = frozenset(("queue-operation", "attachment", "progress", "file-history-snapshot"))
+_SYSTEM: Final = frozenset(
+    ("compact_boundary", "local_command", "turn_duration", "api_error", "informational", "init", "stop_hook_summary")
+)
+_PASSED_ON: Final = frozenset(
+    ("queue-operation", "attachment", "progress", "file-history-snapshot", "last-prompt", "mode", "permission-mode")
+)
 
 
 def _user(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, str]) -> Step:
@@ -133,6 +137,7 @@ def _assistant(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, s
         agent=f"agent-{name}" if isinstance(name, str) and record.get("isSidechain") else agent,
         text="\n".join(text_of(part) for part in known if part.get("type") == "text") or None,
         thinking="\n".join(str(part.get("thinking") or "") for part in known if part.get("type") == "thinking") or None,
+        failed=(text_of(content) or "API error") if record.get("isApiErrorMessage") else None,
         model=message["model"] if isinstance(message.get("model"), str) else None,
         tokens=counts(message.get("usage"), _TOKENS),
         calls=tuple(call_of(part) for part in known if part.get("type") == "tool_use"),

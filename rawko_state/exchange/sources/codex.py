@@ -29,8 +29,15 @@ from rawko_state.exchange.transcript import (
 
 _NAME = re.compile(r"rollout-.{19}-(.+)\.jsonl(?:\.zst)?")
 _PATCH = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
-_PASSED_ON: Final = frozenset(("task_started", "user_message", "agent_message", "agent_reasoning", "exec_command_begin",
-                               "exec_command_end", "patch_apply_begin", "web_search_begin", "web_search_end"))  # fmt: skip
+_EXITED = re.compile(r"^Process exited with code (-?[0-9]+)", re.MULTILINE)
+_RECORDS: Final = frozenset(("compacted", "world_state", "token_usage_record"))
+_ITEMS: Final = frozenset(("web_search_call", "compaction", "additional_tools"))
+_PASSED_ON: Final = frozenset(
+    (
+        "thread_settings_applied", "user_message", "agent_message", "agent_reasoning", "exec_command_begin", "exec_command_end",
+        "patch_apply_begin", "web_search_begin", "web_search_end",
+    )
+)  # fmt: skip
 
 
 def home() -> Path:
@@ -110,7 +117,7 @@ class Reader:
             return self._event(line, at, payload)
         if kind.startswith(("item.", "turn.", "thread.")):  # codex exec --json
             return self._exec(line, at, kind, record)
-        return Step(line, at, unknown=None if kind == "compacted" else kind)
+        return Step(line, at, unknown=None if kind in _RECORDS else kind)
 
     def _key(self) -> str:
         if self._ended:
@@ -124,7 +131,7 @@ class Reader:
             if payload.get("role") == "assistant":
                 return Step(line, at, turn=self._key(), agent="codex", model=self._model, text=text)
             if payload.get("role") == "user" and not text.startswith(
-                ("<environment_context>", "<user_instructions>", "# AGENTS.md")
+                ("<environment_context>", "<user_instructions>", "<turn_aborted>", "# AGENTS.md")
             ):
                 self._ended = True
                 return Step(line, at, prompt=text, aborted=False)
@@ -138,7 +145,7 @@ class Reader:
         if kind in ("function_call_output", "custom_tool_call_output"):
             self._ended = True
             return Step(line, at, outputs=(_output(payload),))
-        return Step(line, at, unknown=None if kind in ("web_search_call", "compaction") else f"response_item/{kind}")
+        return Step(line, at, unknown=None if kind in _ITEMS else f"response_item/{kind}")
 
     def _event(self, line: str, at: Any, payload: Mapping[str, Any]) -> Step:
         kind = str(payload.get("type"))
@@ -146,10 +153,14 @@ class Reader:
             return Step(line, at, tokens=self._new_tokens(payload.get("info")))
         if kind == "turn_aborted":
             self._ended = True
-            return Step(line, at, aborted=True)
+            return Step(line, at, aborted=True, working=False)
+        if kind == "task_started":
+            return Step(line, at, working=True)
         if kind == "task_complete":
             self._ended = True
-            return Step(line, at, aborted=False)
+            return Step(line, at, aborted=False, working=False, failed=_error(payload.get("error")))
+        if kind == "item_completed":
+            return Step(line, at, touches=_touches(payload.get("item")))
         if kind == "patch_apply_end" and isinstance(payload.get("changes"), dict):
             changes = payload["changes"].items()
             gone = {
@@ -189,7 +200,7 @@ class Reader:
             self._ended = True
             return Step(line, at, tokens=_tokens(record.get("usage")), aborted=False)
         if kind == "turn.failed":
-            return Step(line, at, aborted=True)
+            return Step(line, at, failed=_error(record.get("error")) or "the turn failed")
         if kind == "item.completed" and what in ("agent_message", "assistant_message"):
             return Step(line, at, turn=self._key(), agent="codex", text=text_of(item.get("text")))
         if kind == "item.completed" and what == "reasoning":
@@ -220,7 +231,36 @@ def _output(payload: Mapping[str, Any]) -> Output:
             about = inside.get("metadata")
             if isinstance(inside.get("output"), str) and isinstance(about, dict):
                 given, code = inside["output"], about.get("exit_code")
-    return Output(str(payload.get("call_id")), text_of(given), code not in (0, None))
+    text = text_of(given)
+    exited = _EXITED.search(text)
+    failed = code not in (0, None) or (exited is not None and exited[1] != "0")
+    return Output(str(payload.get("call_id")), text, failed)
+
+
+def _error(error: object) -> str | None:
+    """The words of an error, which may be JSON in a string."""
+    if not error:
+        return None
+    text = text_of(error.get("message")) if isinstance(error, dict) else str(error)
+    with contextlib.suppress(ValueError, RecursionError, AttributeError):
+        inside = json.loads(text).get("error")
+        text = str(inside.get("message") or text)
+    return text or "the task failed"
+
+
+def _touches(item: object) -> tuple[tuple[str, str], ...]:
+    """The files that a completed item changed or read."""
+    if not isinstance(item, dict) or item.get("status") not in (None, "completed"):
+        return ()
+    changes, commands = item.get("changes"), item.get("parsed_cmd")
+    found: list[tuple[str, str]] = []
+    for path, change in changes.items() if isinstance(changes, dict) else ():
+        kind = change.get("type") if isinstance(change, dict) else None
+        found.append(("delete" if kind == "delete" else "write", str(path)))
+    for command in commands if isinstance(commands, list) else ():
+        if isinstance(command, dict) and command.get("type") == "read" and isinstance(command.get("path"), str):
+            found.append(("read", command["path"]))
+    return tuple(found)
 
 
 def _facts(payload: Mapping[str, Any]) -> dict[str, str]:
