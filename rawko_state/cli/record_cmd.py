@@ -10,6 +10,7 @@ import click
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import complete_ids, fallback_of, me, stdin
 from rawko_state.errors import RawkoError, Stopped
+from rawko_state.model.status import FINISHED
 from rawko_state.tasks.lines import Recorder
 
 
@@ -32,6 +33,8 @@ def command(ctx: click.Context, task_id: str | None, quiet: bool) -> None:
     The protocol is described in docs/record.md.
     """
     store = fallback_of(ctx)
+    if task_id is not None and store.status(task_id) in FINISHED:
+        raise RawkoError(f"task {task_id} is {store.status(task_id)}: 'rawko resume --open {task_id}' goes on with it")
     recorder = Recorder(store, store.resume(task_id, by=me(store.root)) if task_id is not None else None)
     failed = 0
     try:

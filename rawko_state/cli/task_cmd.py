@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from typing import TYPE_CHECKING
 
@@ -145,7 +146,7 @@ def turn(
             files=tuple(_touch(file) for file in files),
             tokens=counted,
             cost=price,
-            duration_ms=None if duration is None else round(duration * 1000),
+            duration_ms=_milliseconds(duration),
             by=by,
             extra=tuple(Field(x_name(name), value) for name, value in _fields(fields).items()),
         ),
@@ -161,6 +162,14 @@ def _going_on(store: Store, task_id: str, by: str | None) -> Task:
     if store.status(task_id) in (words.INTERRUPTED, words.PAUSED) and task_id not in store.alive():
         return store.resume(task_id, by=by or me(store.root), detached=True)
     return store.attach(task_id)
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    if seconds is None:
+        return None
+    if not math.isfinite(seconds):
+        raise InvalidValue(f"a duration is a number of seconds, not {seconds}")
+    return round(seconds * 1000)
 
 
 def _fields(pairs: tuple[str, ...]) -> dict[str, str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from rawko_state.format.records import emit_blocks, emit_record, scan_bytes, seal_record
+from rawko_state.format.records import emit_blocks, emit_record, emit_torn, scan_bytes, seal_record
 from rawko_state.format.seal import GENESIS
-from rawko_state.model.entries import Note, Parent, TaskHeader, Torn, Turn
+from rawko_state.model.entries import Note, Parent, TaskHeader, Turn
 
 
 def child_id(task_id: str, common: int, number: int = 0) -> str:
@@ -49,13 +49,18 @@ def as_child(data: bytes, task_id: str, child: str, common: int) -> bytes:
             made, seal = emit_record([note], seal)
             pieces.append(made)
             noted = True
+        if record.kind == "torn":
+            span = fetch(record.offset, record.torn)
+            made, seal = seal_record(span + emit_torn(len(span)), seal)
+            pieces.append(made)
+            continue
         blocks = []
         for block in record.blocks if record.kind != "tail" else ():
             entry = block.entry(fetch)
             if isinstance(entry, TaskHeader):
                 # Not a fork at a turn, because all its turns are its own: a child that names its parent.
                 blocks.append(emit_blocks([replace(entry, id=child, parent=Parent(task_id))]))
-            elif not isinstance(entry, Torn):
+            else:
                 blocks.append(fetch(block.offset, block.length))
         if blocks:
             made, seal = seal_record(b"".join(blocks), seal)

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from rawko_state.format.records import scan_bytes
 from rawko_state.format.scan import Record
 
-LARGEST: Final = 64 << 20
+LARGEST: Final = 16 << 20
 """Longer files are not checked."""
 _MARKER = re.compile(rb"^(?:(<{7})|(\|{7})|(={7})|(>{7}))(?: [^\n]*)?\r?(?:\n|\Z)", re.MULTILINE)
-_SEAL = re.compile(rb"^\[End [0-9a-f]{16}\]\r?$", re.MULTILINE)
+_SEALED_END = re.compile(rb"\[End [0-9a-f]{16}\]\r?\n\Z")
 _OURS, _BASE, _THEIRS, _DONE = 1, 2, 3, 4
 
 
@@ -48,11 +48,11 @@ def conflict_in(data: bytes) -> Conflict | None:
     found = Conflict(_side(data, hunks, "ours"), _side(data, hunks, "theirs"), is_whole=False)
     if reads_well(found.ours) and reads_well(found.theirs):
         return found._replace(is_whole=True)
-    # In the header, or after the last record and with a seal of its own: only a merge produces that.
-    first, tail = records[0], records[-1]
-    behind = tail.kind == "tail" and _SEAL.search(data, tail.offset) is not None and hunks[-1].last > tail.offset
+    # Only a merge leaves a conflict in the header, or a side that ends in a seal.
+    first = records[0]
+    whole_side = any(_SEALED_END.search(data[max(0, hunk.theirs[1] - 32) : hunk.theirs[1]]) for hunk in hunks)
     above = not first.blocks or hunks[0].first < (first.blocks[1].offset if len(first.blocks) > 1 else first.end)
-    return found if behind or (above and first.kind != "sealed") else None
+    return found if whole_side or (above and first.kind != "sealed") else None
 
 
 def reads_well(data: bytes) -> bool:

@@ -179,6 +179,8 @@ class Scan:
         self._hashed = start
         self._open: RawBlock | None = None
         self._kept = 0
+        self._nul = False
+        """Whether there was a NUL since the last matching seal. No record holds one; pages that were lost do."""
         self._handed_out = False
         """Records since the last matching seal were already yielded as damaged because there were too many."""
 
@@ -279,6 +281,8 @@ class Scan:
 
     def _update(self, first: int, until: int) -> None:
         if first < until:
+            if not self._nul and self._buffer.find(b"\0", first - self._base, until - self._base) >= 0:
+                self._nul = True
             piece = memoryview(self._buffer)[first - self._base : until - self._base]
             for digest in self._chain:
                 digest.update(piece)
@@ -362,7 +366,7 @@ class Scan:
                 )
         if matched is not None:
             yield matched
-            self._pending, self._kept, self._handed_out = [], 0, False
+            self._pending, self._kept, self._handed_out, self._nul = [], 0, False, False
             self._anchor, self._parent, self.sealed = end, seal, True
             self._chain = [hashlib.sha256(seal.encode())]
         else:
@@ -397,6 +401,12 @@ class Scan:
         end = self._base + len(self._buffer)
         self._close_region(end)
         self._close_block(end)
+        if self.sealed and not self._nul:
+            # An append that did not finish holds no seal: what ends in one was changed after it was written.
+            while self._pending and not self._pending[0].unterminated:
+                damaged = self._pending.pop(0)
+                self._anchor, self._parent = damaged.end, damaged.seal or self._parent
+                yield damaged
         if end <= self._anchor:
             return
         if self.sealed:

@@ -64,6 +64,15 @@ def start_problem(start: bytes) -> str | None:
     return None
 
 
+LARGEST_TAIL: Final = 16 << 20
+_SEAL_WITH_CR = re.compile(rb"^\[End [0-9a-f]{16}\]\r$", re.MULTILINE)
+
+
+def has_seal_with_cr(tail: bytes) -> bool:
+    """Whether records at the end of a file were given other line ends: an append that did not finish holds no seal."""
+    return _SEAL_WITH_CR.search(tail) is not None
+
+
 def seal_of(previous: str, body: bytes, holes: tuple[tuple[int, int], ...] = ()) -> str:
     """The 16 digits of the seal of a record whose bytes before the seal line are ``body``."""
     digest = hashlib.sha256(previous.encode())

@@ -20,8 +20,10 @@ from rawko_state.format.scan import Problem, Scan, bounded
 from rawko_state.format.seal import (
     GENESIS,
     HEADER_LIMIT,
+    LARGEST_TAIL,
     SEAL_LENGTH,
     HeaderShape,
+    has_seal_with_cr,
     header_shape,
     seal_line,
     start_problem,
@@ -161,9 +163,7 @@ class Chain:
             self._catch_up()
             if expect is not None and expect != self._seal:
                 raise ChainMoved(f"{self.path} has grown: its last seal is {self._seal}, not {expect}", last=self._seal)
-            wrong = self._wrong()
-            if wrong is not None:
-                raise NotATask(f"{self.path} {wrong}: nothing is appended to it; run 'rawko verify'")
+            self._check()
             if self._shape.format is not None and self._shape.format > FORMAT_VERSION:
                 raise NewerFormat(f"{self.path} is of format {self._shape.format}; this rawko writes {FORMAT_VERSION}")
             closing, parent = self._closing() or (b"", self._seal)
@@ -186,6 +186,17 @@ class Chain:
     def scan_again(self) -> Scan:
         """Scans all current records from the beginning."""
         return self._scan(0, GENESIS)
+
+    def check(self) -> None:
+        """NotATask if nothing may be appended to the file as it is."""
+        with append_lock(self._descriptor, self.path):
+            self._catch_up()
+            self._check()
+
+    def _check(self) -> None:
+        wrong = self._wrong()
+        if wrong is not None:
+            raise NotATask(f"{self.path} {wrong}: nothing is appended to it; run 'rawko verify'")
 
     def close_tail(self) -> int:
         """Marks a torn tail without appending anything else. Returns its length."""
@@ -282,7 +293,11 @@ class Chain:
             return self._wrong_start
         if not self._state.runs and not self._is_merged:
             return "ends before its request"
-        return "holds two writings that git has merged (<<<<<<< … >>>>>>>)" if self._is_merged else None
+        if self._is_merged:
+            return "holds two writings that git has merged (<<<<<<< … >>>>>>>)"
+        if self.torn and has_seal_with_cr(self.fetch(self._end, min(self.torn, LARGEST_TAIL))):
+            return "has the line ends of another system (CRLF) at its end"
+        return None
 
     def _closing(self) -> tuple[bytes, str] | None:
         """The closing record that must precede the next one, and its seal. It covers a torn tail or a whole unsealed file."""

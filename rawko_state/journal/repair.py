@@ -11,12 +11,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from rawko_state.errors import ChainMoved
+from rawko_state.errors import ChainMoved, StorageError
 from rawko_state.format.apart import as_child, child_id, common_end
 from rawko_state.format.codec import FORMAT_VERSION
 from rawko_state.format.conflict import conflict_in
 from rawko_state.format.reader import TaskReader
-from rawko_state.format.records import header_copies
+from rawko_state.format.records import header_copies, scan_bytes
 from rawko_state.format.scan import bounded
 from rawko_state.format.seal import HEADER_LIMIT, header_shape, start_problem
 from rawko_state.journal import disk
@@ -30,6 +30,7 @@ from rawko_state.model.entries import Entry, Note, TaskHeader
 from rawko_state.model.state import TaskState
 
 _PIECE: Final = 1 << 20
+_MOST_CHILDREN: Final = 1_000
 
 
 def line_ends(layout: Layout, name: TaskName) -> bool:
@@ -49,17 +50,33 @@ def conflict(layout: Layout, name: TaskName) -> str | None:
     common = common_end(ours, theirs)
     if common == len(ours):
         ours, theirs = theirs, ours  # one side is a prefix of the other
-    child = "" if common == len(theirs) else child_id(name.id, common)
-    if child:
-        beside = replace(name, id=child)
-        copy = disk.write_temporary(layout.live, as_child(theirs, name.id, child, common), finish=_copies(child))
+    child = "" if common == len(theirs) else _placed(layout, name, theirs, common)
+    done = _in_place(layout, name, lambda reader: [ours] if reader.fetch(0, reader.size) == data else [], _is_whole)
+    return child if done else None
+
+
+def _placed(layout: Layout, name: TaskName, theirs: bytes, common: int) -> str:
+    """Writes the second side as a child of the task, before the first side takes the task's place. Returns its id: a free one,
+    or that of a child that begins with the same records already."""
+    for number in range(_MOST_CHILDREN):
+        child = replace(name, id=child_id(name.id, common, number), packed=False)
+        data = as_child(theirs, name.id, child.id, common)
+        there = [each for each in layout.names() if each.id == child.id]
+        if there:
+            with open_reader(layout.path(there[0])) as reader:
+                seals = [record.seal for record in reader.records()]
+            mine = [record.seal for record in scan_bytes(data)[0]]
+            if seals[: len(mine)] == mine:
+                return child.id  # from an earlier repair; somebody may have gone on with it
+            continue
+        copy = disk.write_temporary(layout.live, data, finish=_copies(child.id))
         try:
-            disk.rename(copy, layout.path(beside))  # do this first, so that neither side is ever missing
+            disk.rename(copy, layout.path(child))
         finally:
             disk.remove_quietly(copy)
         disk.sync_folder(layout.tasks)
-    done = _in_place(layout, name, lambda reader: [ours] if reader.fetch(0, reader.size) == data else [], _is_whole)
-    return child if done else None
+        return child.id
+    raise StorageError(f"task {name.id} has grown apart in too many ways", str(layout.path(name)))
 
 
 def header(layout: Layout, name: TaskName) -> bool:

@@ -101,6 +101,7 @@ def rewrite(layout: Layout, name: TaskName, change: Change, text: ChangeText, no
     if not name.packed:
         chain = Chain(path, name.id)
         try:
+            chain.check()
             chain.close_tail()  # mark the torn tail, so that it stays separate from what follows
         finally:
             chain.close()

@@ -10,7 +10,7 @@ from rawko_state.errors import RawkoError
 from rawko_state.format.codec import FORMAT_VERSION
 from rawko_state.format.conflict import LARGEST, conflict_in, may_be_conflict
 from rawko_state.format.scan import Record, Scan, bounded
-from rawko_state.format.seal import HEADER_LIMIT, start_problem
+from rawko_state.format.seal import HEADER_LIMIT, LARGEST_TAIL, has_seal_with_cr, start_problem
 from rawko_state.journal import blobs, repair
 from rawko_state.journal.chain import Chain
 from rawko_state.journal.layout import Layout, TaskName
@@ -36,6 +36,8 @@ class Verdict:
     """The first one is the file's first bad record."""
     warnings: list[str] = field(default_factory=list)
     """Content that may be missing, although what is there is intact."""
+    incomplete: bool = False
+    """Whether a warning is about something that the file once had."""
     repaired: list[str] = field(default_factory=list)
     can_repair: bool = False
     to_rewrite: set[str] = field(default_factory=set)
@@ -106,6 +108,7 @@ def walk(chain: Walkable, verdict: Verdict, is_whole: Callable[[Blob], bool]) ->
         verdict.to_rewrite.add(CONFLICT)
     else:
         _start_faults(chain, verdict, found)
+        _line_end_faults(chain, verdict, found)
     if scan.header.format is not None and scan.header.format > FORMAT_VERSION:
         verdict.faults.append(f"format {scan.header.format} is newer than this rawko understands")
     elif stale and found.state.runs and not verdict.to_rewrite:
@@ -113,6 +116,7 @@ def walk(chain: Walkable, verdict: Verdict, is_whole: Callable[[Blob], bool]) ->
         copied = found.header.status if found.header is not None else None
         if copied in FINISHED and copied not in found.statuses:
             verdict.warnings.append(f"the header says {copied}, and no record does: the end of the file is missing")
+            verdict.incomplete = True
         else:
             verdict.faults.append("the header's Status or Duration differs from what the records say")
     if verdict.unsealed and found.sealed and found.imported and found.header is not None and found.header.source:
@@ -131,6 +135,14 @@ def _chain_faults(scan: Scan, torn: int, verdict: Verdict) -> None:
         faults.append(str(problem))
         verdict.can_repair |= tail
     verdict.faults[:0] = faults
+
+
+def _line_end_faults(chain: Walkable, verdict: Verdict, found: _Walk) -> None:
+    """Records at the end whose line ends were changed: to mark them as torn would bury them."""
+    offset, length = found.unmatched[-1] if found.unmatched else (0, 0)
+    if offset + length == found.end and has_seal_with_cr(chain.fetch(offset, min(length, LARGEST_TAIL))):
+        verdict.faults.insert(0, "the end of the file has the line ends of another system (CRLF)")
+        verdict.to_rewrite.add(LINE_ENDS)
 
 
 def _start_faults(chain: Walkable, verdict: Verdict, found: _Walk) -> None:
@@ -190,7 +202,9 @@ def _is_import_note(entry: Entry) -> bool:
 
 def _rewrite(layout: Layout, name: TaskName, verdict: Verdict) -> bool:
     """Makes the repairs that rewrite the file, one by one. Returns whether other repairs may follow."""
-    if LINE_ENDS in verdict.to_rewrite and repair.line_ends(layout, name):
+    if LINE_ENDS in verdict.to_rewrite:
+        if not repair.line_ends(layout, name):
+            return False
         verdict.repaired.append("gave it back its line ends")
     if CONFLICT in verdict.to_rewrite:
         child = repair.conflict(layout, name)

@@ -155,9 +155,9 @@ def _conversation(
     for refs, said in parts:
         for each in said:
             before = len(turns) + sum(ref.row.offset < each.offset for ref in refs)
-            again = prompts and each.kind == "request" and prompts[-1].said.text == each.text
-            if again and before == len(turns):
-                prompts.pop()  # a fork without its own message repeats the request
+            asked = [prompt for prompt in prompts if prompt.said.kind == "request"]
+            if turns and before == len(turns) and each.kind == "request" and asked and asked[-1].said.text == each.text:
+                continue  # a fork without its own message repeats the request
             prompts.append(Prompt(each, before))
         turns += refs
     return turns, prompts, total

@@ -376,7 +376,9 @@ class Task:
         """The result of the run, with its duration since the task was created, or since its latest run began."""
         now = completed or _now()
         if duration_ms is None:
-            since = self.state.created if self.state.runs <= 1 and self.state.created else self._began
+            # A task that was finished once has counted the time until then.
+            first = self.state.runs <= 1 and self.state.duration_ms is None
+            since = self.state.created if first and self.state.created else self._began
             duration_ms = max(0, int((now - since).total_seconds() * 1000))
         return Result(status=outcome, completed=now.replace(microsecond=0), duration_ms=duration_ms)
 

@@ -303,3 +303,45 @@ class TestDoctor:
         rawko(tmp_path / "old", "history")
         (tmp_path / "old").rename(tmp_path / "new")
         assert f"moved     from {tmp_path / 'old'}" in rawko(tmp_path / "new", "doctor").stdout
+
+
+class TestTrial:
+    """What an independent trial found."""
+
+    def test_a_finished_task_is_not_reopened_by_a_pipe(self, tmp_path: Path) -> None:
+        with FileStore(tmp_path).start("x") as task:
+            pass
+        before = task.seal
+        assert "rawko resume --open" in rawko(tmp_path, "record", task.id, code=1).stderr
+        assert FileStore(tmp_path).position(task.id).seal == before
+
+    def test_durations_are_counted_once(self, tmp_path: Path) -> None:
+        store = FileStore(tmp_path)
+        task = store.start("x")
+        task.finish("success", duration_ms=5_000)
+        rawko(tmp_path, "resume", task.id, "--open")
+        rawko(tmp_path, "task", "finish", task.id)
+        assert (store.summary(task.id).duration_ms or 0) < 6_000
+
+    def test_no_duration_is_not_a_number(self, tmp_path: Path) -> None:
+        task = rawko(tmp_path, "task", "start", "x").stdout.strip()
+        assert (
+            "number of seconds"
+            in rawko(tmp_path, "task", "turn", task, "--agent", "a", "--duration", "nan", "x", code=1).stderr
+        )
+
+    def test_a_refused_erasure_leaves_no_trace(self, tmp_path: Path) -> None:
+        store = FileStore(tmp_path)
+        task = store.start("x")
+        rawko(tmp_path, "task", "erase", task.id, "--yes", code=1)
+        assert not (tmp_path / ".rawko/state/live/reindex.due").exists()
+        assert not (tmp_path / ".rawko/state/trash").exists()
+        task.close()
+
+    def test_erasing_takes_every_file_of_the_task(self, tmp_path: Path) -> None:
+        with FileStore(tmp_path).start("xylophone") as task:
+            pass
+        (path,) = (tmp_path / ".rawko/state/tasks").iterdir()
+        path.with_name(f"2020-01-01T00-00-00-{task.id}.task").write_bytes(path.read_bytes())
+        rawko(tmp_path, "task", "erase", task.id, "--yes")
+        assert list((tmp_path / ".rawko/state/tasks").iterdir()) == []

@@ -68,6 +68,18 @@ class TestLineEnds:
         assert store.summary(task).turns == 3
         assert "all is well" in doctor(store)
 
+    def test_from_the_second_record_on(self, store: FileStore) -> None:
+        task = some_task(store)
+        path = path_of(store, task)
+        whole = path.read_bytes()
+        first = scan_bytes(whole)[0][0].end
+        spoiled = whole[:first] + whole[first:].replace(b"\n", b"\r\n")
+        path.write_bytes(spoiled)
+        with pytest.raises(NotATask, match="CRLF"):
+            FileStore(store.root, warn=lambda message: None).attach(task).note("x")
+        rawko(store.root, "verify", "--repair")
+        assert path.read_bytes() == whole
+
     def test_what_would_not_match_is_left_alone(self, store: FileStore) -> None:
         path = path_of(store, some_task(store))
         spoiled = path.read_bytes().replace(b"step 1", b"step 9").replace(b"\n", b"\r\n")
@@ -205,6 +217,75 @@ class TestConflicts:
         assert store.turn(task, 2).content == f"ours\n{QUOTED}"
         assert rawko(store.root, "verify").stdout.endswith("2 files, 0 bad\n")
 
+    def test_a_second_conflict_does_not_overwrite_the_child_of_the_first(
+        self, store: FileStore, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        task = some_task(store, 1, finish=False)
+        path = path_of(store, task)
+        base = path.read_bytes()
+        sides = []
+        for word in ("ours", "one", "two"):
+            path.write_bytes(base)
+            with FileStore(store.root, warn=lambda message: None).attach(task) as opened:
+                opened.add_turn(turn(f"{word} was here"))
+            sides.append(path.read_bytes())
+        for other in sides[1:]:
+            path.write_bytes(self._merged(tmp_path_factory.mktemp("git"), base, sides[0], other))
+            rawko(store.root, "verify", "--repair", code=None)
+        everything = b"".join(each.read_bytes() for each in path.parent.iterdir())
+        assert all(f"{word} was here".encode() in everything for word in ("ours", "one", "two"))
+        assert len(list(path.parent.iterdir())) == 3
+
+    def test_what_was_torn_on_the_other_side_is_kept(
+        self, store: FileStore, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        task = some_task(store, 1, finish=False)
+        path = path_of(store, task)
+        base = path.read_bytes()
+        with store.attach(task) as opened:
+            opened.add_turn(turn("ours"))
+        ours = path.read_bytes()
+        path.write_bytes(base + b"--- Turn 2: dev ---\nTORNWORD")
+        with FileStore(store.root, warn=lambda message: None).attach(task) as opened:
+            opened.add_turn(turn("theirs"))
+        path.write_bytes(self._merged(tmp_path_factory.mktemp("git"), base, ours, path.read_bytes()))
+        rawko(store.root, "verify", "--repair", code=None)
+        assert b"TORNWORD" in b"".join(each.read_bytes() for each in path.parent.iterdir())
+
+    def test_redaction_does_not_bury_it(self, store: FileStore, tmp_path_factory: pytest.TempPathFactory) -> None:
+        _, path, ours, theirs = self._grown_apart(store)
+        merged = self._merged(tmp_path_factory.mktemp("git"), ours[: scan_bytes(ours)[0][1].end], ours, theirs)
+        path.write_bytes(merged)
+        rawko(store.root, "redact", "--all", "--yes", code=None)
+        rawko(store.root, "redact", parse_name(path.name).id, code=None)  # type: ignore[union-attr]
+        assert path.read_bytes() == merged
+
+    def test_both_sides_kept_by_hand_are_shown_and_not_buried(self, store: FileStore) -> None:
+        """The markers are deleted, as with merge=union: the second side's first record follows another one than it should."""
+        task, path, ours, theirs = self._grown_apart(store)
+        common = scan_bytes(ours)[0][1].end
+        path.write_bytes(ours + theirs[common:])
+        with FileStore(store.root, warn=lambda message: None).attach(task) as opened:
+            opened.note("goes on")
+        assert b"=== TORN" not in path.read_bytes()
+        assert "theirs" in rawko(store.root, "history", "show", task).stdout
+        assert "does not match" in rawko(store.root, "verify", code=1).stdout
+        assert "all is well" not in doctor(store)
+
+    def test_a_last_record_that_was_edited_stays_readable(self, store: FileStore) -> None:
+        task = some_task(store, 2, finish=False)
+        path = path_of(store, task)
+        path.write_bytes(path.read_bytes().replace(b"step 1", b"step 9"))
+        with FileStore(store.root, warn=lambda message: None).attach(task) as opened:
+            opened.add_turn(turn("goes on"))
+        assert b"=== TORN" not in path.read_bytes()
+        found = FileStore(store.root, warn=lambda message: None)
+        assert found.turn(task, 3).content == "goes on"
+        (verdict,) = found.verify(task)
+        assert len(verdict.faults) == 1
+        assert (found.turn(task, 2).content, found.turn(task, 2).damaged) == ("step 9", True)
+        assert "damaged" in doctor(store)
+
     def test_a_quoted_conflict_is_no_conflict(self, store: FileStore) -> None:
         with store.start(QUOTED) as task:
             task.add_turn(turn(QUOTED))
@@ -220,7 +301,7 @@ class TestConflicts:
     def test_a_side_that_is_not_whole_is_left_as_it_is(self, store: FileStore) -> None:
         task = some_task(store, 1, finish=False)
         path = path_of(store, task)
-        spoiled = path.read_bytes() + b"<<<<<<< HEAD\n[End 0123456789abcdef]\n=======\nx\n>>>>>>> b\n"
+        spoiled = path.read_bytes() + b"<<<<<<< HEAD\nx\n=======\ny\n[End 0123456789abcdef]\n>>>>>>> b\n"
         path.write_bytes(spoiled)
         rawko(store.root, "verify", "--repair", code=1)
         assert path.read_bytes() == spoiled

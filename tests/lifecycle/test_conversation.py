@@ -73,6 +73,7 @@ class TestOrder:
         plain.close()
         text = contexts.prompt(store, contexts.build(store, plain.id))
         assert text.count("\nfirst request\n") == 1
+        assert in_order(text, ["\nfirst request\n", "first answer"])
         assert "second request" not in text
 
     def test_up_to_a_turn(self, store: FileStore) -> None:

@@ -185,6 +185,13 @@ def read(data: bytes) -> dict[str, Any]:
             report("unsealed", *unsealed)
         if start < len(data):
             report("unsealed", start, len(data), len(data), None)
-    elif base < len(data):
+        return {"sealed": sealed, "records": records}
+    if b"\0" not in data[base:]:
+        # An unfinished append holds no seal of its own.
+        for damaged in unmatched:
+            if data[damaged[2] - 1 : damaged[2]] == b"\n":
+                report("damaged", *damaged)
+                base = damaged[2]
+    if base < len(data):
         report("tail", base, len(data), len(data), None, len(data) - base)
     return {"sealed": sealed, "records": records}

@@ -358,8 +358,14 @@ class FileStore(IndexedStore):
 
     def erase(self, prefix: str, *, by: str | None = None) -> str:
         """Also rebuilds the index and the search index, so that no trace remains in their files."""
+        with contextlib.suppress(TaskNotFound):  # it may be in the trash
+            name = self.find(prefix)
+            if name.id in self.alive() | self.journal.drafted():
+                raise TaskBusy(name.id, reason="changed")
         was_due = self.begin_redacting()
         task_id = super().erase(prefix, by=by)
+        while task_id in self.sync.names():  # another file has the same id
+            super().erase(task_id, by=by)
         with journal_trash.locked(self.journal.layout):
             journal_trash.log_erased(self.journal.layout, task_id, by)
         self.end_redacting(changed=True, was_due=was_due)
@@ -461,6 +467,9 @@ class FileStore(IndexedStore):
                 with contextlib.suppress(RawkoError):
                     self.sync.catch_up(name)  # if it was truncated, the index must notice before we query it
             verdict = verify.verify(self.journal.layout, name)
+            if verdict.faults and name == counts:
+                with contextlib.suppress(RawkoError):
+                    self.sync.read_again(name)  # an edit that kept size and time, or was followed by an append
             self._look_beside(name, same, counts, verdict)
             if repair and (verdict.can_repair or verdict.warnings):
                 verdict = self._repaired(name, verdict)
@@ -471,6 +480,7 @@ class FileStore(IndexedStore):
         missing = self.sync.missing(name.id) if name == counts else None
         if missing is not None:
             verdict.warnings.append(missing)
+            verdict.incomplete = True
         packed = replace(name, packed=not name.packed)
         if packed in same:
             both = f"{name.filename} and {packed.filename} are both there: packing was interrupted"
@@ -503,10 +513,13 @@ class FileStore(IndexedStore):
                 chain = self.journal.open(name)  # this removes it
                 chain.close()
                 verdict.repaired.append("removed the packed form, which was left over")
-            if self.sync.missing(name.id) is not None:
-                verdict.repaired.append("took the file for what it is: what is missing is not looked for any more")
+            if before.incomplete and not verdict.faults:
+                with self._task(name) as task:
+                    task.note(f"Repaired: {'; '.join(before.warnings)}.", kind="repaired", in_context=False)
+                verdict.repaired.append("noted in the task what is missing, which is not looked for any more")
             self.sync.catch_up(name, grown=not verdict.to_rewrite)
-            self.sync.accept(name.id)
+            if not verdict.faults or (verdict.to_rewrite and verdict.repaired):
+                self.sync.accept(name.id)
             self.sync.settle(mark, current=True)
             mark = None
             return verdict

@@ -345,6 +345,12 @@ class Sync:
         with index.transaction():
             ingest.one_file(self.journal, index, name, grown=grown)
 
+    def read_again(self, name: TaskName) -> None:
+        """Reads one file from its beginning, whatever the index knows of it."""
+        index = self.index()
+        with index.transaction():
+            ingest.one_file(self.journal, index, name, grown=False)
+
     def last_turns(self, name: TaskName) -> Iterator[tuple[int, int]]:
         """Positions of a task's turns, last one first. Reads the file if there is no usable index."""
         try:
