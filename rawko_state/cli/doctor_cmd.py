@@ -137,6 +137,11 @@ def _git(root: Path, state: Path) -> Iterator[tuple[str, str]]:
             f"git does not ignore {state}: 'git add -A' would take transcripts along",
             f"echo '*' > {state}/.gitignore",
         )
+    if shared and _is_ignored(root, state):
+        yield (
+            "state.share is git, and the project's .gitignore leaves the task files out",
+            "take .rawko/state/ out of .gitignore",
+        )
     if shared and not (state / ".gitattributes").exists():
         yield (
             "task files are shared through git, which may change their line ends",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 GENESIS: Final = "0" * 16
 SEAL_LENGTH: Final = len("[End 0123456789abcdef]\n")
@@ -50,6 +50,22 @@ def header_shape(start: bytes) -> HeaderShape:
     return HeaderShape(int(digits), status.span(1) if status else None, duration.span(1) if duration else None)
 
 
+class HeaderWords(NamedTuple):
+    """What a header says of the task, to be compared with what else is known of it."""
+
+    id: str | None
+    status: str | None
+    """The copied value of a sealed file."""
+
+
+def header_words(start: bytes) -> HeaderWords:
+    marker = _TASK_LINE.match(start)
+    span = header_shape(start).status
+    status = start[slice(*span)].decode("utf-8", "replace").rstrip(" ") if span else None
+    return HeaderWords(marker[1].decode() if marker else None, status)
+
+
+_TASK_LINE = re.compile(rb"=== TASK ([0-9A-Za-z]{1,64}) ===\n")
 _FIRST_LINE = re.compile(rb"=== TASK [^\r\n]+ ===\n")
 
 

@@ -312,6 +312,13 @@ def concerns(index: TaskDatabase) -> Iterator[tuple[str, str, bool]]:
                 )
 
 
+def statuses(index: TaskDatabase) -> dict[str, str]:
+    """What the records of each task say that it is."""
+    task = index.tables.tasks
+    with index.mapped():
+        return {row[0]: row[1] or words.PENDING for row in task.select(task.id, task.status).tuples()}
+
+
 def runs(index: TaskDatabase, task_id: str) -> list[RunRow]:
     table = index.tables.runs
     names = (

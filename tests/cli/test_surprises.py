@@ -295,6 +295,8 @@ class TestDoctor:
         (tmp_path / ".rawko/config.yaml").write_text("state:\n  share: git\n")
         assert "line ends" in rawko(tmp_path, "doctor", code=1).stdout
         rawko(tmp_path, "config", "set", "--project", "state.share", "git")
+        assert ".gitignore leaves the task files out" in rawko(tmp_path, "doctor", code=1).stdout
+        (tmp_path / ".gitignore").unlink()
         assert "all is well" in rawko(tmp_path, "doctor").stdout
 
     def test_a_project_that_was_moved(self, tmp_path: Path) -> None:

@@ -55,6 +55,39 @@ def doctor(store: FileStore) -> str:
     return done.stdout
 
 
+class TestDoctor:
+    """It never says that all is well while verify finds something."""
+
+    @pytest.mark.parametrize(
+        "what", ["empty gz", "cut gz", "another id", "another status", "cut, and no index", "a folder"]
+    )
+    def test_it_sees_what_verify_sees(self, store: FileStore, what: str) -> None:
+        task = some_task(store)
+        path = path_of(store, task)
+        if "gz" in what:
+            source = open_source(path)
+            data = b"".join(packed(source))
+            source.close()
+            path.unlink()
+            path = path.with_name(path.name + ".gz")
+            path.write_bytes(data)
+            store.history(TaskFilter())
+            path.write_bytes(b"" if what == "empty gz" else data[:-20])
+        elif what == "another id":
+            path.with_name(path.name.replace(task, "zzzzzz")).write_bytes(path.read_bytes())
+        elif what == "another status":
+            path.write_bytes(path.read_bytes().replace(b"Status: completed", b"Status: failed   ", 1))
+        elif what == "a folder":
+            (path.parent / "2024-01-01T00-00-00-folder.task").mkdir()
+        else:
+            path.write_bytes(path.read_bytes()[: scan_bytes(path.read_bytes())[0][1].end])
+            store.close()
+            (store.root / ".rawko/state/index.db").unlink()
+        for file in path.parent.iterdir():
+            file.chmod(0o700 if file.is_dir() else 0o600)
+        assert "all is well" not in doctor(store)
+
+
 class TestLineEnds:
     def test_git_made_them_and_repair_gives_them_back(self, store: FileStore) -> None:
         task = some_task(store)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rawko_state.backends.files.search import FileFinder
     from rawko_state.backends.leases import LentLeases
     from rawko_state.backends.redaction import Found
+    from rawko_state.format import seal
     from rawko_state.index import retention
     from rawko_state.index.database import Index
     from rawko_state.journal import archive, rewrite, verify
@@ -47,6 +48,7 @@ else:
     search = lazy("rawko_state.backends.files.search")
     trash = lazy("rawko_state.backends.files.trash")
     writer = lazy("rawko_state.backends.files.writer")
+    seal = lazy("rawko_state.format.seal")
     retention = lazy("rawko_state.index.retention")
     archive = lazy("rawko_state.journal.archive")
     rewrite = lazy("rawko_state.journal.rewrite")
@@ -54,6 +56,7 @@ else:
     journal_trash = lazy("rawko_state.journal.trash")
 
 _DAY: Final = 86_400
+_HEADER: Final = 4_096
 
 
 class FileStore(IndexedStore):
@@ -216,10 +219,29 @@ class FileStore(IndexedStore):
             (task_id, what) for task_id, what, growing in queries.concerns(index) if not (growing and task_id in alive)
         ]
         found += [(task_id, f"{self.sync.missing(task_id)}") for task_id in self.sync.all_missing()]
+        found += [(task_id, "its file cannot be read") for task_id in sorted(self.sync.unread)]
+        found += self._header_concerns(index, alive | {task_id for task_id, _ in found})
         files: dict[str, int] = {}
         for name in self.journal.layout.names():
             files[name.id] = files.get(name.id, 0) + 1
         return found + [(task_id, f"{count} files have this id") for task_id, count in files.items() if count > 1]
+
+    def _header_concerns(self, index: Index, others: set[str]) -> Iterator[tuple[str, str]]:
+        """Headers that say something else than their file's name, or than its records."""
+        statuses = queries.statuses(index)
+        for name in self.journal.names().values():
+            if name.id in others or name.id not in statuses:
+                continue
+            try:
+                with self.journal.reader(name) as reader:
+                    start = reader.fetch(0, _HEADER)
+            except RawkoError:
+                continue  # it has just gone
+            said = seal.header_words(start)
+            if said.id is not None and said.id != name.id:
+                yield name.id, f"its header says task {said.id}"
+            elif said.status is not None and said.status != statuses[name.id]:
+                yield name.id, f"its header says {said.status}, and its records {statuses[name.id]}"
 
     def strangers(self) -> list[str]:
         return list(self.journal.layout.strangers())

@@ -76,6 +76,8 @@ class Sync:
         """The file that was last opened or tried."""
         self._warned: set[str] = set()
         self._lock = threading.RLock()
+        self.unread: set[str] = set()
+        """The tasks whose files could not be read at the last look at all of them."""
         self._mine: set[str] = set()
         """Marks of this process's writers that the index is up to date with."""
         renew_after_fork(self)
@@ -378,6 +380,7 @@ class Sync:
             if before != (name.file_path, found.st_size, found.st_mtime_ns):
                 changed.append(name)
         unread = self._read_all(index, changed, known) if changed or known else []
+        self.unread = set(unread)
         if unread:
             self._warn(f"{len(unread)} task files could not be read: {', '.join(unread[:5])}")
         with index.transaction():
