@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from rawko_state.store import Answer, Hit, Stats, TaskFilter, TaskSummary
     from rawko_state.store.contract import Store
 
-__version__ = "0.1.0"
+from rawko_state.version import __version__ as __version__
 
 __all__ = [
     "AmbiguousTask",

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
-from rawko_state import __version__
 from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble, RawkoError
 from rawko_state.forking import renew_after_fork
 from rawko_state.index.orm import Sqlite, p
 from rawko_state.index.rows import TABLE_OF, TaskDatabase
 from rawko_state.index.schema import APPLICATION_ID, MIGRATIONS, VERSION, Tables, tables_for
+from rawko_state.version import __version__
 
 BUSY_MS: Final = 3_000
 _PRAGMAS: Final = {
