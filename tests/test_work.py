@@ -125,7 +125,7 @@ class TestModules:
         [
             (("history",), 48),
             (("history", "--search", "turn"), 75),
-            (("resume", "--dry-run", "TASK"), 62),
+            (("resume", "--dry-run", "TASK"), 63),
             (("stats",), 47),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
