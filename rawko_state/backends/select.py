@@ -78,18 +78,19 @@ def open_store(
         if workspace is not None or settings.value("workspace").origin == "RAWKO_WORKSPACE":
             named = "--workspace" if workspace is not None else "RAWKO_WORKSPACE"
             raise InvalidValue(f"{named} is for servers that have such; the files of a project have none")
-        return _watching(open_files(root, warn))
+        return _recording_surroundings(open_files(root, warn), settings)
     named = workspace or settings["workspace"]
-    return _watching(remote_store.RemoteStore(url, workspace=named, root=root, warn=warn or _silent))
+    store = remote_store.RemoteStore(url, workspace=named, root=root, warn=warn or _silent)
+    return _recording_surroundings(store, settings)
 
 
-def _watching(store: S) -> S:
+def _recording_surroundings(store: S, settings: Settings) -> S:
     """Makes new tasks record where they run. Only for the process that does the work, so not for a server."""
+    if not settings["record.surroundings"]:
+        return store
     told: set[Surroundings] = set()
 
     def look() -> dict[str, str | None]:
-        if not load(store.root)["record.surroundings"]:
-            return {}
         found = surroundings.look_around(store.root)
         if found not in told:
             told.add(found)

@@ -21,6 +21,7 @@ from rawko_state.journal.layout import parse_name
 from rawko_state.journal.source import open_source, packed
 from rawko_state.model.entries import Execution, Note, Request, Result, TaskHeader, Turn
 from rawko_state.store import TaskFilter
+from tests.journal.files import path_of, turn
 from tests.support.processes import rawko
 
 QUOTED = "<<<<<<< HEAD\nmine\n=======\nyours\n>>>>>>> branch"
@@ -29,14 +30,6 @@ QUOTED = "<<<<<<< HEAD\nmine\n=======\nyours\n>>>>>>> branch"
 @pytest.fixture
 def store(tmp_path: Path) -> FileStore:
     return FileStore(tmp_path, warn=lambda message: None)
-
-
-def turn(content: str) -> Turn:
-    return Turn(number=1, agent="dev", status="complete", content=content)
-
-
-def path_of(store: FileStore, task_id: str) -> Path:
-    return store.journal.layout.path(store.find(task_id))
 
 
 def some_task(store: FileStore, turns: int = 3, *, finish: bool = True) -> str:

@@ -10,21 +10,13 @@ import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.errors import NotATask
-from rawko_state.model.entries import Turn
+from tests.journal.files import path_of, turn
 from tests.support.processes import rawko
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> FileStore:
     return FileStore(tmp_path, warn=lambda message: None)
-
-
-def turn(content: str) -> Turn:
-    return Turn(number=1, agent="dev", status="complete", content=content)
-
-
-def path_of(store: FileStore, task_id: str) -> Path:
-    return store.journal.layout.path(store.find(task_id))
 
 
 class TestFilesThatAreNone:
