@@ -502,11 +502,10 @@ class IndexedStore(BaseStore):
         """The blobs that a task refers to, by name. Leaves out missing ones."""
         found: dict[str, bytes] = {}
         for _, entry in self.entries(prefix):
-            for call in entry.tools if isinstance(entry, entry_types.Turn) else ():
-                if isinstance(call, entry_types.ToolCall) and call.blob is not None:
-                    content = self.journal.blob_bytes(call.blob)
-                    if content is not None:
-                        found[call.blob.sha256] = content
+            for blob in entry_types.blobs_of(entry) if isinstance(entry, entry_types.Turn) else ():
+                content = self.journal.blob_bytes(blob)
+                if content is not None:
+                    found[blob.sha256] = content
         return found
 
     def events(self, prefix: str, after: str | None = None) -> Iterator[Event]:

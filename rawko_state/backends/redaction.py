@@ -6,14 +6,15 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
 
 from rawko_state.config.secret import keyed, user_key
 from rawko_state.config.settings import load
-from rawko_state.model.entries import Blob, Entry, Note, ToolCall, Turn
+from rawko_state.model.entries import Blob, Entry, Note, Turn
+from rawko_state.model.long_texts import with_blobs_changed
 from rawko_state.redact.redactor import Redactor, walked
 from rawko_state.redact.rules import RULES
 
@@ -77,26 +78,19 @@ class Counting:
 
     def entry(self, entry: Entry) -> Entry:
         new = walked(entry, self)
-        if isinstance(new, Turn):
-            tools = tuple(self._tool(call) if isinstance(call, ToolCall) else call for call in new.tools)
-            if any(one is not other for one, other in zip(tools, new.tools, strict=True)):
-                new = replace(new, tools=tools)
         assert isinstance(new, Entry)
-        return new
+        return with_blobs_changed(new, self._blob) if isinstance(new, Turn) else new
 
-    def _tool(self, call: ToolCall) -> ToolCall:
-        if call.blob is None:
-            return call
-        data = self._outputs.blob_bytes(call.blob)
+    def _blob(self, blob: Blob) -> Blob:
+        data = self._outputs.blob_bytes(blob)
         if data is None:
-            return call  # missing; verify reports it
-        output = data.decode("utf-8", "surrogateescape")
-        new = self.text(output)
-        if new == output:
-            return call
-        self.replaced.add(call.blob.sha256)
-        kept = self._outputs.put_blob(new.encode("utf-8", "surrogateescape")) if self._write else Blob("0" * 64, 0)
-        return replace(call, blob=kept)
+            return blob  # missing; verify reports it
+        text = data.decode("utf-8", "surrogateescape")
+        new = self.text(text)
+        if new == text:
+            return blob
+        self.replaced.add(blob.sha256)
+        return self._outputs.put_blob(new.encode("utf-8", "surrogateescape")) if self._write else Blob("0" * 64, 0)
 
 
 def noted(found: Found, changed: int, by: str | None) -> Note:

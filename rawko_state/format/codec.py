@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rawko_state.errors import InvalidValue
-from rawko_state.format import lines, parts, values
+from rawko_state.format import diffs, lines, parts, values
 from rawko_state.format.blocks import MAX_MARKER, REQUEST, Block
 from rawko_state.format.seal import COPY_WIDTH
 from rawko_state.format.text import field_needs_json
@@ -112,6 +112,7 @@ _SECTIONS: Final[Mapping[type[Entry], tuple[_Part, ...]]] = {
     Turn: (
         _text("Content"),
         _Part("Tool Log", "tools", lines.emit_tools, lines.parse_tools),
+        _Part("Diff", "diffs", diffs.emit_diffs, diffs.parse_diffs),
         _Part("Progress", "progress", lines.emit_progress, lines.parse_progress),
         _Part("Files", "files", lines.emit_files, lines.parse_files),
         _Part("Question", "question", parts.write_question, parts.read_question),

@@ -26,9 +26,9 @@ from rawko_state.model.entries import (
     Request,
     Result,
     TaskHeader,
-    ToolCall,
     Torn,
     Turn,
+    blobs_of,
     touched,
 )
 from rawko_state.model.state import TaskState
@@ -38,7 +38,7 @@ SHORT: Final = 2_000
 _LISTED_AGENTS: Final = 20
 _LARGEST: Final = 2**63 - 1
 SECTIONS: Final = frozenset(
-    f"[{name}{json}]".encode() for name in ("Tool Log", "Files", "Output", "Snapshot") for json in ("", " json")
+    f"[{name}{json}]".encode() for name in ("Tool Log", "Diff", "Files", "Output", "Snapshot") for json in ("", " json")
 )
 """The sections that rows are built from; the others are not even decoded."""
 
@@ -162,10 +162,8 @@ class Projector:
                 "length": placed.length,
             }
         )
-        for call in turn.tools:
-            if isinstance(call, ToolCall) and call.blob is not None:
-                named = {"task_id": row["id"], "sha256": call.blob.sha256, "size": _int(call.blob.size)}
-                rows.blobs.append(named)
+        for blob in blobs_of(turn):
+            rows.blobs.append({"task_id": row["id"], "sha256": blob.sha256, "size": _int(blob.size)})
         if damaged:
             self._state = self._state.apply_damaged(turn)
             return

@@ -6,15 +6,12 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import Final
 
 from rawko_state.errors import StorageError
 from rawko_state.journal import disk
 from rawko_state.journal.layout import Layout
 from rawko_state.model.entries import Blob
 
-OUTPUT_LIMIT: Final = 16_384
-"""Tool output up to this many bytes stays in the task file."""
 _NAME = re.compile(r"[0-9a-f]{64}")
 
 

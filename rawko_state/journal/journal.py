@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rawko_state.journal import chain as chains
     from rawko_state.journal import reader as readers
     from rawko_state.journal.chain import Chain, Checkpoint
+    from rawko_state.model import long_texts
     from rawko_state.model.entries import Blob, Entry, TaskHeader, ToolCall, Turn
 else:
     # A query that finds nothing new reads no task file.
@@ -34,6 +35,7 @@ else:
     blobs = lazy("rawko_state.journal.blobs")
     chains = lazy("rawko_state.journal.chain")
     readers = lazy("rawko_state.journal.reader")
+    long_texts = lazy("rawko_state.model.long_texts")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -261,10 +263,7 @@ class Journal:
 
     def keeping_blobs(self, turn: Turn | None = None) -> contextlib.AbstractContextManager[None]:
         """Prevents cleanups from deleting blobs that no record names yet. No-op for a turn without long outputs."""
-        tools = turn.tools if turn is not None else ()
-        if turn is not None and not any(
-            not isinstance(call, str) and _is_long(call, blobs.OUTPUT_LIMIT) for call in tools
-        ):
+        if turn is not None and not long_texts.has_long_text(turn):
             return contextlib.nullcontext()
         self.layout.make()
         return gate(self.layout.live / "blobs.lock", shared=True)
@@ -288,16 +287,8 @@ class Journal:
         return found
 
     def with_blobs(self, turn: Turn, redact: Callable[[str], str]) -> Turn:
-        """The turn with its long tool outputs redacted and moved to blobs, which are durable on return."""
-        if not any(not isinstance(call, str) and _is_long(call, blobs.OUTPUT_LIMIT) for call in turn.tools):
-            return turn
-        tools = tuple(
-            dataclasses.replace(call, output=None, blob=blobs.put(self.layout, redact(call.output or "")))
-            if not isinstance(call, str) and _is_long(call, blobs.OUTPUT_LIMIT)
-            else call
-            for call in turn.tools
-        )
-        return dataclasses.replace(turn, tools=tools)
+        """The turn with its long texts redacted and moved to blobs, which are durable on return."""
+        return long_texts.apart(turn, lambda text: blobs.put(self.layout, redact(text)))
 
     def output_of(self, call: ToolCall) -> str | None:
         """The output of a tool call, wherever it is kept."""
@@ -334,8 +325,3 @@ def _size_of(folder: Path) -> int:
             return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
     except OSError:
         return 0
-
-
-def _is_long(call: ToolCall, limit: int) -> bool:
-    output = call.output
-    return output is not None and len(output) * 4 > limit and len(output.encode("utf-8", "surrogatepass")) > limit

@@ -14,7 +14,7 @@ from rawko_state.format.seal import HEADER_LIMIT, LARGEST_TAIL, has_seal_with_cr
 from rawko_state.journal import blobs, repair
 from rawko_state.journal.chain import Chain
 from rawko_state.journal.layout import Layout, TaskName
-from rawko_state.model.entries import Blob, Entry, Note, TaskHeader, ToolCall, Turn
+from rawko_state.model.entries import Blob, Entry, Note, TaskHeader, Turn, blobs_of
 from rawko_state.model.state import TaskState
 from rawko_state.model.status import FINISHED
 
@@ -183,9 +183,9 @@ def _look_at(record: Record, chain: Walkable, verdict: Verdict, found: _Walk, is
         found.state = found.state.apply(entry)
         if isinstance(entry, Turn):
             verdict.turns += 1
-            for call in entry.tools:
-                if isinstance(call, ToolCall) and call.blob and not is_whole(call.blob):
-                    verdict.faults.append(f"turn {entry.number}: blob {call.blob.sha256} is missing or changed")
+            for blob in blobs_of(entry):
+                if not is_whole(blob):
+                    verdict.faults.append(f"turn {entry.number}: blob {blob.sha256} is missing or changed")
         elif block.offset == 0 and isinstance(entry, TaskHeader):
             found.header = entry
             if entry.id != verdict.name.id:

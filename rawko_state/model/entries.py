@@ -6,7 +6,7 @@ kept in ``extra`` and ``sections``, in file order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -66,6 +66,26 @@ class FileTouch:
     operation: str
     """``read``, ``write`` or ``delete``."""
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """A change to one file, as a unified diff."""
+
+    old: str | None
+    """The path before; None if the file was created."""
+    new: str | None
+    """The path after; None if the file was deleted."""
+    hunks: str = ""
+    """``@@ -1,5 +1,5 @@`` and the lines under it, for each place that was changed."""
+    blob: Blob | None = None
+    """The hunks, if they were too long for the task file."""
+    added: int = 0
+    removed: int = 0
+
+    @property
+    def path(self) -> str | None:
+        return self.new if self.new is not None else self.old
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +167,8 @@ class Turn(Entry):
     content: str | None = None
     tools: tuple[ToolCall | str, ...] = ()
     """A log line that is not a valid tool line is kept as a string; the same goes for progress and files."""
+    diffs: tuple[Diff, ...] = ()
+    """What it changed in files, in order. A tool call's ``more["diff"]`` says which are its own, counted from 1."""
     progress: tuple[Progress | str, ...] = ()
     files: tuple[FileTouch | str, ...] = ()
     question: Question | None = None
@@ -230,7 +252,8 @@ def said_by(entry: Request | Turn) -> str | None:
 
 
 def touched(turn: Turn) -> tuple[FileTouch, ...]:
-    """The files that a turn read, wrote or deleted, each once and in order: from its Files section, else its tool log."""
+    """The files that a turn read, wrote or deleted, each once and in order: from its Files section,
+    else its tool log, and from its diffs."""
     found = [f for f in turn.files if isinstance(f, FileTouch)]
     if not found:
         for call in turn.tools:
@@ -238,4 +261,18 @@ def touched(turn: Turn) -> tuple[FileTouch, ...]:
                 namespace, _, operation = call.tool.partition(".")
                 if namespace == "filesystem" and operation in ("read", "write", "delete"):
                     found.append(FileTouch(operation, call.args))
+    for diff in turn.diffs:
+        path = diff.path or ""
+        if not any(file.path == path and file.operation != "read" for file in found):
+            found.append(FileTouch("write" if diff.new is not None else "delete", path))
     return tuple(dict.fromkeys(found))
+
+
+def blobs_of(turn: Turn) -> Iterator[Blob]:
+    """The long texts of a turn that are kept apart."""
+    for call in turn.tools:
+        if isinstance(call, ToolCall) and call.blob is not None:
+            yield call.blob
+    for diff in turn.diffs:
+        if diff.blob is not None:
+            yield diff.blob

@@ -16,7 +16,7 @@ from rawko_state.format.records import emit_blocks
 from rawko_state.format.values import read_time
 from rawko_state.lifecycle import context as contexts
 from rawko_state.model import status as words
-from rawko_state.model.entries import Blob, ToolCall
+from rawko_state.model.entries import Blob, Turn, blobs_of
 from rawko_state.model.events import Event
 from rawko_state.model.state import TaskState
 from rawko_state.server.operations import BYTES, READ, WRITE, Call, Operation, Param, Streamed
@@ -291,9 +291,8 @@ def export_task(call: Call) -> Streamed:
 def list_blobs(call: Call) -> Any:
     found = {}
     for _, entry in call.store.entries(call.id):
-        for each in getattr(entry, "tools", ()):
-            if isinstance(each, ToolCall) and each.blob is not None:
-                found[each.blob.sha256] = each.blob.size
+        for blob in blobs_of(entry) if isinstance(entry, Turn) else ():
+            found[blob.sha256] = blob.size
     return {"version": 1, "blobs": [{"sha256": sha256, "size": size} for sha256, size in found.items()]}
 
 

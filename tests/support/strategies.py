@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rawko_state.format.lines import _TIMED
 from rawko_state.format.records import emit_unsealed
+from rawko_state.format.diffs import compared
 from rawko_state.model import entries as m
 
 PIECES = st.sampled_from(
@@ -100,6 +101,13 @@ QUESTIONS = st.builds(
 )
 PROGRESS = st.builds(m.Progress, text(), st.from_regex(r"[a-z]{1,6}", fullmatch=True), maybe(CLOCK))
 TOUCHES = st.builds(m.FileTouch, st.sampled_from(["read", "write", "delete"]), text())
+DIFF_TEXT = st.lists(st.sampled_from(["a\n", "b\n", "-- a/x\n", "++ b/x\n", "\n", "@@ -1 +1 @@\n", "=== x\n", "no end"]), max_size=9).map("".join)
+DIFFS = st.one_of(
+    st.builds(compared, text(), DIFF_TEXT, DIFF_TEXT),
+    st.builds(compared, text(), st.none(), DIFF_TEXT),
+    st.builds(compared, text(), DIFF_TEXT, st.none()),
+    st.builds(m.Diff, text(), text(), st.just(""), st.builds(m.Blob, st.just("a" * 64), COUNTS), COUNTS, COUNTS),
+)
 
 
 def turns() -> st.SearchStrategy[m.Turn]:
@@ -122,6 +130,7 @@ def turns() -> st.SearchStrategy[m.Turn]:
         answers=maybe(COUNTS),
         content=maybe(text()),
         tools=st.lists(TOOL_CALLS | RAW_LINE, max_size=3).map(tuple).filter(lambda t: t != ("",)),
+        diffs=st.lists(DIFFS, max_size=3).map(tuple),
         progress=st.lists(PROGRESS | RAW_LINE, max_size=2).map(tuple).filter(lambda t: t != ("",)),
         files=st.lists(TOUCHES, max_size=3).map(tuple),
         question=maybe(QUESTIONS),

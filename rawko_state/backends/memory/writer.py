@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,10 @@ from rawko_state.format.reader import TaskReader
 from rawko_state.format.records import build_record, header_copies
 from rawko_state.format.seal import GENESIS, HEADER_LIMIT, header_shape
 from rawko_state.index.projection import LocatedRecord, Projector
-from rawko_state.journal.blobs import OUTPUT_LIMIT
 from rawko_state.journal.chain import Chain
 from rawko_state.model.appended import Appended, Position
-from rawko_state.model.entries import ToolCall, Turn
+from rawko_state.model.entries import Turn
+from rawko_state.model.long_texts import apart
 from rawko_state.model.state import TaskState
 from rawko_state.tasks.draft import Draft, DraftContent, draft_content
 from rawko_state.tasks.writer import BeforeWrite, Make, Writer
@@ -139,18 +138,7 @@ class MemoryWriter(Writer):
         return contextlib.nullcontext()
 
     def with_blobs(self, turn: Turn, redact: Callable[[str], str]) -> Turn:
-        def kept(call: ToolCall | str) -> ToolCall | str:
-            if (
-                isinstance(call, str)
-                or call.output is None
-                or len(call.output.encode("utf-8", "surrogatepass")) <= OUTPUT_LIMIT
-            ):
-                return call
-            return replace(
-                call, output=None, blob=self._store.put_blob(redact(call.output).encode("utf-8", "surrogatepass"))
-            )
-
-        return replace(turn, tools=tuple(kept(call) for call in turn.tools)) if turn.tools else turn
+        return apart(turn, lambda text: self._store.put_blob(redact(text).encode("utf-8", "surrogatepass")))
 
     def draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
         position = self._position

@@ -8,7 +8,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,10 +22,10 @@ from rawko_state.format.scan import Scan
 from rawko_state.format.seal import GENESIS, HEADER_LIMIT, header_shape
 from rawko_state.index import queries
 from rawko_state.index.projection import LocatedRecord, NewRows, Projector, Row, located
-from rawko_state.journal.blobs import OUTPUT_LIMIT
 from rawko_state.journal.chain import Chain
 from rawko_state.model.appended import Appended, Position
-from rawko_state.model.entries import Entry, ToolCall, Turn
+from rawko_state.model.entries import Entry, Turn
+from rawko_state.model.long_texts import apart, has_long_text
 from rawko_state.model.names import TaskName
 from rawko_state.model.state import TaskState
 from rawko_state.search.documents import Document, documents
@@ -186,17 +185,11 @@ class PostgresWriter(Writer):
                     yield found
 
     def keeping_blobs(self, turn: Turn | None = None) -> contextlib.AbstractContextManager[None]:
-        long = turn is None or any(isinstance(call, ToolCall) and _is_long(call) for call in turn.tools)
+        long = turn is None or has_long_text(turn)
         return self._tasks.keeping_blobs() if long else contextlib.nullcontext()
 
     def with_blobs(self, turn: Turn, redact: Callable[[str], str]) -> Turn:
-        def kept(call: ToolCall | str) -> ToolCall | str:
-            if not isinstance(call, ToolCall) or not _is_long(call):
-                return call
-            data = redact(call.output or "").encode("utf-8", "surrogatepass")
-            return replace(call, output=None, blob=self._store.journal.put_blob(data))
-
-        return replace(turn, tools=tuple(kept(call) for call in turn.tools)) if turn.tools else turn
+        return apart(turn, lambda text: self._store.journal.put_blob(redact(text).encode("utf-8", "surrogatepass")))
 
     def draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
         sink = _DraftSink(self._tasks, self.id)
@@ -218,11 +211,6 @@ class PostgresWriter(Writer):
 
     def close(self) -> None:
         self.release_lease()
-
-
-def _is_long(call: ToolCall) -> bool:
-    output = call.output
-    return output is not None and len(output.encode("utf-8", "surrogatepass")) > OUTPUT_LIMIT
 
 
 def projected(tasks: TaskTables, name: TaskName, source: TaskBytes, base: int = 0) -> None:

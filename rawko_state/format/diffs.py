@@ -1,0 +1,234 @@
+"""Unified diffs: what a turn changed in files. Reads and writes the ``[Diff]`` section, and makes diffs from two texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rawko_state.errors import InvalidValue
+from rawko_state.format.text import quote, unquote
+from rawko_state.model.entries import Blob, Diff
+
+NOWHERE: Final = "/dev/null"
+NO_END: Final = "\\ No newline at end of file"
+POSITION_UNKNOWN: Final = "position unknown"
+"""Behind the line numbers of a hunk whose source does not say where in the file it is."""
+_CONTEXT: Final = 3
+_MOST_COMPARED: Final = 4_000_000
+"""Old lines times new lines. Larger differences are written as one replacement, which takes no time to find."""
+_HUNK = re.compile(r"@@ -([0-9]{1,9})(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@.*")
+_BLOB = re.compile(r"@ ([0-9a-f]{64}) ([0-9]{1,15}) bytes, \+([0-9]{1,15}) -([0-9]{1,15})")
+
+
+# The section
+
+
+def emit_diffs(diffs: Sequence[Diff]) -> str:
+    return "\n".join(diff_text(diff) for diff in diffs)
+
+
+def diff_text(diff: Diff) -> str:
+    """One diff as text, without a newline at the end."""
+    lines = [f"--- {_write_path('a/', diff.old)}", f"+++ {_write_path('b/', diff.new)}"]
+    if diff.blob is not None:
+        lines.append(f"@ {diff.blob.sha256} {diff.blob.size} bytes, +{diff.added} -{diff.removed}")
+    elif diff.hunks:
+        lines.append(diff.hunks)
+    return "\n".join(lines)
+
+
+def parse_diffs(text: str) -> tuple[Diff, ...] | None:
+    """None if the text is anything but diffs; then it stays a section that nobody interprets."""
+    lines = text.split("\n")
+    # Redaction may have shortened a hunk, so the counts in its first line are only believed if all of them fit.
+    for exact in (True, False):
+        found = _parse(lines, exact)
+        if found is not None and emit_diffs(found) == text:
+            return tuple(found)
+    return None
+
+
+def _parse(lines: Sequence[str], exact: bool) -> list[Diff] | None:
+    found: list[Diff] = []
+    at = 0
+    while at < len(lines):
+        if not _is_head(lines, at):
+            return None
+        old, new = _read_path(lines[at], "--- ", "a/"), _read_path(lines[at + 1], "+++ ", "b/")
+        at += 2
+        blob = _BLOB.fullmatch(lines[at]) if at < len(lines) else None
+        if blob is not None:
+            found.append(Diff(old, new, "", Blob(blob[1], int(blob[2])), int(blob[3]), int(blob[4])))
+            at += 1
+            continue
+        start = at
+        while at < len(lines) and _HUNK.fullmatch(lines[at]):
+            end = _hunk_end(lines, at, exact)
+            if end is None:
+                return None
+            at = end
+        found.append(made_of(old, new, "\n".join(lines[start:at])))
+    return found
+
+
+def _is_head(lines: Sequence[str], at: int) -> bool:
+    return lines[at].startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ ")
+
+
+def _hunk_end(lines: Sequence[str], at: int, exact: bool) -> int | None:
+    """Where the hunk that begins at a line ends. None if its lines are not what its first line says."""
+    match = _HUNK.fullmatch(lines[at])
+    assert match is not None
+    old, new = int(match[2] or 1), int(match[4] or 1)
+    at += 1
+    while at < len(lines) and (not exact or old > 0 or new > 0 or lines[at].startswith("\\")):
+        sign = lines[at][:1]
+        if sign not in (" ", "-", "+", "\\") or (not exact and _is_head(lines, at)):
+            break
+        old -= sign in (" ", "-")
+        new -= sign in (" ", "+")
+        at += 1
+    return None if exact and (old or new) else at
+
+
+def _write_path(side: str, path: str | None) -> str:
+    return NOWHERE if path is None else quote(side + path)
+
+
+def _read_path(line: str, mark: str, side: str) -> str | None:
+    path = unquote(line[len(mark) :])
+    return None if path == NOWHERE else path.removeprefix(side)
+
+
+# Making diffs
+
+
+def made_of(old: str | None, new: str | None, hunks: str) -> Diff:
+    added = removed = 0
+    for line in hunks.split("\n"):
+        added += line.startswith("+")
+        removed += line.startswith("-")
+    return Diff(old, new, hunks, None, added, removed)
+
+
+def compared(path: str, before: str | None, after: str | None) -> Diff:
+    """The diff between two contents of a file. None: there was, or is, no such file."""
+    if before is None and after is None:
+        raise InvalidValue(f"nothing was changed in {path}: it was not there before or after")
+    old, new = _lines(before or ""), _lines(after or "")
+    hunks = "\n".join(line for hunk in _hunks(old, new) for line in hunk)
+    return made_of(None if before is None else path, None if after is None else path, hunks)
+
+
+def replacement(path: str, before: str, after: str) -> Diff:
+    """The diff of a replaced piece of a file, whose position in the file is not known."""
+    hunks = "\n".join(
+        line
+        for hunk in _hunks(_lines(before), _lines(after))
+        for line in (f"{hunk[0]} {POSITION_UNKNOWN}", *hunk[1:])
+        if line != NO_END  # the piece ends there, not the file
+    )
+    return made_of(path, path, hunks)
+
+
+def unified(text: str, path: str | None = None) -> tuple[Diff, ...]:
+    """The diffs in a text that another program made: with its file lines, or only hunks of the file at ``path``."""
+    found: list[Diff] = []
+    old = new = path
+    hunks: list[str] = []
+    lines = text.removesuffix("\n").split("\n")
+    at = 0
+    begun = False
+
+    def done() -> None:
+        nonlocal hunks
+        if begun or hunks:
+            found.append(made_of(old, new, "\n".join(hunks)))
+        hunks = []
+
+    while at < len(lines):
+        if _is_head(lines, at):
+            done()
+            old, new = (_their_path(lines[at][4:], "a/"), _their_path(lines[at + 1][4:], "b/"))
+            begun, at = True, at + 2
+        elif _HUNK.fullmatch(lines[at]):
+            end = _hunk_end(lines, at, True) or _hunk_end(lines, at, False) or at + 1
+            hunks += lines[at:end]
+            at = end
+        else:
+            at += 1  # "diff --git", "index …", "Index: …" and the like
+    done()
+    if any(diff.path is None for diff in found):
+        raise InvalidValue("a diff does not say which file it changes")
+    return tuple(found)
+
+
+def _their_path(text: str, side: str) -> str | None:
+    path = unquote(text.partition("\t")[0])
+    return None if path == NOWHERE else path.removeprefix(side)
+
+
+def structured(path: str, hunks: Sequence[tuple[int, int, Sequence[str]]], *, created: bool = False) -> Diff:
+    """A diff from hunks: where each begins in the old and in the new file, and its lines with their signs."""
+    lines: list[str] = []
+    for old_start, new_start, body in hunks:
+        lines += [_head(old_start, new_start, body), *(line.split("\n")[0] for line in body)]
+    return made_of(None if created else path, path, "\n".join(lines))
+
+
+def _head(old_start: int, new_start: int, body: Sequence[str]) -> str:
+    old = sum(line[:1] in (" ", "-") for line in body)
+    new = sum(line[:1] in (" ", "+") for line in body)
+    return f"@@ -{_range(old_start, old)} +{_range(new_start, new)} @@"
+
+
+def _range(start: int, length: int) -> str:
+    return str(start) if length == 1 else f"{start},{length}"
+
+
+def _lines(text: str) -> list[str]:
+    """The lines, each with its newline; the last one may have none."""
+    lines = text.split("\n")
+    return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def _hunks(old: list[str], new: list[str]) -> Iterator[list[str]]:
+    first = 0
+    while first < min(len(old), len(new)) and old[first] == new[first]:
+        first += 1
+    last = 0
+    while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
+        last += 1
+    if first == len(old) == len(new):
+        return
+    # Only what differs is compared, with the lines around it.
+    start, end = max(0, first - _CONTEXT), max(0, last - _CONTEXT)
+    one, two = old[start : len(old) - end], new[start : len(new) - end]
+    for group in _groups(one, two, first - start, last - end):
+        body: list[str] = []
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                body += [" " + line for line in one[i1:i2]]
+            else:
+                body += ["-" + line for line in one[i1:i2]] + ["+" + line for line in two[j1:j2]]
+        _, i1, _, j1, _ = group[0]
+        has_old, has_new = any(line[0] in " -" for line in body), any(line[0] in " +" for line in body)
+        shown = [part for line in body for part in ((line[:-1],) if line.endswith("\n") else (line, NO_END))]
+        yield [_head(start + i1 + has_old, start + j1 + has_new, body), *shown]
+
+
+def _groups(
+    one: list[str], two: list[str], before: int, after: int
+) -> Iterator[list[tuple[str, int, int, int, int]]]:
+    changed_one, changed_two = len(one) - before - after, len(two) - before - after
+    if changed_one * changed_two > _MOST_COMPARED:
+        yield [
+            ("equal", 0, before, 0, before),
+            ("replace", before, before + changed_one, before, before + changed_two),
+            ("equal", len(one) - after, len(one), len(two) - after, len(two)),
+        ]
+        return
+    import difflib  # 8 ms, and most turns edit nothing
+
+    yield from difflib.SequenceMatcher(None, one, two, autojunk=False).get_grouped_opcodes(_CONTEXT)
