@@ -52,7 +52,7 @@ def command(
     env = {**os.environ, "RAWKO_TASK": task.id, "RAWKO_PROJECT": str(store.root)}
     try:
         with task:
-            code = run(given, task, name, env)
+            code = run(given, store, task, name, env)
     except Stopped as stopped:
         click.echo(f"rawko: {visible(str(stopped))}", err=True)
         code = 1

@@ -19,6 +19,7 @@ from rawko_state.backends.select import open_files, user_state
 from rawko_state.config.project import find_project
 from rawko_state.errors import InvalidValue, NoProject, RawkoError, TaskExists
 from rawko_state.exchange.dedupe import one_each
+from rawko_state.exchange.linking import recorded_until
 from rawko_state.exchange.sources import sessions
 from rawko_state.exchange.transcript import Session, Trouble
 from rawko_state.exchange.turns import IMPORTED, TurnBuilder
@@ -363,12 +364,14 @@ def grow(
         note = store.last_note(task, IMPORTED)
         data = note.data if note is not None and isinstance(note.data, dict) else {}
         place = data.get("place")
+        if note is None:
+            place = recorded_until(store, task, session)
         start = place if isinstance(place, int) else 0
         if not session.is_marked(start, data.get("mark")):
             raise RawkoError(
                 f"not the file that task {task} came from: it is another one, or was changed before byte {start}"
             )
-        grouping = TurnBuilder(session, start, roots or (str(store.root),), wrong, ended=ended)
+        grouping = TurnBuilder(session, start, roots or (str(store.root),), wrong, ended=ended, before=data)
         if dry_run:
             return not grouping.is_empty, Counter()
         with store.attach(task) as opened:

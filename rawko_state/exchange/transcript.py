@@ -11,11 +11,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from rawko_state.model.entries import Diff
 
 _MARKED: Final = 1024
-LONGEST_LINE: Final = 64 << 20
+LONGEST_LINE: Final = 512 << 20
 """Longer records are skipped and reported."""
 
 
@@ -28,6 +31,8 @@ class Call:
     args: str
     touches: tuple[tuple[str, str], ...] = ()
     """Operation (read, write or delete) and path, as in the source."""
+    diffs: tuple[Diff, ...] = ()
+    """What it changes if it succeeds, as far as its arguments tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,23 @@ class Output:
     id: str
     text: str
     failed: bool = False
+    diffs: tuple[Diff, ...] = ()
+    """What the call changed, if the source says so: then what its arguments tell does not count."""
+
+
+class Usage(NamedTuple):
+    """Tokens and cost. Input from a cache counts as ``cache_read`` and not as ``in``; ``reasoning`` is a part of ``out``."""
+
+    tokens: Mapping[str, int] = {}
+    cost: Decimal | None = None
+    """US dollars, as the source states them."""
+
+
+class Aside(NamedTuple):
+    """Something that happened to the session and belongs to no turn, such as a compaction."""
+
+    kind: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +77,20 @@ class Step:
     thinking: str | None = None
     model: str | None = None
     tokens: Mapping[str, int] = field(default_factory=dict)
+    """Of the turn. Several steps of one turn repeat it as it grows; steps without a turn add to the current one."""
+    cost: Decimal | None = None
+    """Of the turn, likewise."""
+    used: Usage | None = None
+    """Tokens and cost of the run so far that no turn states. The last one counts."""
     calls: tuple[Call, ...] = ()
     outputs: tuple[Output, ...] = ()
     touches: tuple[tuple[str, str], ...] = ()
+    diffs: tuple[Diff, ...] = ()
+    """What was changed in files by the call named in ``by_call``, or by the last one that has no output yet."""
+    by_call: str | None = None
+    inside: str | None = None
+    """The call that started the sub-agent to which this belongs, where both are in one stream."""
+    aside: Aside | None = None
     title: str | None = None
     aborted: bool | None = None
     """True if this stopped the agent, False if it continues."""
@@ -66,9 +99,15 @@ class Step:
     working: bool | None = None
     """Whether the agent is at work from here on; for sources that say when it begins and ends."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Facts about the session: cwd, branch, commit, repo, version, parent, provider, session."""
+    """Facts about the session: cwd, branch, commit, repo, version, parent, provider, session, forked."""
     unknown: str | None = None
     """The kind of a record that was not understood and is only passed on."""
+
+    @property
+    def happened(self) -> bool:
+        """Whether anybody said or did anything. Agents also write records for themselves, even after they have ended."""
+        signs = (self.prompt, self.turn, self.text, self.aside, self.aborted, self.failed, self.working)
+        return any(sign is not None for sign in signs) or bool(self.calls or self.outputs or self.touches or self.diffs)
 
 
 @dataclass(slots=True)
@@ -96,6 +135,8 @@ class Session:
     folder: Path | None = None
     """The folder it was run in, if known before it is read."""
     agent: str = ""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """What is known about it from elsewhere than its records."""
 
     def is_marked(self, place: int, mark: object) -> bool:
         """Whether this may be the file that a mark was made from. A file that the agent has since compressed has no mark."""
@@ -177,6 +218,17 @@ def counts(usage: object, names: Mapping[str, str]) -> dict[str, int]:
         return {}
     found = {ours: usage.get(theirs) for theirs, ours in names.items()}
     return {name: count for name, count in found.items() if type(count) is int and 0 <= count < 1 << 53}
+
+
+def dollars(value: object) -> Decimal | None:
+    """An amount of money as these files state it; None if it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        found = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return round(found, 10).normalize() if found.is_finite() and 0 <= found < 10**9 else None
 
 
 def safely(step_of: Callable[[str], Step], line: str) -> Step:

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Final
 
-from rawko_state.exchange.transcript import Call, Output, Session, Step
+from rawko_state.exchange.transcript import Call, Output, Session, Step, Usage
+from rawko_state.format.values import read_time, write_time
 from rawko_state.model.entries import (
     UNKNOWN_USER,
+    Diff,
     Entry,
     Execution,
     Field,
     FileTouch,
     Json,
+    Money,
     Note,
     Parent,
     Request,
@@ -63,6 +67,8 @@ class Facts:
     spoken: bool = False
     running: set[str] = field(default_factory=set)
     """Tool calls without output so far."""
+    used: Usage = field(default_factory=Usage)
+    """Tokens and cost that no turn states."""
 
     def take(self, step: Step) -> None:
         self.steps += 1
@@ -88,6 +94,21 @@ class Facts:
         self.working = self.working if step.working is None else step.working
         self.running |= {call.id for call in step.calls}
         self.running -= {output.id for output in step.outputs}
+        self.used = step.used or self.used
+
+    def standing(self) -> dict[str, Json]:
+        """How the conversation stands, for a run that goes on later."""
+        flags = {name: True for name in ("aborted", "unanswered", "working", "spoken") if getattr(self, name)}
+        failed = {} if self.failed is None else {"failed": self.failed}
+        return {**flags, **failed, **({"running": sorted(self.running)} if self.running else {})}
+
+    def stand(self, data: Mapping[str, Json]) -> None:
+        """Restores what standing() returned."""
+        for name in ("aborted", "unanswered", "working", "spoken"):
+            setattr(self, name, data.get(name) is True)
+        failed, running = data.get("failed"), data.get("running")
+        self.failed = failed if isinstance(failed, str) else None
+        self.running = {str(call) for call in running} if isinstance(running, list) else set()
 
     @property
     def outcome(self) -> str:
@@ -105,10 +126,23 @@ class TurnBuilder:
     """The records of one session, from a place on. ``facts`` is complete once all records have been read."""
 
     def __init__(
-        self, session: Session, start: int, roots: Sequence[str], wrong: list[str], *, ended: bool = True
+        self,
+        session: Session,
+        start: int,
+        roots: Sequence[str],
+        wrong: list[str],
+        *,
+        ended: bool = True,
+        before: Mapping[str, Json] | None = None,
     ) -> None:
-        """``ended``: no more is expected for now. Otherwise the last turn is left for next time, and the run stays open."""
-        self.session, self.facts = session, Facts(place=start, spoken=start > 0)
+        """``ended``: no more is expected for now. Otherwise the last turn is left for next time, and the run stays open.
+        ``before``: the data of the last IMPORTED note."""
+        self.session, self.facts = session, Facts(place=start)
+        begun = (before or {}).get("since")
+        self.since = read_time(begun) if isinstance(begun, str) else None
+        """When the run began that goes on."""
+        if before and isinstance(before.get("standing"), dict):
+            self.facts.stand(before["standing"])
         self.roots, self._ended = tuple(roots), ended
         """The folders that count as the project, including its previous locations."""
         self._steps = session.steps(start, wrong)
@@ -138,11 +172,12 @@ class TurnBuilder:
 
     def header(self, task_id: str, parent: str | None, created: datetime) -> TaskHeader:
         values = self.facts.values
-        version = values.get("version")
+        extra = (("X-Agent-Version", values.get("version")), ("X-Parent-Call", values.get("call")))
         return TaskHeader(
             id=task_id,
             created=created.replace(microsecond=0),
             status="running",
+            title=_one_line(values.get("title")),
             parent=Parent(parent) if parent else None,
             agent=self.session.agent or None,
             model=self.facts.model or values.get("model"),
@@ -153,7 +188,7 @@ class TurnBuilder:
             cwd=values.get("cwd"),
             writer="detached",
             source=f"{self.session.source}:{self.session.key}",
-            extra=(Field("X-Agent-Version", version),) if version else (),
+            extra=tuple(Field(name, text) for name, text in extra if text),
         )
 
     def new(self, header: TaskHeader) -> Iterator[Sequence[Entry]]:
@@ -172,19 +207,27 @@ class TurnBuilder:
             if preface:
                 yield [*preface, self._how_far()]
         elif self.prompt is not None:
-            yield [Request(text=self.prompt, at=self.facts.first), Execution(), again, *preface, self._how_far()]
+            asked = Request(text=self.prompt, at=self.facts.first)
+            yield [asked, Execution(), again, *preface, self._how_far(standing=self.facts.standing())]
+        elif not any(step.happened for _, step in self._ahead):
+            if preface:
+                yield [*preface, self._how_far()]
+            return
         elif not self.is_empty:
             yield [again, *preface, self._how_far()]
         for record in self._turns(rest):
             # Progress is in the same record, so that an import stopped after it continues from here.
-            yield [*record, self._how_far()]
-        yield self._end(self.facts.first)
+            yield [*record, self._how_far(standing=self.facts.standing())]
+        yield self._end(self.since if running and self.since is not None else self.facts.first)
 
     def _how_far(self, title: str | None = None, **more: Json) -> Note:
-        """Up to where the session has been imported, and when that was written, as the source says."""
+        """Up to where the session has been imported, and when that was written, as the source says. Unless the run has ended,
+        also how it stands, so that the next import knows."""
         at = self.facts.last.replace(microsecond=0) if self.facts.last is not None else None
         place = {"place": self.facts.place, **self.session.marked(self.facts.place)}
-        return Note(at=at, title=title, kind=IMPORTED, context="out", data={**place, **more})
+        since = self.since or self.facts.first
+        begun = {} if since is None else {"since": write_time(since)}
+        return Note(at=at, title=title, kind=IMPORTED, context="out", data={**place, **begun, **more})
 
     def _preface(self, *, asked: bool = False) -> tuple[list[Entry], list[tuple[int, Step]]]:
         """A note with what came before the first turn, and the steps that belong to turns. The note includes the first prompt,
@@ -206,6 +249,15 @@ class TurnBuilder:
             begins = step.prompt is not None or (
                 step.turn is not None and (current is None or step.turn != current.key)
             )
+            if step.aside is not None:
+                if current is not None:
+                    self.facts.place = before
+                    yield [current.turn()]
+                    current = None
+                self.facts.place = place
+                yield [_noted(step)]
+                before = place
+                continue
             if begins:
                 if current is not None:
                     self.facts.place = before
@@ -235,7 +287,7 @@ class TurnBuilder:
     def _end(self, since: datetime | None) -> Sequence[Entry]:
         facts = self.facts
         if not self._ended:
-            return [self._how_far(title=_one_line(facts.title))]
+            return [self._how_far(title=_one_line(facts.title), standing=facts.standing())]
         since = since or facts.first
         spent = int((facts.last - since).total_seconds() * 1000) if since and facts.last else None
         more: dict[str, Json] = {"steps": facts.steps}
@@ -249,6 +301,8 @@ class TurnBuilder:
                 completed=facts.last.replace(microsecond=0) if facts.last else None,
                 duration_ms=max(0, spent) if spent is not None else None,
                 summary=said,
+                tokens=dict(facts.used.tokens),
+                cost=None if facts.used.cost is None else Money(facts.used.cost),
             ),
             self._how_far(title=_one_line(facts.title), **more),
         ]
@@ -271,10 +325,17 @@ def _passed_on(steps: list[Step]) -> Note:
     return Note(at=at, kind=f"{IMPORTED}-before", context="out", sections=(payload,))
 
 
+def _noted(step: Step) -> Note:
+    """A note about something that belongs to no turn."""
+    assert step.aside is not None
+    raw = Section("Payload", step.raw)
+    return Note(at=step.at, kind=step.aside.kind, context="out", content=step.aside.text, sections=(raw,))
+
+
 class _Open:
     """A turn that is being built."""
 
-    def __init__(self, step: Step, agent: str, relative: object) -> None:
+    def __init__(self, step: Step, agent: str, relative: Callable[[str], str]) -> None:
         self.key = step.turn
         self._agent = "user" if step.prompt is not None else step.agent or agent or "agent"
         self._relative = relative
@@ -289,8 +350,12 @@ class _Open:
         self._model: str | None = None
         self._aborted = False
         self._failed = False
-        self._touching: dict[str, tuple[tuple[str, str], ...]] = {}
-        """What calls do to which files, if their results say that they did."""
+        self._cost: Decimal | None = None
+        self._waiting: dict[str, Call] = {}
+        """Calls without output: what they do to files counts once their results say that they did it."""
+        self._diffs: list[Diff] = []
+        self._own: dict[str, list[int]] = {}
+        """The numbers of the diffs of each call."""
 
     def add(self, step: Step) -> None:
         self._raw.append(step.raw)
@@ -306,8 +371,12 @@ class _Open:
             # Records of one answer repeat growing totals; other records give increments.
             before = self._tokens.get(name, 0)
             self._tokens[name] = max(before, count) if step.turn is not None else before + count
+        if step.cost is not None:
+            self._cost = step.cost if step.turn is not None else (self._cost or 0) + step.cost
         for call in step.calls:
             self._call(call, step)
+        if step.diffs:
+            self._edit(step.by_call if step.by_call in self._called else next(reversed(self._waiting), ""), step.diffs)
         for output in step.outputs:
             self._output(output, step)
         self._touch(step.touches)
@@ -315,24 +384,37 @@ class _Open:
     def _call(self, call: Call, step: Step) -> None:
         self._called[call.id] = len(self._tools)
         self._tools.append(ToolCall(call.tool, call.args, None, _clock(step.at), more={"id": call.id}))
-        self._touching[call.id] = call.touches
+        self._waiting[call.id] = call
 
     def _output(self, output: Output, step: Step) -> None:
         size = len(output.text.encode("utf-8", "surrogatepass"))
         result = "error" if output.failed else f"{size} bytes"
-        touches = self._touching.pop(output.id, ())
+        asked = self._waiting.pop(output.id, None)
         if not output.failed:
-            self._touch(touches)
+            self._touch(asked.touches if asked is not None else ())
+            self._edit(output.id, output.diffs or (() if asked is None or output.id in self._own else asked.diffs))
         at = self._called.get(output.id)
         if at is None:
             self._tools.append(ToolCall("result", output.id, result, _clock(step.at), output.text or None))
             return
         call = self._tools[at]
-        self._tools[at] = ToolCall(call.tool, call.args, result, call.time, output.text or None, None, call.more)
+        self._tools[at] = replace(call, result=result, output=output.text or None)
+
+    def _edit(self, call: str, diffs: Sequence[Diff]) -> None:
+        for diff in diffs:
+            old, new = (None if path is None else self._relative(path) for path in (diff.old, diff.new))
+            self._diffs.append(replace(diff, old=old, new=new))
+            self._own.setdefault(call, []).append(len(self._diffs))
+            self._touch([("delete" if diff.new is None else "write", diff.path or "")])
+        at = self._called.get(call)
+        if diffs and at is not None:
+            own = self._own[call]
+            more = {**self._tools[at].more, "diff": own[0] if len(own) == 1 else list(own)}
+            self._tools[at] = replace(self._tools[at], more=more)
 
     def _touch(self, touches: Sequence[tuple[str, str]]) -> None:
         for operation, path in touches:
-            self._touched[FileTouch(operation, self._relative(path))] = None  # type: ignore[operator]
+            self._touched[FileTouch(operation, self._relative(path))] = None
 
     @property
     def is_whole(self) -> bool:
@@ -358,11 +440,13 @@ class _Open:
             started=self._started,
             model=_one_line(self._model),
             tokens=self._tokens,
+            cost=None if self._cost is None else Money(self._cost),
+            thinking="\n\n".join(self._thoughts) if self._thoughts else None,
             content="\n\n".join(self._texts) if self._texts else None,
             tools=tuple(self._tools),
+            diffs=tuple(self._diffs),
             files=tuple(self._touched),
             payload="\n".join(self._raw),
-            sections=(Section("Thinking", "\n\n".join(self._thoughts)),) if self._thoughts else (),
         )
 
 

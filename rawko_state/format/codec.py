@@ -58,6 +58,8 @@ def _text(name: str) -> _Part:
 
 
 _DURATION = _Part("Duration", "duration_ms", values.write_duration, values.read_duration)
+_TOKENS = _Part("Tokens", "tokens", values.write_tokens, values.read_tokens)
+_COST = _Part("Cost", "cost", parts.write_money, parts.read_money)
 _LABELS = _Part("Labels", "labels", values.write_labels, values.read_labels)
 
 
@@ -89,12 +91,19 @@ _FIELDS: Final[Mapping[type[Entry], tuple[_Part, ...]]] = {
         _Part("Tool Calls", "tool_calls", values.write_count, values.read_count),
         _time("Started"),
         _text("Model"),
-        _Part("Tokens", "tokens", values.write_tokens, values.read_tokens),
-        _Part("Cost", "cost", parts.write_money, parts.read_money),
+        _TOKENS,
+        _COST,
         _text("By"),
         _Part("Answers", "answers", values.write_count, values.read_count),
     ),
-    Result: (_text("Status"), _time("Completed"), _DURATION, *map(_text, ("Summary", "Error", "Reason", "By"))),
+    Result: (
+        _text("Status"),
+        _time("Completed"),
+        _DURATION,
+        *map(_text, ("Summary", "Error", "Reason", "By")),
+        _TOKENS,
+        _COST,
+    ),
     Resumed: tuple(map(_text, ("By", "Agent", "Reason", "Writer"))),
     Note: (
         _time("At"),
@@ -102,7 +111,7 @@ _FIELDS: Final[Mapping[type[Entry], tuple[_Part, ...]]] = {
         _LABELS,
         _Part("Unlabel", "unlabel", values.write_keys, values.read_keys),
         _Part("Pinned", "pinned", values.write_flag, values.read_flag),
-        *map(_text, ("Status", "Reason", "Kind", "Context")),
+        *map(_text, ("Status", "Reason", "Kind", "Context", "Source")),
     ),
     Torn: (),
     Unknown: (),
@@ -110,6 +119,7 @@ _FIELDS: Final[Mapping[type[Entry], tuple[_Part, ...]]] = {
 
 _SECTIONS: Final[Mapping[type[Entry], tuple[_Part, ...]]] = {
     Turn: (
+        _text("Thinking"),
         _text("Content"),
         _Part("Tool Log", "tools", lines.emit_tools, lines.parse_tools),
         _Part("Diff", "diffs", diffs.emit_diffs, diffs.parse_diffs),

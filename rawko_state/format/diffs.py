@@ -14,6 +14,7 @@ NOWHERE: Final = "/dev/null"
 NO_END: Final = "\\ No newline at end of file"
 POSITION_UNKNOWN: Final = "position unknown"
 """Behind the line numbers of a hunk whose source does not say where in the file it is."""
+BEFORE_UNKNOWN: Final = "previous content unknown"
 _CONTEXT: Final = 3
 _MOST_COMPARED: Final = 4_000_000
 """Old lines times new lines. Larger differences are written as one replacement, which takes no time to find."""
@@ -132,6 +133,18 @@ def replacement(path: str, before: str, after: str) -> Diff:
     return made_of(path, path, hunks)
 
 
+def positionless(path: str, hunks: Sequence[Sequence[str]]) -> Diff:
+    """A diff from the lines of hunks, with their signs, whose positions in the file are not known."""
+    lines = [line for body in hunks for line in (f"{_head(1, 1, body)} {POSITION_UNKNOWN}", *body)]
+    return made_of(path, path, "\n".join(lines))
+
+
+def overwritten(path: str, content: str) -> Diff:
+    """The diff of a file that was written whole, when it is not known whether it was there before."""
+    lines = ["+" + line for line in content.removesuffix("\n").split("\n")] if content else []
+    return made_of(path, path, "\n".join([f"@@ -0,0 +1,{len(lines)} @@ {BEFORE_UNKNOWN}", *lines]) if lines else "")
+
+
 def unified(text: str, path: str | None = None) -> tuple[Diff, ...]:
     """The diffs in a text that another program made: with its file lines, or only hunks of the file at ``path``."""
     found: list[Diff] = []
@@ -218,9 +231,7 @@ def _hunks(old: list[str], new: list[str]) -> Iterator[list[str]]:
         yield [_head(start + i1 + has_old, start + j1 + has_new, body), *shown]
 
 
-def _groups(
-    one: list[str], two: list[str], before: int, after: int
-) -> Iterator[list[tuple[str, int, int, int, int]]]:
+def _groups(one: list[str], two: list[str], before: int, after: int) -> Iterator[list[tuple[str, int, int, int, int]]]:
     changed_one, changed_two = len(one) - before - after, len(two) - before - after
     if changed_one * changed_two > _MOST_COMPARED:
         yield [

@@ -22,6 +22,7 @@ from rawko_state.model.entries import (
     IN_CONTEXT,
     MEMORY,
     Execution,
+    Note,
     Parent,
     Request,
     Result,
@@ -173,10 +174,7 @@ class Projector:
         for snapshot in (section for section in turn.sections if section.heading == "Snapshot"):
             self._snapshot(rows, turn.number, snapshot.text)
         self._add_agent(turn.agent)
-        row["tokens_in"] = _plus(row["tokens_in"], turn.tokens.get("in"))
-        row["tokens_out"] = _plus(row["tokens_out"], turn.tokens.get("out"))
-        if turn.cost is not None and turn.cost.currency == "USD":
-            row["cost"] = f"{_decimal(row['cost']) + turn.cost.amount:f}"
+        self._used(turn)
 
     def _other(self, rows: NewRows, placed: LocatedBlock) -> None:
         entry, row, at = placed.entry, self.row, placed.offset
@@ -191,6 +189,8 @@ class Projector:
             rows.runs.append({**_EMPTY_RUN, **run, "by": _safe(entry.by, SHORT), "first_turn": state.turns + 1})
         elif isinstance(entry, Result):
             self._result(rows, entry)
+        elif isinstance(entry, Note) and row["source"] is None:
+            row["source"] = _safe(entry.source, SHORT)
 
     def _apply(self, rows: NewRows, placed: LocatedBlock) -> TaskState:
         """Applies the block to the state and adds its events."""
@@ -199,6 +199,13 @@ class Projector:
         for event in entry_events(placed.entry, before, self._state, stored=True):
             self._event(rows, placed.offset, event)
         return self._state
+
+    def _used(self, entry: Turn | Result) -> None:
+        row = self.row
+        row["tokens_in"] = _plus(row["tokens_in"], entry.tokens.get("in"))
+        row["tokens_out"] = _plus(row["tokens_out"], entry.tokens.get("out"))
+        if entry.cost is not None and entry.cost.currency == "USD":
+            row["cost"] = f"{_decimal(row['cost']) + entry.cost.amount:f}"
 
     def _header(self, header: TaskHeader) -> None:
         row = self.row
@@ -209,6 +216,7 @@ class Projector:
 
     def _result(self, rows: NewRows, result: Result) -> None:
         row = self.row
+        self._used(result)
         row["result_summary"], row["error"] = _safe(result.summary, SHORT), _safe(result.error, SHORT)
         for path in result.files_modified:
             self._file(rows, 0, path, "write")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from rawko_state.errors import RawkoError
 from rawko_state.exchange.importing import grow, start
-from rawko_state.exchange.sources import aider, claude_code, codex
+from rawko_state.exchange.sources import aider, codex, session_named
 from rawko_state.exchange.turns import TurnBuilder
 
 if TYPE_CHECKING:
@@ -48,33 +48,11 @@ def native_session(agent: str, source: str | None) -> Session | None:
     kind, _, key = (source or "").partition(":")
     if not key or "/" in key:
         return None
-    if agent == "claude" and kind == "claude-code":
-        return _claude(key)
-    if agent == "codex" and kind == "codex":
-        return _codex(key)
-    return None
-
-
-def _claude(key: str) -> Session | None:
-    paths = sorted((claude_code.home() / "projects").glob(f"*/{_plain(key)}.jsonl"))
-    return next(iter(claude_code.found(paths[:1], Path(), [])), None) if paths else None
-
-
-def _codex(key: str) -> Session | None:
-    for folder in (codex.home() / "sessions", codex.home() / "archived_sessions"):
-        paths = sorted(folder.rglob(f"rollout-*-{_plain(key)}.jsonl"))
-        if paths:
-            return next(iter(codex.found(paths[:1], Path(), [])), None)
-    return None
+    return session_named(kind, key) if (agent, kind) in (("claude", "claude-code"), ("codex", "codex")) else None
 
 
 def _run_in(session: Session | None) -> str | None:
     return TurnBuilder(session, 0, (), []).facts.values.get("cwd") if session is not None else None
-
-
-def _plain(key: str) -> str:
-    """The characters of a session's key that are safe in a file name and in a glob pattern."""
-    return "".join(c for c in key if c.isalnum() or c in "-_.")
 
 
 def plan(agent: str, source: str | None, message: str | None, context: str, file: Path, *, terminal: bool) -> HandOver:
@@ -145,10 +123,10 @@ def bring_in(store: Store, task_id: str, agent: str, hand_over: HandOver, since:
 
 def _written(store: Store, agent: str, hand_over: HandOver, since: float) -> Session | None:
     if agent == "claude":
-        return _claude(hand_over.session or "")
+        return session_named("claude-code", hand_over.session or "")
     if agent == "codex":
         if hand_over.session is not None:
-            return _codex(hand_over.session)
+            return session_named("codex", hand_over.session)
         day = time.localtime(since)
         folder = codex.home() / "sessions" / time.strftime("%Y/%m/%d", day)
         fresh = sorted(

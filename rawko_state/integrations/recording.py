@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from rawko_state.errors import RawkoError, Stopped
 from rawko_state.exchange.sources import claude_code, codex
 from rawko_state.exchange.transcript import Step, safely
-from rawko_state.model.entries import Note, Section
+from rawko_state.integrations.steps import Steps
 from rawko_state.model.status import FINISHED
 
 if TYPE_CHECKING:
+    from rawko_state.store.contract import Store
     from rawko_state.tasks.live_turn import LiveTurn
     from rawko_state.tasks.task import Task
 
@@ -30,84 +31,12 @@ _LONGEST: Final = 64 << 20
 _CLAUDE: Final = frozenset(("system", "assistant", "user", "result", "stream_event"))
 
 
-class Steps:
-    """Records the steps of a running agent as live turns of a task."""
-
-    def __init__(self, task: Task, agent: str) -> None:
-        self._task, self._agent = task, agent
-        self._turn: LiveTurn | None = None
-        self._key: str | None = None
-        self._raw: list[str] = []
-        self._thoughts: list[str] = []
-        self._tokens: dict[str, int] = {}
-        self._open: dict[str, str] = {}
-        self.failed = False
-        self.session: str | None = None
-
-    def take(self, step: Step) -> None:
-        self.session = step.facts.get("session") or self.session
-        if step.prompt is not None:
-            self.end()
-            self._task.say(step.prompt)
-        if step.turn is not None and step.turn != self._key:
-            self.end()
-        self._raw.append(step.raw)
-        if step.turn is not None and self._turn is None:
-            self._turn, self._key = self._task.turn(step.agent or self._agent, model=step.model), step.turn
-        if step.aborted is not None:
-            self.failed = step.aborted
-        if self._turn is not None:
-            self._add(self._turn, step)
-
-    def _add(self, turn: LiveTurn, step: Step) -> None:
-        if step.text is not None:
-            turn.say(step.text)
-        if step.thinking is not None:
-            self._thoughts.append(step.thinking)
-        for name, count in step.tokens.items():
-            self._tokens[name] = max(self._tokens.get(name, 0), count)
-        for call in step.calls:
-            self._open[call.id] = turn.begin_tool(call.tool, call.args, more={"id": call.id})
-            for operation, path in call.touches:
-                turn.touch(operation, self._inside(path))
-        for output in step.outputs:
-            result = "error" if output.failed else f"{len(output.text.encode('utf-8', 'surrogatepass'))} bytes"
-            key = self._open.pop(output.id, None)
-            if key is None:
-                turn.tool("result", output.id, result, output=output.text)
-            else:
-                turn.end_tool(key, result, output=output.text)
-        for operation, path in step.touches:
-            turn.touch(operation, self._inside(path))
-
-    def _inside(self, path: str) -> str:
-        root = str(self._task.root)
-        return os.path.relpath(path, root) if path.startswith(root + os.sep) else path
-
-    def end(self) -> None:
-        """Ends the current turn, if any. Its payload has the original records."""
-        if self._turn is None:
-            return
-        turn, self._turn, self._key = self._turn, None, None
-        sections = {"Thinking": "\n\n".join(self._thoughts)} if self._thoughts else None
-        raw, self._raw, self._thoughts = self._raw, [], []
-        tokens, self._tokens, self._open = self._tokens, {}, {}
-        turn.end(payload="\n".join(raw), tokens=tokens, sections=sections)
-
-    def leave(self) -> None:
-        """Adds what came after the last turn, or without any turn, as a note."""
-        if self._raw:
-            payload = Section("Payload", "\n".join(self._raw))
-            self._task.add([Note(kind="imported-before", context="out", sections=(payload,))])
-            self._raw = []
-
-
 class Recording:
     """Records the output of a command, in pieces of any size. The first line decides how it is recorded."""
 
-    def __init__(self, task: Task, agent: str, *, terminal: bool) -> None:
-        self._task, self._agent, self._terminal = task, agent, terminal
-        self.steps = Steps(task, agent)
+    def __init__(self, store: Store, task: Task, agent: str, *, terminal: bool) -> None:
+        self._store, self._task, self._agent, self._terminal = store, task, agent, terminal
+        self.steps = Steps(store, task, agent)
         self._step_of: Callable[[str], Step] | None = None
         self._known = False
         self._broken: str | None = None
@@ -143,8 +72,11 @@ class Recording:
         *lines, self._line = self._line.split(b"\n")
         for number, line in enumerate(lines):
             if not self._known and line.strip():
-                self._step_of, self._known = _reader(line, self._agent), True
-                if self._step_of is None:
+                stream, self._known = _stream(line, self._agent), True
+                if stream is not None:
+                    source, self._step_of = stream
+                    self.steps = Steps(self._store, self._task, self._agent, source)
+                else:
                     self._say(b"\n".join([*lines[number:], self._line]))
                     self._line = b""
                     return
@@ -177,15 +109,14 @@ class Recording:
                 self.steps.take(safely(self._step_of, self._line.decode("utf-8", "surrogateescape")))
             else:
                 self._plain()
-        self.steps.end()
         self.steps.leave()
         if self._text is not None:
             self._text.end()
             self._text = None
 
 
-def _reader(line: bytes, agent: str) -> Callable[[str], Step] | None:
-    """The reader for a stream that begins with this line; None for plain text."""
+def _stream(line: bytes, agent: str) -> tuple[str, Callable[[str], Step]] | None:
+    """Whose stream begins with this line, and how its lines are read; None for plain text."""
     try:
         record: Any = json.loads(line)
     except (ValueError, RecursionError):
@@ -194,16 +125,16 @@ def _reader(line: bytes, agent: str) -> Callable[[str], Step] | None:
     if not isinstance(kind, str):
         return None
     if kind.startswith(("thread.", "turn.", "item.")):
-        return codex.Reader().step_of
+        return "codex", codex.Reader().step_of
     if kind in _CLAUDE and ("session_id" in record or "message" in record):
-        return lambda text: claude_code.step_of(text, agent)
+        return "claude-code", lambda text: claude_code.step_of(text, agent)
     return None
 
 
-def run(words: list[str], task: Task, agent: str, env: dict[str, str]) -> int:
+def run(words: list[str], store: Store, task: Task, agent: str, env: dict[str, str]) -> int:
     """Runs the command to completion and returns its exit code: 128 plus the signal number if a signal ended it."""
     terminal = sys.stdout.isatty() and os.name != "nt"
-    recording = Recording(task, agent, terminal=terminal)
+    recording = Recording(store, task, agent, terminal=terminal)
     output = _Output(terminal)
     try:
         try:
@@ -227,14 +158,24 @@ def run(words: list[str], task: Task, agent: str, env: dict[str, str]) -> int:
     code = process.returncode
     recording.finish()
     code = 128 - code if code < 0 else code
+    steps = recording.steps
     if task.refresh().status not in FINISHED:
-        if code in (130, 143):
-            task.finish("cancelled", error=f"{words[0]} was stopped")
-        elif code or recording.steps.failed:
-            task.finish("failure", error=f"{words[0]} ended with exit code {code}")
-        else:
-            task.finish("success")
+        outcome, trouble = _outcome(words[0], code, steps)
+        task.finish(outcome, error=trouble, tokens=steps.used.tokens, cost=steps.used.cost)
+    with contextlib.suppress(RawkoError, OSError):  # at worst the session is imported once more
+        steps.settle()
     return code
+
+
+def _outcome(command: str, code: int, steps: Steps) -> tuple[str, str | None]:
+    """How the run ended, in the agent's own words if it has any."""
+    if code in (130, 143):
+        return "cancelled", f"{command} was stopped"
+    if code > 128:
+        return "interrupted", steps.failed or f"{command} was ended by signal {code - 128}"
+    if code or steps.failed or steps.aborted:
+        return "failure", steps.failed or f"{command} ended with exit code {code}"
+    return "success", None
 
 
 def _pass_through(process: subprocess.Popen[bytes], reading: int, recording: Recording, task: Task) -> None:

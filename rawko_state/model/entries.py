@@ -164,6 +164,7 @@ class Turn(Entry):
     cost: Money | None = None
     by: str | None = None
     answers: int | None = None
+    thinking: str | None = None
     content: str | None = None
     tools: tuple[ToolCall | str, ...] = ()
     """A log line that is not a valid tool line is kept as a string; the same goes for progress and files."""
@@ -189,6 +190,9 @@ class Result(Entry):
     error: str | None = None
     reason: str | None = None
     by: str | None = None
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    """Tokens of the run that its turns do not state; the same goes for the cost."""
+    cost: Money | None = None
     files_modified: tuple[str, ...] = ()
     output: Json = None
 
@@ -215,6 +219,8 @@ class Note(Entry):
     kind: str | None = None
     context: str | None = None
     """``in``: part of the conversation; ``out``: not."""
+    source: str | None = None
+    """The session of another program that this task records, if its header does not say so."""
     content: str | None = None
     data: Json = None
 

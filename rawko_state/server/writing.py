@@ -324,6 +324,8 @@ _QUESTION: Final[dict[str, Schema]] = {
     "deadline": TIME,
     "kind": {"type": "string", "enum": ["question", "approval"]},
 }
+_USED: Final[Schema] = {"type": "object", "additionalProperties": COUNT}
+_DOLLARS: Final[Schema] = {"type": ["string", "number", "null"]}
 START: Final = obj(
     {"request": STRING},
     **dict.fromkeys(
@@ -338,16 +340,18 @@ START: Final = obj(
 )
 TURN: Final = obj(
     {"agent": {"type": "string", "minLength": 1}},
+    thinking=TEXT,
     content=TEXT,
     status=STRING,
     tools=_TOOLS,
+    edits=lists(obj({"path": STRING}, diff=TEXT, before=TEXT, after=TEXT)),
     progress=lists(obj({"text": STRING}, kind=STRING, time=TEXT)),
     files=lists(obj({"operation": {"type": "string", "enum": ["read", "write", "delete"]}, "path": STRING})),
     question=obj({"text": STRING}, **_QUESTION),
     state=ANY,
     payload=TEXT,
-    tokens={"type": "object", "additionalProperties": COUNT},
-    cost={"type": ["string", "number", "null"]},
+    tokens=_USED,
+    cost=_DOLLARS,
     model=TEXT,
     started=TIME,
     duration_ms={"type": ["integer", "null"], "minimum": 0, "maximum": 10**15},
@@ -374,7 +378,7 @@ OPERATIONS: Final = (
     Operation("POST", "/tasks/{id}/cancel", "Cancel it.", WRITE, cancel, (ID,), _STOP, DONE),
     Operation("POST", "/tasks/{id}/resume", "Go on with it, or add a run.", WRITE, resume, (ID,), obj(None, by=TEXT, message=TEXT), DONE),
     Operation("POST", "/tasks/{id}/fork", "A new task that goes on after a turn.", WRITE, fork, (ID,), obj({"turn": {"type": "integer", "minimum": 1, "maximum": 10**15}}, message=TEXT, by=TEXT, title=TEXT), {"type": "object"}, 201),
-    Operation("POST", "/tasks/{id}/finish", "End the run.", WRITE, finish, (ID,), obj(None, status={"type": "string", "enum": ["success", "failure", "cancelled"]}, summary=TEXT, files=STRINGS, error=TEXT, by=TEXT, output=ANY), DONE),
+    Operation("POST", "/tasks/{id}/finish", "End the run.", WRITE, finish, (ID,), obj(None, status={"type": "string", "enum": ["success", "failure", "cancelled", "interrupted", "unknown"]}, summary=TEXT, files=STRINGS, error=TEXT, by=TEXT, output=ANY, tokens=_USED, cost=_DOLLARS), DONE),
     Operation("POST", "/records", "Start a task from the bytes of its first record.", WRITE, create_record, (), BLOCKS, {"type": "object"}, 201),
     Operation("POST", "/tasks/{id}/records", "Append the bytes of a record.", WRITE, append_record, (ID,), BLOCKS, {"type": "object"}, 201),
     Operation("GET", "/tasks/{id}/records/{seal}", "Whether a record is there.", "read", holds_record, (ID, Param("seal", {"type": "string", "pattern": "^[0-9a-f]{16}$"}, "", True)), answer=obj({"version": COUNT, "holds": FLAG})),

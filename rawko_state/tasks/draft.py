@@ -7,14 +7,14 @@ a killed process loses none of them. The next writer turns a leftover draft into
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
 from rawko_state.errors import InvalidValue
 from rawko_state.format.values import read_time, write_time
-from rawko_state.model.entries import FileTouch, Progress, ToolCall, Turn
+from rawko_state.model.entries import Diff, FileTouch, Progress, ToolCall, Turn
 
 MAY_HAVE_RUN = "may have run"
 
@@ -33,6 +33,10 @@ class DraftContent:
     tools: list[ToolCall] = field(default_factory=list)
     running: dict[str, int] = field(default_factory=dict)
     """Tool calls without a result yet: key, and index in ``tools``."""
+    keys: dict[str, int] = field(default_factory=dict)
+    """All tool calls that have a key."""
+    thoughts: list[str] = field(default_factory=list)
+    diffs: list[Diff] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)
     files: list[FileTouch] = field(default_factory=list)
 
@@ -48,7 +52,7 @@ class DraftContent:
                 None, more,
             )  # fmt: skip
             if event.get("open"):
-                self.running[str(event["key"])] = len(self.tools)
+                self.running[str(event["key"])] = self.keys[str(event["key"])] = len(self.tools)
             self.tools.append(call)
         elif kind == "tool_end":
             at = self.running.pop(str(event["key"]), None)
@@ -60,8 +64,21 @@ class DraftContent:
                 )  # fmt: skip
         elif kind == "progress":
             self.progress.append(Progress(str(event["text"]), str(event.get("of", "progress")), event.get("time")))
+        elif kind == "think":
+            self.thoughts.append(str(event["text"]))
+        elif kind == "edit":
+            self._edit(event)
         elif kind == "file":
             self.files.append(FileTouch(str(event["operation"]), str(event["path"])))
+
+    def _edit(self, event: dict[str, Any]) -> None:
+        self.diffs.append(
+            Diff(event["old"], event["new"], str(event["hunks"]), None, int(event["added"]), int(event["removed"]))
+        )
+        at = self.keys.get(str(event.get("key")))
+        if at is not None:
+            call = self.tools[at]
+            self.tools[at] = replace(call, more=with_diffs(call.more, [len(self.diffs)]))
 
     def interrupted(self, number: int) -> Turn:
         """The turn to record if its writer died."""
@@ -78,11 +95,20 @@ class DraftContent:
             started=self.started,
             model=self.fields.get("model"),
             tool_calls=len(tools) or None,
+            thinking="".join(self.thoughts) if self.thoughts else None,
             content="".join(self.text) if self.text else None,
             tools=tuple(tools),
+            diffs=tuple(self.diffs),
             progress=tuple(self.progress),
             files=tuple(self.files),
         )
+
+
+def with_diffs(more: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
+    """A tool call's further data, with the numbers of the diffs that are its own."""
+    before = more.get("diff", [])
+    own = [*(before if isinstance(before, list) else [before]), *numbers]
+    return {**more, "diff": own[0] if len(own) == 1 else own}
 
 
 class Sink(Protocol):

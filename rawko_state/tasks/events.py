@@ -267,6 +267,11 @@ def live_event(task_id: str, agent: str, line: dict[str, Any]) -> Event | None:
         of = str(line.get("of", "progress"))
         kind = of if of in KINDS_OF_PROGRESS else "progress"
         return replace(event, kind=kind, text=str(line.get("text", "")), data={"time": line.get("time"), "kind": of})
+    if kind == "think":
+        return replace(event, kind="thinking", text=str(line.get("text", "")))
+    if kind == "edit":
+        data = {name: line.get(name) for name in ("added", "removed")}
+        return replace(event, text=str(line.get("new") or line.get("old")), data=data)
     if kind == "file":
         return replace(event, text=str(line.get("path", "")), data={"operation": line.get("operation")})
     return replace(event, data=line) if isinstance(kind, str) else None
@@ -290,8 +295,12 @@ def record_events(record: Record, state: TaskState, reader: TaskReader) -> tuple
     return found, state
 
 
+_NOT_REPEATED: Final = frozenset(("text", "thinking", "file", "edit"))
+"""Live events that have no event of their own once the turn has ended."""
+
+
 def _counted(at: Cursor, event: Event | None) -> Cursor:
-    if event is None or event.kind in ("text", "file"):
+    if event is None or event.kind in _NOT_REPEATED:
         return at
     if event.kind == "tool":
         return replace(at, tools=at.tools + 1) if event.text is not None else at

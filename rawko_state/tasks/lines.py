@@ -8,10 +8,22 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from rawko_state.errors import InvalidValue
+from rawko_state.format.diffs import compared, unified
 from rawko_state.format.parts import read_money
 from rawko_state.format.values import read_time, read_tokens, write_tokens
 from rawko_state.model.appended import Appended
-from rawko_state.model.entries import Field, FileTouch, Parent, Progress, Question, Section, ToolCall, Turn, x_name
+from rawko_state.model.entries import (
+    Diff,
+    Field,
+    FileTouch,
+    Parent,
+    Progress,
+    Question,
+    Section,
+    ToolCall,
+    Turn,
+    x_name,
+)
 from rawko_state.store.contract import Store
 from rawko_state.tasks.live_turn import LiveTurn
 from rawko_state.tasks.task import Task
@@ -38,6 +50,8 @@ class Recorder:
         self._task: Task | None = task
         self._live: LiveTurn | None = None
         self._open_tools: dict[str, str] = {}
+        self._tools: dict[str, str] = {}
+        """The keys of the calls of the live turn, by the ids that the client gave them."""
 
     def take(self, line: bytes) -> dict[str, Any]:
         """Executes one line durably, and returns the acknowledgement."""
@@ -121,7 +135,7 @@ class Recorder:
         agent = _take(data, "agent", _TEXT)
         if _take(data, "open", (bool,), False):
             self._live = task.turn(agent, model=_take(data, "model", _OPTIONAL_TEXT, None), durable=True)
-            self._open_tools = {}
+            self._open_tools, self._tools = {}, {}
             return {"task": task.id}
         question = data.pop("question", None)
         turn = Turn(
@@ -135,7 +149,9 @@ class Recorder:
             cost=_cost(data),
             by=_take(data, "by", _OPTIONAL_TEXT, None),
             reason=_take(data, "reason", _OPTIONAL_TEXT, None),
+            thinking=_take(data, "thinking", _OPTIONAL_TEXT, None),
             content=_take(data, "content", _OPTIONAL_TEXT, None),
+            diffs=tuple(diff for edit in _take(data, "edits", (list,), []) for diff in _diffs(edit)),
             tools=tuple(_tool(call) for call in _take(data, "tools", (list,), [])),
             progress=tuple(_progress(step) for step in _take(data, "progress", (list,), [])),
             files=tuple(_file(file) for file in _take(data, "files", (list,), [])),
@@ -164,7 +180,8 @@ class Recorder:
             running = _take(data, "running", (bool,), False)
             call = _tool(data, key)
             if running and key is not None:
-                self._open_tools[key] = live.begin_tool(call.tool, call.args, time=call.time, more=call.more)
+                begun = live.begin_tool(call.tool, call.args, time=call.time, more=call.more)
+                self._open_tools[key] = self._tools[key] = begun
             else:
                 live.tool(call.tool, call.args, call.result, output=call.output, time=call.time, more=call.more)
         data.clear()
@@ -172,6 +189,17 @@ class Recorder:
 
     def _progress_line(self, data: dict[str, Any]) -> dict[str, Any]:
         self._open_turn().progress(_take(data, "text", _TEXT), _take(data, "kind", _TEXT, "progress"))
+        return {"task": self._running().id}
+
+    def _thinking_line(self, data: dict[str, Any]) -> dict[str, Any]:
+        self._open_turn().think(_take(data, "text", _TEXT))
+        return {"task": self._running().id}
+
+    def _edit_line(self, data: dict[str, Any]) -> dict[str, Any]:
+        live = self._open_turn()
+        key = _take(data, "id", _OPTIONAL_TEXT, None)
+        options = {name: _take(data, name, _OPTIONAL_TEXT, None) for name in ("before", "after", "diff")}
+        live.edit(_take(data, "path", _TEXT), tool=self._tools.get(key) if key is not None else None, **options)
         return {"task": self._running().id}
 
     def _file_line(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -237,6 +265,8 @@ class Recorder:
             error=_take(data, "error", _OPTIONAL_TEXT, None),
             by=_take(data, "by", _OPTIONAL_TEXT, None),
             output=data.pop("output", None),
+            tokens=_tokens(data),
+            cost=None if (cost := _cost(data)) is None else cost.amount,
         )
         return self._told(appended)
 
@@ -248,6 +278,8 @@ class Recorder:
         "tool": _tool_line,
         "progress": _progress_line,
         "file": _file_line,
+        "thinking": _thinking_line,
+        "edit": _edit_line,
         "end": _end,
         "decision": _decision,
         "note": _note,
@@ -352,6 +384,19 @@ def _tool(data: Any, key: str | None = None) -> ToolCall:
     )
     more = {**({"id": key} if key is not None else {}), **data}
     return ToolCall(call.tool, call.args, call.result, call.time, call.output, None, more)
+
+
+def _diffs(data: Any) -> tuple[Diff, ...]:
+    if not isinstance(data, dict):
+        raise InvalidValue("an edit is an object with a path, and a diff or before and after")
+    path, diff = _take(data, "path", _TEXT), _take(data, "diff", _OPTIONAL_TEXT, None)
+    before, after = _take(data, "before", _OPTIONAL_TEXT, None), _take(data, "after", _OPTIONAL_TEXT, None)
+    if diff is None:
+        return (compared(path, before, after),)
+    found = unified(diff, path)
+    if not found or before is not None or after is not None:
+        raise InvalidValue("an edit has either a unified diff, or the content before and after it")
+    return found
 
 
 def _progress(data: Any) -> Progress:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rawko_state.errors import IllegalMove, InvalidValue, RawkoError, Stopped, StorageError
+from rawko_state.format.diffs import compared, unified
 from rawko_state.format.lines import emit_progress, emit_tools
 from rawko_state.format.records import emit_blocks
 from rawko_state.model import status
@@ -50,6 +51,30 @@ class LiveTurn:
             self._open()
             self._keep_text(self._said.feed(text))
         self._task.check()  # after the text is kept
+
+    def think(self, text: str) -> None:
+        """Adds a piece of the agent's reasoning. It is kept apart from what the agent says."""
+        self._add({"kind": "think", "text": text})
+
+    def edit(
+        self,
+        path: str,
+        *,
+        before: str | None = None,
+        after: str | None = None,
+        diff: str | None = None,
+        tool: str | None = None,
+    ) -> None:
+        """Adds a change to a file: the contents before and after it (None: there was, or is, no such file), or a unified diff.
+        ``tool`` is the key of the call that made it, from begin_tool()."""
+        if diff is not None and (before is not None or after is not None):
+            raise InvalidValue("an edit is either a diff, or the content before and after it")
+        made = unified(diff, path) if diff is not None else (compared(path, before, after),)
+        if not made:
+            raise InvalidValue(f"not a unified diff of {path}: {str(diff)[:100]!r}")
+        for each in made:
+            event = {"kind": "edit", "old": each.old, "new": each.new, "hunks": each.hunks, "key": tool}
+            self._add({**event, "added": each.added, "removed": each.removed})
 
     def tool(
         self,

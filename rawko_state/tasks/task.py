@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -24,6 +25,7 @@ from rawko_state.model.entries import (
     Entry,
     Execution,
     Json,
+    Money,
     Note,
     Question,
     Request,
@@ -352,8 +354,11 @@ class Task:
         output: Json = None,
         duration_ms: int | None = None,
         completed: datetime | None = None,
+        tokens: Mapping[str, int] | None = None,
+        cost: Decimal | str | None = None,
     ) -> Appended:
-        """Ends the run with success, failure or cancelled, and closes the task."""
+        """Ends the run with success, failure or cancelled, and closes the task. ``tokens`` and ``cost`` (US dollars) are what the
+        run used and its turns do not state."""
         outcome = status.outcome_of(outcome)
         with self.lock:
             if self._live is not None:
@@ -366,6 +371,8 @@ class Task:
                 by=by,
                 files_modified=tuple(files),
                 output=output,
+                tokens=dict(tokens or {}),
+                cost=None if cost is None else Money(Decimal(cost)),
             )
             appended = self._append([result])
             self.close()

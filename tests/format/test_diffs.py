@@ -148,4 +148,6 @@ def test_bad_diffs_are_refused() -> None:
 def test_what_a_diff_changes_counts_as_touched() -> None:
     turn = Turn(number=1, agent="a", diffs=(compared("x", "a", "b"), compared("y", "a", None)))
     assert touched(turn) == (FileTouch("write", "x"), FileTouch("delete", "y"))
-    assert touched(Turn(number=1, agent="a", files=(FileTouch("write", "x"),), diffs=turn.diffs[:1])) == (FileTouch("write", "x"),)
+    assert touched(Turn(number=1, agent="a", files=(FileTouch("write", "x"),), diffs=turn.diffs[:1])) == (
+        FileTouch("write", "x"),
+    )

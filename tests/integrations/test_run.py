@@ -52,7 +52,8 @@ class TestRun:
         out = process.communicate(timeout=patience(30))[0]
         assert process.returncode == 0
         first, second = turns(store, summary.id)
-        assert (first.content, first.model, first.tokens) == ("I will look", "claude-x", {"in": 5, "out": 7})
+        # The counts in a stream are those of when a message began.
+        assert (first.content, first.model, first.tokens) == ("I will look", "claude-x", {})
         assert [(c.tool, c.output) for c in first.tools if isinstance(c, ToolCall)] == [("Read", "print(1)")]
         assert [(f.operation, f.path) for f in first.files] == [("read", "a.py")]  # type: ignore[union-attr]
         assert second.content == "Done."
@@ -84,9 +85,12 @@ class TestRun:
         text = "\n".join(json.dumps(line) for line in lines)
         run_recorded(project, "printf", "%s\n", text)
         (summary,) = store.history(TaskFilter())
-        (turn,) = turns(store, summary.id)
-        assert (turn.content, turn.tokens) == ("There is one file.", {"in": 9, "out": 3})
-        assert [f.path for f in turn.files] == ["a.py"]  # type: ignore[union-attr]
+        thought, wrote, said = turns(store, summary.id)
+        assert thought.thinking == "hm"
+        assert [(c.tool, c.args, c.output) for c in thought.tools if isinstance(c, ToolCall)] == [("shell", "ls", "a.py")]
+        assert [(f.operation, f.path) for f in wrote.files] == [("write", "a.py")]  # type: ignore[union-attr]
+        assert said.content == "There is one file."
+        assert (summary.tokens_in, summary.tokens_out) == (9, 3)
 
     def test_signals_and_a_cancel_from_elsewhere(self, store: FileStore, project: Path) -> None:
         (project / ".rawko").mkdir()

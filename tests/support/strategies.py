@@ -101,7 +101,9 @@ QUESTIONS = st.builds(
 )
 PROGRESS = st.builds(m.Progress, text(), st.from_regex(r"[a-z]{1,6}", fullmatch=True), maybe(CLOCK))
 TOUCHES = st.builds(m.FileTouch, st.sampled_from(["read", "write", "delete"]), text())
-DIFF_TEXT = st.lists(st.sampled_from(["a\n", "b\n", "-- a/x\n", "++ b/x\n", "\n", "@@ -1 +1 @@\n", "=== x\n", "no end"]), max_size=9).map("".join)
+DIFF_TEXT = st.lists(
+    st.sampled_from(["a\n", "b\n", "-- a/x\n", "++ b/x\n", "\n", "@@ -1 +1 @@\n", "=== x\n", "no end"]), max_size=9
+).map("".join)
 DIFFS = st.one_of(
     st.builds(compared, text(), DIFF_TEXT, DIFF_TEXT),
     st.builds(compared, text(), st.none(), DIFF_TEXT),

@@ -18,6 +18,14 @@ SOURCES: Final = {
 }
 
 
+def session_named(source: str, key: str) -> Session | None:
+    """One session by its name, from the source's default folders. None if there is none, or the source cannot tell."""
+    module = importlib.import_module(f"rawko_state.exchange.sources.{SOURCES[source]}")
+    plain = "".join(c for c in key if c.isalnum() or c in "-_.")  # safe in a file name and in a pattern
+    named = getattr(module, "named", None)
+    return named(plain) if named is not None and plain else None
+
+
 def sessions(source: str, paths: Iterable[Path], root: Path, wrong: list[Trouble]) -> Iterator[Session]:
     """The sessions in the given paths, or in the source's default folders if there are none."""
     module = importlib.import_module(f"rawko_state.exchange.sources.{SOURCES[source]}")

@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from rawko_state.exchange.transcript import (
+    LONGEST_LINE,
+    Aside,
     Call,
     Output,
     Session,
     Step,
     Trouble,
+    Usage,
     counts,
+    dollars,
     lines,
     safely,
     text_of,
     time_of,
     words,
 )
+from rawko_state.format.diffs import compared, overwritten, replacement, structured
+from rawko_state.model.entries import Diff
 
 _WRITES: Final = frozenset(("Edit", "Write", "MultiEdit", "NotebookEdit"))
 _SAID_BY_THE_PROGRAM: Final = ("<command-name>", "<local-command", "<system-reminder>", "Caveat:")
 _STOPPED: Final = "[Request interrupted by user"
+_MODEL_TOKENS: Final = {
+    "inputTokens": "in",
+    "outputTokens": "out",
+    "cacheReadInputTokens": "cache_read",
+    "cacheCreationInputTokens": "cache_write",
+}
 _TOKENS: Final = {
     "input_tokens": "in",
     "output_tokens": "out",
@@ -48,6 +62,11 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
             wrong.append(Trouble(path, "no such file or folder"))
 
 
+def named(key: str) -> Session | None:
+    paths = sorted((home() / "projects").glob(f"*/{key}.jsonl"))
+    return next(_one(paths[0], []), None) if paths else None
+
+
 def _one(path: Path, wrong: list[Trouble]) -> Iterator[Session]:
     if path.is_dir():
         wrong.append(Trouble(path, "a folder, where a session's file was looked for"))
@@ -56,14 +75,56 @@ def _one(path: Path, wrong: list[Trouble]) -> Iterator[Session]:
         return
     if path.parent.name == "subagents":
         parent = path.parent.parent.name
-        yield Session("claude-code", f"{parent}/{path.stem}", path, _read, parent, agent=path.stem)
+        about = _about_subagent(path)
+        name = about.get("agentType") or path.stem
+        yield Session("claude-code", f"{parent}/{path.stem}", path, _read, parent, agent=name, about=about)
     else:
         yield Session("claude-code", path.stem, path, _read, agent="claude")
 
 
+def _about_subagent(path: Path) -> dict[str, str]:
+    """What the file beside a sub-agent's session says of it: its type, its description, and the call that started it."""
+    try:
+        with open(path.with_suffix(".meta.json"), "rb") as stream:
+            found = json.loads(stream.read(1 << 16))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return words(found, "agentType", "description", "toolUseId") if isinstance(found, dict) else {}
+
+
 def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
+    about = session.about
+    if about and not start:
+        facts = {"title": about.get("description", ""), "call": about.get("toolUseId", "")}
+        first = {name: value for name, value in facts.items() if value}
+    else:
+        first = {}
     for place, line in lines(session.path, start, wrong):
-        yield place, safely(lambda text: step_of(text, session.agent), line)
+        step = _with_long_outputs(safely(lambda text: step_of(text, session.agent), line), session)
+        yield place, replace(step, facts={**first, **step.facts}) if first else step
+        first = {}
+
+
+_KEPT_APART = re.compile(r"(?m)^.*saved to: .*[/\\]tool-results[/\\]([\w.-]+)")
+
+
+def _with_long_outputs(step: Step, session: Session) -> Step:
+    """Claude Code keeps long outputs in files of their own, and says so in the record."""
+    if not any("tool-results" in output.text for output in step.outputs):
+        return step
+
+    def whole(output: Output) -> Output:
+        named = _KEPT_APART.search(output.text)
+        if named is None:
+            return output
+        path = session.path.with_suffix("") / "tool-results" / named[1]
+        try:
+            with open(path, "rb") as stream:
+                return replace(output, text=stream.read(LONGEST_LINE).decode("utf-8", "surrogateescape"))
+        except OSError:
+            return output  # it is gone; the record has its beginning
+
+    return replace(step, outputs=tuple(map(whole, step.outputs)))
 
 
 def step_of(line: str, agent: str = "claude") -> Step:
@@ -75,38 +136,73 @@ def step_of(line: str, agent: str = "claude") -> Step:
     if not isinstance(record, dict):
         return Step(line, unknown="not an object")
     kind, at = str(record.get("type")), time_of(record.get("timestamp"))
-    facts = words(record, "cwd", "gitBranch", "version", "sessionId", "session_id")
+    facts = words(record, "cwd", "gitBranch", "version", "sessionId", "session_id", "subagent_type")
     facts = {_FACTS.get(name, name): value for name, value in facts.items()}
-    if kind == "user":
-        return _user(line, record, at, facts)
-    if kind == "assistant":
-        return _assistant(line, record, at, facts, agent)
+    inside = record.get("parent_tool_use_id")
+    if kind in ("user", "assistant"):
+        step = _user(line, record, at, facts) if kind == "user" else _assistant(line, record, at, facts, agent)
+        return replace(step, inside=inside) if isinstance(inside, str) else step
     for name in ("customTitle", "aiTitle", "summary"):
         if kind in ("custom-title", "ai-title", "summary") and isinstance(record.get(name), str):
             return Step(line, at, title=record[name], facts=facts)
     if kind == "system":
         subtype = str(record.get("subtype"))
         aborted = True if subtype == "api_error" else None
-        return Step(line, at, aborted=aborted, facts=facts, unknown=None if subtype in _SYSTEM else f"system/{subtype}")
+        aside = _compacted(record) if subtype == "compact_boundary" else None
+        unknown = None if subtype in _SYSTEM else f"system/{subtype}"
+        return Step(line, at, aborted=aborted, aside=aside, facts=facts, unknown=unknown)
     if kind == "result":  # the last line of stream-json
-        return Step(line, at, aborted=bool(record.get("is_error")), facts=facts)
+        failed = text_of(record.get("result")) or str(record.get("subtype")) if record.get("is_error") else None
+        return Step(line, at, failed=failed, used=_used(record), facts=facts)
     return Step(line, at, facts=facts, unknown=None if kind in _PASSED_ON else kind)
 
 
-_FACTS: Final = {"gitBranch": "branch", "sessionId": "session", "session_id": "session"}
+_FACTS: Final = {
+    "gitBranch": "branch",
+    "sessionId": "session",
+    "session_id": "session",
+    "subagent_type": "subagent",
+}
 _SYSTEM: Final = frozenset(
-    ("compact_boundary", "local_command", "turn_duration", "api_error", "informational", "init", "stop_hook_summary")
-)
+    (
+        "compact_boundary", "local_command", "turn_duration", "api_error", "informational", "init", "stop_hook_summary",
+        "thinking_tokens", "task_started", "task_progress", "task_updated", "task_notification", "status", "hook_started",
+        "hook_progress", "hook_response", "files_persisted", "away_summary", "scheduled_task_fire", "microcompact_boundary",
+    )
+)  # fmt: skip
 _PASSED_ON: Final = frozenset(
-    ("queue-operation", "attachment", "progress", "file-history-snapshot", "last-prompt", "mode", "permission-mode")
-)
+    (
+        "queue-operation", "attachment", "progress", "file-history-snapshot", "last-prompt", "mode", "permission-mode",
+        "stream_event", "rate_limit_event", "tool_progress", "auth_status", "agent-name", "pr-link", "tag", "agent-setting",
+    )
+)  # fmt: skip
+
+
+def _compacted(record: Mapping[str, Any]) -> Aside:
+    """The moment at which earlier messages were replaced by a summary."""
+    about = record.get("compactMetadata") or record.get("compact_metadata")
+    about = about if isinstance(about, dict) else {}
+    before = about.get("preTokens", about.get("pre_tokens"))
+    how = {"manual": " by /compact", "auto": " automatically"}.get(str(about.get("trigger")), "")
+    size = f" from {before:,} tokens" if type(before) is int else ""
+    return Aside("compacted", f"The conversation was compacted{how}{size}.")
+
+
+def _used(record: Mapping[str, Any]) -> Usage:
+    """What a whole run used, sub-agents included. Other lines of a stream only have the counts of when a message began."""
+    by_model = record.get("modelUsage")
+    tokens: dict[str, int] = {}
+    for used in by_model.values() if isinstance(by_model, dict) else ():
+        for name, count in counts(used, _MODEL_TOKENS).items():
+            tokens[name] = tokens.get(name, 0) + count
+    return Usage(tokens or counts(record.get("usage"), _TOKENS), dollars(record.get("total_cost_usd")))
 
 
 def _user(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, str]) -> Step:
     content = _content(record)
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     outputs = tuple(
-        Output(str(part.get("tool_use_id")), text_of(part.get("content")), bool(part.get("is_error")))
+        Output(str(part.get("tool_use_id")), text_of(part.get("content")), bool(part.get("is_error")), _diffs(record))
         for part in parts
         if isinstance(part, dict) and part.get("type") == "tool_result"
     )
@@ -128,6 +224,7 @@ def _assistant(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, s
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     known = [part for part in parts if isinstance(part, dict)]
+    is_streamed = "sessionId" not in record and "session_id" in record
     key = message.get("id") or record.get("requestId") or record.get("uuid") or line[:64]
     name = record.get("agentId")
     return Step(
@@ -139,7 +236,7 @@ def _assistant(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, s
         thinking="\n".join(str(part.get("thinking") or "") for part in known if part.get("type") == "thinking") or None,
         failed=(text_of(content) or "API error") if record.get("isApiErrorMessage") else None,
         model=message["model"] if isinstance(message.get("model"), str) else None,
-        tokens=counts(message.get("usage"), _TOKENS),
+        tokens={} if is_streamed else counts(message.get("usage"), _TOKENS),
         calls=tuple(call_of(part) for part in known if part.get("type") == "tool_use"),
         facts=facts,
     )
@@ -162,4 +259,28 @@ def call_of(part: Mapping[str, Any]) -> Call:
         touches = (("read", path),)
     args = next((given[k] for k in ("command", "file_path", "notebook_path", "pattern", "url", "query", "description")
                  if isinstance(given.get(k), str)), None)  # fmt: skip
-    return Call(str(part.get("id")), name, args if args is not None else json.dumps(given)[:2000], touches)
+    diffs = _asked_for(name, path, given) if path is not None else ()
+    return Call(str(part.get("id")), name, args if args is not None else json.dumps(given)[:2000], touches, diffs)
+
+
+def _diffs(record: Mapping[str, Any]) -> tuple[Diff, ...]:
+    """What a call changed, as its result says."""
+    result = record.get("toolUseResult", record.get("tool_use_result"))
+    path = result.get("filePath") if isinstance(result, dict) else None
+    if not isinstance(result, dict) or not isinstance(path, str):
+        return ()
+    patch, content = result.get("structuredPatch"), result.get("content")
+    if patch and isinstance(patch, list):
+        return (structured(path, [(hunk["oldStart"], hunk["newStart"], hunk["lines"]) for hunk in patch]),)
+    if result.get("type") == "create" and isinstance(content, str):
+        return (compared(path, None, content),)
+    return ()
+
+
+def _asked_for(name: str, path: str, given: Mapping[str, Any]) -> tuple[Diff, ...]:
+    """What a call would change, as its arguments say. They do not say where in the file."""
+    if name == "Write" and isinstance(given.get("content"), str):
+        return (overwritten(path, given["content"]),)
+    edits = given.get("edits") if name == "MultiEdit" else [given] if name == "Edit" else []
+    pairs = [(edit.get("old_string"), edit.get("new_string")) for edit in edits or () if isinstance(edit, dict)]
+    return tuple(replacement(path, old, new) for old, new in pairs if isinstance(old, str) and isinstance(new, str))

@@ -10,15 +10,18 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from rawko_state.exchange.transcript import (
+    Aside,
     Call,
     Output,
     Session,
     Step,
     Trouble,
+    Usage,
     counts,
     lines,
     safely,
@@ -26,11 +29,23 @@ from rawko_state.exchange.transcript import (
     time_of,
     words,
 )
+from rawko_state.format.diffs import compared, positionless, unified
+from rawko_state.model.entries import Diff
 
 _NAME = re.compile(r"rollout-.{19}-(.+)\.jsonl(?:\.zst)?")
 _PATCH = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
 _EXITED = re.compile(r"^Process exited with code (-?[0-9]+)", re.MULTILINE)
-_RECORDS: Final = frozenset(("compacted", "world_state", "token_usage_record"))
+_MOVE: Final = "*** Move to: "
+_TOKENS: Final = {
+    "input_tokens": "in",
+    "output_tokens": "out",
+    "cached_input_tokens": "cache_read",
+    "cache_write_input_tokens": "cache_write",
+    "reasoning_output_tokens": "reasoning",
+}
+_LARGEST: Final = 1 << 30
+"""Bytes of a session that was compressed."""
+_RECORDS: Final = frozenset(("world_state", "token_usage_record", "inter_agent_communication"))
 _ITEMS: Final = frozenset(("web_search_call", "compaction", "additional_tools"))
 _PASSED_ON: Final = frozenset(
     (
@@ -53,6 +68,14 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
             yield from _one(path, wrong)
         elif paths:
             wrong.append(Trouble(path, "no such file or folder"))
+
+
+def named(key: str) -> Session | None:
+    for folder in (home() / "sessions", home() / "archived_sessions"):
+        paths = sorted(folder.rglob(f"rollout-*-{key}.jsonl"))
+        if paths:
+            return next(_one(paths[0], []), None)
+    return None
 
 
 def _one(path: Path, wrong: list[Trouble]) -> Iterator[Session]:
@@ -78,9 +101,22 @@ def _unpacked(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, s
         return
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder) / "unpacked.jsonl"
-        done = subprocess.run([command, "-q", "-d", "-o", plain, path], capture_output=True, text=True)
-        if done.returncode:
-            wrong.append(f"zstd: {done.stderr.strip()}")
+        # A small file may unpack to a huge one, so the output is watched as it comes.
+        process = subprocess.Popen([command, "-q", "-d", "-c", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        with process, open(plain, "wb") as stream:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            size = 0
+            while piece := process.stdout.read(1 << 20):
+                size += len(piece)
+                if size > _LARGEST:
+                    process.kill()
+                    wrong.append(f"it unpacks to more than {_LARGEST >> 20:,} MB: left out")
+                    return
+                stream.write(piece)
+            said = process.stderr.read(10_000).decode("utf-8", "replace").strip()
+        if process.returncode:
+            wrong.append(f"zstd: {said}")
             return
         yield from lines(plain, start, wrong)
 
@@ -94,6 +130,9 @@ class Reader:
         self._model: str | None = None
         """Stated once for everything that follows."""
         self._used: object = None
+        self._patched: set[object] = set()
+        """Calls whose diffs are known. Some versions state them twice."""
+        self._begun: set[str] = set()
 
     def step_of(self, line: str) -> Step:
         try:
@@ -117,6 +156,8 @@ class Reader:
             return self._event(line, at, payload)
         if kind.startswith(("item.", "turn.", "thread.")):  # codex exec --json
             return self._exec(line, at, kind, record)
+        if kind == "compacted":
+            return Step(line, at, aside=Aside("compacted", "The conversation was compacted."))
         return Step(line, at, unknown=None if kind in _RECORDS else kind)
 
     def _key(self) -> str:
@@ -130,9 +171,7 @@ class Reader:
             text = text_of(payload.get("content"))
             if payload.get("role") == "assistant":
                 return Step(line, at, turn=self._key(), agent="codex", model=self._model, text=text)
-            if payload.get("role") == "user" and not text.startswith(
-                ("<environment_context>", "<user_instructions>", "<turn_aborted>", "# AGENTS.md")
-            ):
+            if payload.get("role") == "user" and _is_from_a_person(payload, text):
                 self._ended = True
                 return Step(line, at, prompt=text, aborted=False)
             return Step(line, at)
@@ -160,15 +199,20 @@ class Reader:
             self._ended = True
             return Step(line, at, aborted=False, working=False, failed=_error(payload.get("error")))
         if kind == "item_completed":
-            return Step(line, at, touches=_touches(payload.get("item")))
-        if kind == "patch_apply_end" and isinstance(payload.get("changes"), dict):
-            changes = payload["changes"].items()
-            gone = {
-                path
-                for path, what in changes
-                if isinstance(what, dict) and ("delete" in what or what.get("type") == "delete")
-            }
-            return Step(line, at, touches=tuple(("delete" if path in gone else "write", path) for path, _ in changes))
+            item = payload.get("item")
+            item = item if isinstance(item, dict) and item.get("status") in (None, "completed") else {}
+            diffs = _diffs(item.get("changes"))
+            if diffs and item.get("id") in self._patched:
+                diffs = ()
+            self._patched.add(item.get("id"))
+            return Step(line, at, touches=_reads(item), diffs=diffs, by_call=_text_or_none(item.get("id")))
+        if kind == "patch_apply_end" and payload.get("success") is not False:
+            call = payload.get("call_id")
+            diffs = () if call in self._patched else _diffs(payload.get("changes"))
+            self._patched.add(call)
+            return Step(line, at, diffs=diffs, by_call=_text_or_none(call))
+        if kind == "context_compacted":
+            return Step(line, at)  # a record of its own says so
         if kind == "thread_rolled_back":
             # Keep the turns, as their work was done. This record says that they are no longer part of the conversation.
             self._ended = True
@@ -198,27 +242,53 @@ class Reader:
             return Step(line, at, facts=_only(session=record.get("thread_id")))
         if kind == "turn.completed":
             self._ended = True
-            return Step(line, at, tokens=_tokens(record.get("usage")), aborted=False)
+            return Step(line, at, used=Usage(_tokens(record.get("usage"))), aborted=False, working=False)
+        if kind == "turn.started":
+            return Step(line, at, working=True)
         if kind == "turn.failed":
-            return Step(line, at, failed=_error(record.get("error")) or "the turn failed")
+            return Step(line, at, failed=_error(record.get("error")) or "the turn failed", working=False)
+        if kind == "error":
+            return Step(line, at)  # turn.failed says it too
+        if what == "command_execution":
+            return self._command(line, at, kind, item)
+        if what in ("mcp_tool_call", "collab_tool_call", "web_search", "file_change"):
+            return self._tool(line, at, kind, item, str(what))
+        if kind == "item.completed" and what == "error":
+            return Step(line, at, aside=Aside("warning", text_of(item.get("message"))))
         if kind == "item.completed" and what in ("agent_message", "assistant_message"):
             return Step(line, at, turn=self._key(), agent="codex", text=text_of(item.get("text")))
         if kind == "item.completed" and what == "reasoning":
             return Step(line, at, turn=self._key(), agent="codex", thinking=text_of(item.get("text")))
-        if kind == "item.completed" and what == "command_execution":
-            call = Call(str(item.get("id")), "shell", text_of(item.get("command")))
-            failed = item.get("exit_code") not in (0, None)
-            output = Output(call.id, text_of(item.get("aggregated_output")), failed)
-            return Step(line, at, turn=self._key(), agent="codex", calls=(call,), outputs=(output,))
-        if kind == "item.completed" and what == "file_change":
-            changes = [change for change in item.get("changes") or () if isinstance(change, dict)]
-            touches = tuple(
-                ("delete" if change.get("kind") == "delete" else "write", str(change.get("path"))) for change in changes
-            )
-            return Step(line, at, turn=self._key(), agent="codex", touches=touches)
-        return Step(
-            line, at, unknown=None if kind in ("item.started", "item.updated", "turn.started") else f"{kind}/{what}"
+        known = kind in ("item.started", "item.updated") or what == "todo_list"
+        return Step(line, at, unknown=None if known else f"{kind}/{what}")
+
+    def _command(self, line: str, at: Any, kind: str, item: Mapping[str, Any]) -> Step:
+        failed = item.get("exit_code") not in (0, None) or item.get("status") == "failed"
+        call = Call(str(item.get("id")), "shell", text_of(item.get("command")))
+        return self._running(line, at, kind, call, text_of(item.get("aggregated_output")), failed)
+
+    def _tool(self, line: str, at: Any, kind: str, item: Mapping[str, Any], what: str) -> Step:
+        changes = [change for change in item.get("changes") or () if isinstance(change, dict)]
+        touches = tuple(
+            ("delete" if change.get("kind") == "delete" else "write", str(change.get("path"))) for change in changes
         )
+        named = text_of(item.get("tool")) or what
+        asked = next((text_of(item[name]) for name in ("prompt", "query") if isinstance(item.get(name), str)), "")
+        args = asked or " ".join(path for _, path in touches) or json.dumps(item.get("arguments") or {})[:2000]
+        failed = item.get("status") == "failed" or bool(item.get("error"))
+        said = text_of(item.get("error")) or text_of(item.get("result"))
+        return self._running(line, at, kind, Call(str(item.get("id")), named, args, touches), said, failed)
+
+    def _running(self, line: str, at: Any, kind: str, call: Call, output: str, failed: bool) -> Step:
+        """A call that begins, or has ended. What has begun and not ended is shown as running."""
+        begun = call.id in self._begun
+        self._begun.add(call.id)
+        ended = kind == "item.completed"
+        outputs = (Output(call.id, output, failed),) if ended else ()
+        calls = () if begun else (call,)
+        step = Step(line, at, turn=self._key(), agent="codex", calls=calls, outputs=outputs)
+        self._ended = self._ended or ended
+        return step
 
 
 def _output(payload: Mapping[str, Any]) -> Output:
@@ -248,19 +318,81 @@ def _error(error: object) -> str | None:
     return text or "the task failed"
 
 
-def _touches(item: object) -> tuple[tuple[str, str], ...]:
-    """The files that a completed item changed or read."""
-    if not isinstance(item, dict) or item.get("status") not in (None, "completed"):
-        return ()
-    changes, commands = item.get("changes"), item.get("parsed_cmd")
-    found: list[tuple[str, str]] = []
+def _is_from_a_person(payload: Mapping[str, Any], text: str) -> bool:
+    """Codex also speaks to its model in messages of the user, and newer versions say which are which."""
+    about = payload.get("internal_chat_message_metadata_passthrough")
+    items = about.get("content_item_metadata") if isinstance(about, dict) else None
+    said_by = [
+        item["provenance"].get("type")
+        for item in (items if isinstance(items, list) else ())
+        if isinstance(item, dict) and isinstance(item.get("provenance"), dict)
+    ]
+    if said_by:
+        return "user" in said_by
+    return not text.startswith(("<environment_context>", "<user_instructions>", "<turn_aborted>", "# AGENTS.md"))
+
+
+def _reads(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The files that a completed command read."""
+    commands = item.get("parsed_cmd")
+    return tuple(
+        ("read", command["path"])
+        for command in (commands if isinstance(commands, list) and item.get("exit_code") in (0, None) else ())
+        if isinstance(command, dict) and command.get("type") == "read" and isinstance(command.get("path"), str)
+    )
+
+
+def _diffs(changes: object) -> tuple[Diff, ...]:
+    """What was changed, from ``{path: {type, unified_diff or content, move_path}}``; in older files the type is a key."""
+    found: list[Diff] = []
     for path, change in changes.items() if isinstance(changes, dict) else ():
-        kind = change.get("type") if isinstance(change, dict) else None
-        found.append(("delete" if kind == "delete" else "write", str(path)))
-    for command in commands if isinstance(commands, list) else ():
-        if isinstance(command, dict) and command.get("type") == "read" and isinstance(command.get("path"), str):
-            found.append(("read", command["path"]))
+        if not isinstance(change, dict):
+            continue
+        kind = change.get("type") or next(iter(change), None)
+        about = change if "type" in change else change.get(kind)
+        about = about if isinstance(about, dict) else {}
+        content, diff, moved = (about.get(name) for name in ("content", "unified_diff", "move_path"))
+        if kind == "add":
+            found.append(compared(path, None, text_of(content)))
+        elif kind == "delete":
+            found.append(compared(path, text_of(content), None))
+        else:
+            hunks = unified(diff, path) if isinstance(diff, str) and diff else ()
+            made = hunks[0] if hunks else Diff(path, path)
+            found.append(replace(made, old=path, new=moved if isinstance(moved, str) else path))
     return tuple(found)
+
+
+def _patch(text: str) -> tuple[Diff, ...]:
+    """What the text of an apply_patch call would change. It does not say where in the file."""
+    found: list[Diff] = []
+    sections = [(match[1], match[2].strip(), match.end()) for match in _PATCH.finditer(text)]
+    for number, (kind, path, start) in enumerate(sections):
+        end = text.find("\n*** ", start) if number + 1 == len(sections) else sections[number + 1][2]
+        body = text[start : end if end > 0 else len(text)].strip("\n").split("\n")
+        moved = next((line[len(_MOVE) :].strip() for line in body if line.startswith(_MOVE)), path)
+        lines_of = [line for line in body if not line.startswith("*** ")]
+        if kind == "Add":
+            found.append(compared(path, None, "".join(line[1:] + "\n" for line in lines_of if line.startswith("+"))))
+        elif kind == "Delete":
+            found.append(Diff(path, None))
+        else:
+            found.append(replace(_update(path, lines_of), new=moved))
+    return tuple(found)
+
+
+def _update(path: str, body: list[str]) -> Diff:
+    hunks: list[list[str]] = []
+    for line in body:
+        if line.startswith("@@") or not hunks:
+            hunks.append([])
+        if not line.startswith("@@"):
+            hunks[-1].append(line if line[:1] in (" ", "+", "-") else f" {line}")
+    return positionless(path, [hunk for hunk in hunks if hunk])
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _facts(payload: Mapping[str, Any]) -> dict[str, str]:
@@ -274,8 +406,20 @@ def _facts(payload: Mapping[str, Any]) -> dict[str, str]:
         commit=git.get("commit_hash"),
         branch=git.get("branch"),
         repo=git.get("repository_url"),
-        parent=payload.get("parent_thread_id") or payload.get("forked_from_id"),
+        parent=payload.get("parent_thread_id"),
+        forked=payload.get("forked_from_id"),
+        **_spawned(payload.get("source")),
     )
+
+
+def _spawned(source: object) -> dict[str, object]:
+    """What a sub-agent is called, and who started it."""
+    spawned: Any = source
+    for name in ("subagent", "thread_spawn"):
+        spawned = spawned.get(name) if isinstance(spawned, dict) else None
+    if not isinstance(spawned, dict):
+        return {}
+    return {"title": spawned.get("agent_nickname") or spawned.get("agent_role")}
 
 
 def _only(**values: object) -> dict[str, str]:
@@ -283,7 +427,10 @@ def _only(**values: object) -> dict[str, str]:
 
 
 def _tokens(usage: object) -> dict[str, int]:
-    return counts(usage, {"input_tokens": "in", "output_tokens": "out", "cached_input_tokens": "cache_read"})
+    found = counts(usage, _TOKENS)
+    if "in" in found:  # here it includes what came from the cache
+        found["in"] = max(0, found["in"] - found.get("cache_read", 0))
+    return found
 
 
 def _call(payload: Mapping[str, Any], kind: str) -> Call:
@@ -301,4 +448,4 @@ def _call(payload: Mapping[str, Any], kind: str) -> Call:
             command = " ".join(map(str, command))
         text = command if isinstance(command, str) else given["input"] if isinstance(given.get("input"), str) else text
     touches = tuple(("delete" if what == "Delete" else "write", path.strip()) for what, path in _PATCH.findall(text))
-    return Call(str(payload.get("call_id")), name, text[:4000], touches)
+    return Call(str(payload.get("call_id")), name, text[:4000], touches, _patch(text) if touches else ())

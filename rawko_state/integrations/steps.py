@@ -1,0 +1,191 @@
+"""Records the steps of a running agent as live turns of a task, and those of its sub-agents as tasks of their own."""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from rawko_state.exchange.linking import link, mark_recorded
+from rawko_state.exchange.sources import session_named
+from rawko_state.exchange.transcript import Aside, Call, Output, Step, Usage
+from rawko_state.format.diffs import diff_text
+from rawko_state.model.entries import Diff, Note, Parent, Section
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rawko_state.store.contract import Store
+    from rawko_state.tasks.live_turn import LiveTurn
+    from rawko_state.tasks.task import Task
+
+
+class Steps:
+    """One agent's steps."""
+
+    def __init__(self, store: Store, task: Task, agent: str, source: str | None = None) -> None:
+        """``source``: the name of the importer that reads this agent's sessions."""
+        self._store, self._task, self._agent, self._source = store, task, agent, source
+        self._turn: LiveTurn | None = None
+        self._key: str | None = None
+        self._has_text = False
+        self._raw: list[str] = []
+        self._tokens: dict[str, int] = {}
+        self._cost: Decimal | None = None
+        self._waiting: dict[str, tuple[Call, str]] = {}
+        """Calls without output, each with its key in the live turn."""
+        self._has_diffs: set[str] = set()
+        self._subagents: dict[str, Steps] = {}
+        self._calls: dict[str, Call] = {}
+        self.failed: str | None = None
+        """What went wrong, in the agent's own words."""
+        self.aborted = False
+        self.used = Usage()
+        self.session: str | None = None
+        self._earlier: str | None = None
+
+    def take(self, step: Step) -> None:
+        if step.inside is not None:
+            self._subagent(step.inside, step).take(_of_its_own(step))
+            return
+        self._learn(step)
+        if step.prompt is not None:
+            self.end()
+            self._task.say(step.prompt)
+        if step.turn is not None and step.turn != self._key:
+            self.end()
+        self._raw.append(step.raw)
+        if step.aside is not None:
+            self._note(step.aside)
+        if step.turn is not None and self._turn is None:
+            self._turn, self._key = self._task.turn(step.agent or self._agent, model=step.model), step.turn
+        if self._turn is not None:
+            self._add(self._turn, step)
+
+    def _learn(self, step: Step) -> None:
+        self.failed = step.failed or (None if step.turn is not None or step.prompt is not None else self.failed)
+        self.aborted = self.aborted if step.aborted is None else step.aborted
+        self.used = step.used or self.used
+        session = step.facts.get("session")
+        if session and self.session is None and self._source is not None:
+            self.session = session
+            self._earlier = link(self._store, self._task, f"{self._source}:{session}")
+
+    def _subagent(self, call_id: str, first: Step) -> Steps:
+        """The steps of the sub-agent that a call started; its first step says what it was asked."""
+        found = self._subagents.get(call_id)
+        if found is None:
+            call = self._calls.get(call_id)
+            title = call.args if call is not None else None
+            name = first.facts.get("subagent") or "agent"
+            task = self._store.start(
+                first.prompt or title or "(a sub-agent)",
+                title=title,
+                agent=name,
+                parent=Parent(self._task.id),
+                cwd=os.getcwd(),
+                fields={"Parent-Call": call_id},
+            )
+            found = self._subagents[call_id] = Steps(self._store, task, name)
+        return found
+
+    def _note(self, aside: Aside) -> None:
+        self.end()
+        payload = Section("Payload", "\n".join(self._raw))
+        self._raw = []
+        self._task.add([Note(kind=aside.kind, context="out", content=aside.text, sections=(payload,))])
+
+    def _add(self, turn: LiveTurn, step: Step) -> None:
+        if step.thinking is not None:
+            turn.think(step.thinking)
+        if step.text is not None:
+            turn.say(f"\n\n{step.text}" if self._has_text else step.text)
+            self._has_text = True
+        for name, count in step.tokens.items():
+            before = self._tokens.get(name, 0)
+            self._tokens[name] = max(before, count) if step.turn is not None else before + count
+        if step.cost is not None:
+            self._cost = step.cost if step.turn is not None else (self._cost or 0) + step.cost
+        for call in step.calls:
+            self._calls[call.id] = call
+            self._waiting[call.id] = call, turn.begin_tool(call.tool, call.args, more={"id": call.id})
+        if step.diffs:
+            by = step.by_call if step.by_call in self._waiting else next(reversed(self._waiting), None)
+            self._edit(turn, by, step.diffs)
+        for output in step.outputs:
+            self._output(turn, output)
+        for operation, path in step.touches:
+            turn.touch(operation, self._inside(path))
+
+    def _output(self, turn: LiveTurn, output: Output) -> None:
+        result = "error" if output.failed else f"{len(output.text.encode('utf-8', 'surrogatepass'))} bytes"
+        call, key = self._waiting.get(output.id, (None, None))
+        if key is None or call is None:
+            turn.tool("result", output.id, result, output=output.text)
+            return
+        if not output.failed:
+            for operation, path in call.touches:
+                turn.touch(operation, self._inside(path))
+            self._edit(turn, output.id, output.diffs or (() if output.id in self._has_diffs else call.diffs))
+        turn.end_tool(key, result, output=output.text)
+        del self._waiting[output.id]
+        if output.id in self._subagents:
+            self._subagents.pop(output.id).finish("failure" if output.failed else "success")
+
+    def _edit(self, turn: LiveTurn, call_id: str | None, diffs: Sequence[Diff]) -> None:
+        key = self._waiting[call_id][1] if call_id is not None else None
+        if call_id is not None and diffs:
+            self._has_diffs.add(call_id)
+        for diff in diffs:
+            old, new = (None if path is None else self._inside(path) for path in (diff.old, diff.new))
+            text = diff_text(Diff(old, new, diff.hunks))
+            turn.edit(new or old or "", diff=text, tool=key)
+
+    def _inside(self, path: str) -> str:
+        root = str(self._task.root)
+        return os.path.relpath(path, root) if path.startswith(root + os.sep) else path
+
+    def end(self) -> None:
+        """Ends the current turn, if any. Its payload has the original records."""
+        if self._turn is None:
+            return
+        turn, self._turn, self._key, self._has_text = self._turn, None, None, False
+        raw, self._raw = self._raw, []
+        tokens, self._tokens = self._tokens, {}
+        cost, self._cost = self._cost, None
+        self._waiting, self._has_diffs = {}, set()
+        turn.end(payload="\n".join(raw), tokens=tokens, cost=cost)
+
+    def leave(self) -> None:
+        """Ends the current turn, and adds what came after it, or without any turn, as a note."""
+        self.end()
+        if self._raw:
+            payload = Section("Payload", "\n".join(self._raw))
+            self._task.add([Note(kind="imported-before", context="out", sections=(payload,))])
+            self._raw = []
+        for subagent in self._subagents.values():
+            subagent.finish("interrupted")
+        self._subagents = {}
+
+    def finish(self, outcome: str) -> None:
+        """Finishes the task of a sub-agent."""
+        self.leave()
+        self._task.finish(outcome)
+
+    def settle(self) -> None:
+        """Notes up to where the agent's own session is recorded, once the agent has ended, so that it is not imported again."""
+        if self.session is None or self._source is None:
+            return
+        session = session_named(self._source, self.session)
+        if session is not None:
+            mark_recorded(self._store, self._task.id, session)
+            if self._earlier is not None:
+                mark_recorded(self._store, self._earlier, session)
+
+
+def _of_its_own(step: Step) -> Step:
+    """A sub-agent's step, as if it had a stream of its own. Its prompt is its task's request."""
+    return Step(
+        step.raw, step.at, step.turn, None, None, step.text, step.thinking, step.model, step.tokens,
+        calls=step.calls, outputs=step.outputs, touches=step.touches, diffs=step.diffs, by_call=step.by_call,
+    )  # fmt: skip
