@@ -388,7 +388,7 @@ class _Open:
 
     def _output(self, output: Output, step: Step) -> None:
         size = len(output.text.encode("utf-8", "surrogatepass"))
-        result = "error" if output.failed else f"{size} bytes"
+        result = "error" if output.failed else f"{size} bytes" if size else "done"
         asked = self._waiting.pop(output.id, None)
         if not output.failed:
             self._touch(asked.touches if asked is not None else ())
@@ -428,7 +428,9 @@ class _Open:
         return "interrupted" if cut_off else "complete"
 
     def turn(self) -> Turn:
-        spent = int((self._last - self._started).total_seconds() * 1000) if self._last and self._started else None
+        # One time alone says nothing about how long it took.
+        told = self._last is not None and self._started is not None and self._last != self._started
+        spent = int((self._last - self._started).total_seconds() * 1000) if told else None  # type: ignore[operator]
         person = self._agent == "user"
         return Turn(
             number=1,

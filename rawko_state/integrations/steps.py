@@ -118,7 +118,8 @@ class Steps:
             turn.touch(operation, self._inside(path))
 
     def _output(self, turn: LiveTurn, output: Output) -> None:
-        result = "error" if output.failed else f"{len(output.text.encode('utf-8', 'surrogatepass'))} bytes"
+        size = len(output.text.encode("utf-8", "surrogatepass"))
+        result = "error" if output.failed else f"{size} bytes" if size else "done"
         call, key = self._waiting.get(output.id, (None, None))
         if key is None or call is None:
             turn.tool("result", output.id, result, output=output.text)

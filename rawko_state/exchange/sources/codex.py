@@ -35,6 +35,7 @@ from rawko_state.model.entries import Diff
 _NAME = re.compile(r"rollout-.{19}-(.+)\.jsonl(?:\.zst)?")
 _PATCH = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
 _EXITED = re.compile(r"^Process exited with code (-?[0-9]+)", re.MULTILINE)
+_IMAGE = re.compile(r"<image\b[^\n]*>\n(?:\[input_image\]\n)?</image>")
 _MOVE: Final = "*** Move to: "
 _TOKENS: Final = {
     "input_tokens": "in",
@@ -168,7 +169,7 @@ class Reader:
     def _item(self, line: str, at: Any, payload: Mapping[str, Any]) -> Step:
         kind = str(payload.get("type"))
         if kind == "message":
-            text = text_of(payload.get("content"))
+            text = _IMAGE.sub("[image]", text_of(payload.get("content")))
             if payload.get("role") == "assistant":
                 return Step(line, at, turn=self._key(), agent="codex", model=self._model, text=text)
             if payload.get("role") == "user" and _is_from_a_person(payload, text):
