@@ -18,8 +18,10 @@ from rawko_state.cli.times import local, took
 from rawko_state.cli.watch_cmd import show
 from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.exchange.json_form import task_object
+from rawko_state.format.diffs import diff_text
 from rawko_state.format.json_form import VERSION, plain
 from rawko_state.model.entries import (
+    Diff,
     Entry,
     FileTouch,
     Note,
@@ -32,6 +34,7 @@ from rawko_state.model.entries import (
     Torn,
     Turn,
     Unknown,
+    own_diffs,
     said_by,
 )
 
@@ -245,13 +248,17 @@ def _turn(turn: Turn) -> Iterator[str]:
     for text in (turn.decision, turn.reason, turn.guidance):
         if text:
             yield visible(text)
+    if turn.thinking is not None:
+        yield from (click.style(visible(line), dim=True, italic=True) for line in turn.thinking.split("\n"))
     if turn.content is not None:
         yield visible(turn.content)
     if turn.question is not None:
         yield click.style(visible(f"? {turn.question.text}"), fg="yellow")
         yield from (visible(f"  - {choice}") for choice in turn.question.choices)
     for call in turn.tools:
-        yield from _tool(call)
+        yield from _tool(call, turn.diffs)
+    for diff in turn.diffs:
+        yield from _diff(diff)
     for step in turn.progress:
         text = f"{step.time or '--:--:--'} {step.kind} {step.text}" if isinstance(step, Progress) else step
         yield click.style(visible(f"  {text}"), dim=True)
@@ -265,12 +272,25 @@ def _turn(turn: Turn) -> Iterator[str]:
         yield f"[{visible(section.heading)}]\n{visible(section.text)}"
 
 
-def _tool(call: ToolCall | str) -> Iterator[str]:
+_DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def _diff(diff: Diff) -> Iterator[str]:
+    first, second, *hunks = diff_text(diff).split("\n")
+    yield click.style(visible(f"  {first}"), bold=True)
+    yield click.style(visible(f"  {second}"), bold=True)
+    for line in hunks:
+        yield click.style(visible(f"  {line}"), fg=_DIFF_COLOURS.get(line[:1]))
+
+
+def _tool(call: ToolCall | str, diffs: tuple[Diff, ...] = ()) -> Iterator[str]:
     if isinstance(call, str):
         yield visible(f"  {call}")
         return
+    own = own_diffs(call, diffs)
+    counted = f"  +{sum(diff.added for diff in own)} \u2212{sum(diff.removed for diff in own)}" if own else ""
     result = f" -> {call.result}" if call.result is not None else ""
-    yield click.style(visible(f"  {call.time or '--:--:--'} {call.tool} {call.args}{result}"), fg="cyan")
+    yield click.style(visible(f"  {call.time or '--:--:--'} {call.tool} {call.args}{result}{counted}"), fg="cyan")
     if call.output is not None:
         yield from (click.style(visible(f"    {line}"), dim=True) for line in call.output.split("\n"))
     if call.blob is not None:

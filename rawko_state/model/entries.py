@@ -282,3 +282,10 @@ def blobs_of(turn: Turn) -> Iterator[Blob]:
     for diff in turn.diffs:
         if diff.blob is not None:
             yield diff.blob
+
+
+def own_diffs(call: ToolCall, diffs: tuple[Diff, ...]) -> list[Diff]:
+    """The diffs of a turn that a tool call made."""
+    given = call.more.get("diff")
+    numbers = given if isinstance(given, list) else [given]
+    return [diffs[number - 1] for number in numbers if type(number) is int and 0 < number <= len(diffs)]

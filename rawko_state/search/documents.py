@@ -13,7 +13,7 @@ from typing import Final
 
 from rawko_state.format.blocks import parse_fields, parse_section
 from rawko_state.format.scan import Fetch, RawBlock, Record, Region
-from rawko_state.format.text import decode
+from rawko_state.format.text import decode, unescape
 
 MOST_SEARCHED: Final = 16 << 20
 """Only this much of the start of a longer section is searched."""
@@ -59,6 +59,14 @@ class Document:
     parts: list[tuple[int, str]] = field(default_factory=list)
     """Texts, each with the weight of its words."""
     tools: set[str] = field(default_factory=set)
+    diff: str = ""
+
+    def texts(self, where: str) -> list[str]:
+        """All its texts, or only what was ``added`` to files or ``removed`` from them."""
+        if not where:
+            return [text for _, text in self.parts]
+        sign = "+" if where == "added" else "-"
+        return ["\n".join(line[1:] for line in self.diff.split("\n") if line.startswith(sign))]
 
 
 def documents(records: Iterable[Record], fetch: Fetch) -> Iterator[Document]:
@@ -115,6 +123,10 @@ def _take_section(found: Document, title: bytes, data: bytes) -> None:
     elif title.endswith(b" json]") or title == b"[Question]":
         text = parse_section(title, data).text
         found.parts.append((SAID, _ESCAPES.sub(" ", text) if title == b"[Question]" else text))
+    elif title == b"[Diff]":
+        # The paths are in the list of files, too.
+        found.diff = unescape(decode(data))
+        found.parts.append((DONE, found.diff))
     elif title == b"[Files]":
         found.parts.append((NAMED, _OPERATIONS.sub("", decode(data))))
     else:

@@ -187,7 +187,7 @@ class _Settler:
 
     def __init__(self, wanted: Wanted, truth: Truth, leaves: list[Leaf], bits: Mapping[Leaf, int]) -> None:
         self._wanted, self._truth, self._bits = wanted, truth, bits
-        self._texts = [(bits[leaf], leaf.sought) for leaf in leaves if isinstance(leaf, Text)]
+        self._texts = [(bits[leaf], leaf) for leaf in leaves if isinstance(leaf, Text)]
 
     def documents(self, task: _Task) -> list[Found]:
         """The documents of a task that really match, best first; empty if the task does not match."""
@@ -228,8 +228,9 @@ class _Settler:
         document = self._truth.document(task_id, place)
         if document is None:
             return maybe
-        texts = [text for _, text in document.parts]
-        return sum(bit for bit, sought in self._texts if bit & maybe and not occurs(sought, texts))
+        return sum(
+            bit for bit, leaf in self._texts if bit & maybe and not occurs(leaf.sought, document.texts(leaf.where))
+        )
 
     def _holds(self, node: Node, mask: int, task_id: str) -> bool:
         if isinstance(node, Not):

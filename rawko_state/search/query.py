@@ -5,6 +5,7 @@
     sso NOT saml           the first without the second
     "clock skew"           a phrase
     valid*                 words with this prefix
+    added:round            what a turn wrote into a file; removed: what it took out
     (sso OR oauth) agent:developer file:auth/* status:failed after:2024-01-01 is:pinned tool:shell.exec
 
 Every part is a condition on a task: the word is in any of its turns, that agent took a turn, that file was touched. A query that
@@ -19,7 +20,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from rawko_state.search.words import Atoms, Sought, identifiers_of, normal
 
+EDITED: Final = ("added", "removed")
 FIELDS: Final = (
+    *EDITED,
     "agent", "file", "status", "tool", "after", "before", "since", "until", "is", "label", "model", "branch", "id",
 )  # fmt: skip
 
@@ -29,6 +32,8 @@ class Text(NamedTuple):
 
     sought: Sought
     shown: str
+    where: str = ""
+    """``added`` or ``removed``: only in such lines of a diff."""
 
 
 class Field(NamedTuple):
@@ -196,6 +201,11 @@ def _plain_one(tokens: list[tuple[str, str]], at: int, depth: int) -> tuple[Node
         return node, at + 1
     if kind == "field":
         name, _, value = text.partition(":")
+        if name in EDITED:
+            found = _phrase(value, False) if " " in value else _word(value)
+            if found is None:
+                raise _Unreadable(f"{name}: wants a word")
+            return found._replace(shown=f'{name}:"{value}"' if " " in value else f"{name}:{value}", where=name), at + 1
         return Field(name, value), at + 1
     if kind == "word":
         return _word(text), at + 1

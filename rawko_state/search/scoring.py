@@ -92,9 +92,9 @@ def scored_pages(leaves: list[Leaf], bits: Mapping[Leaf, int], terms: Terms) -> 
             holders = _tools(terms, leaf.value)
         else:
             continue
+        in_diffs = isinstance(leaf, Text) and leaf.where
         for page, (sure, scores) in holders:
-            scored = found[id(page)]
-            _add(scored, bit, sure, scores)
+            _add(found[id(page)], bit, () if in_diffs else sure, scores)
     return [scored for scored in found.values() if scored.masks]
 
 
