@@ -249,6 +249,7 @@ class Scan:
             else:
                 self._keep_beginning(region, needed)
         shift = max(0, keep - self._base)
+        self._hash(self._base + shift)  # what is dropped here is never seen again
         self._lines_before += self._buffer.count(b"\n", 0, shift)
         self._buffer = self._buffer[shift:] + chunk
         self._base += shift
