@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from rawko_state.model.entries import (
         Blob,
+        Diff,
         FileTouch,
         Money,
         Note,
@@ -70,6 +71,7 @@ __all__ = [
     "Answer",
     "Blob",
     "ChainMoved",
+    "Diff",
     "Event",
     "FileStore",
     "FileTouch",
@@ -136,7 +138,15 @@ def __getattr__(name: str) -> Any:
 def open(folder: str | Path | None = None, *, remote: str | None = None, workspace: str | None = None) -> Store:
     """Opens the store of the project that contains ``folder`` (default: the current folder). The store is the project's files, or
     the server named by ``remote`` or the settings. ``remote="local"`` always uses the files."""
-    from rawko_state.backends.select import open_store
+    from rawko_state.backends.select import LOCAL, open_store
     from rawko_state.config.project import find_project
+    from rawko_state.errors import NoProject
 
-    return open_store(find_project(Path(folder) if folder is not None else None), remote=remote, workspace=workspace)
+    here = Path(folder) if folder is not None else None
+    try:
+        root = find_project(here)
+    except NoProject:
+        if remote in (None, LOCAL):
+            raise
+        root = (here or Path.cwd()).resolve()  # the tasks are elsewhere
+    return open_store(root, remote=remote, workspace=workspace)

@@ -243,6 +243,7 @@ def _turn(turn: Turn) -> Iterator[str]:
     yield "\n" + head + click.style(visible("  " + " · ".join(fact for fact in facts if fact)), dim=True)
     if turn.damaged:
         yield click.style("[damaged: its seal does not match]", fg="red")
+    yield from (f"{field.name}: {visible(field.value)}" for field in turn.extra)
     if turn.selected is not None:
         yield visible(f"-> {turn.selected}")
     for text in (turn.decision, turn.reason, turn.guidance):

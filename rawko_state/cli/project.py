@@ -110,7 +110,9 @@ def _learn_of(root: Path, *, again: bool) -> None:
         if (root / ".rawko/state/live").exists() and (again or places[-1:] != [here]):
             learn_of(root)
             kept = [place for place in places if place != here]
-            _places_file(root).write_bytes(b"\0".join(map(os.fsencode, [*kept, here])))
+            path = _places_file(root)
+            path.touch(mode=0o600)
+            path.write_bytes(b"\0".join(map(os.fsencode, [*kept, here])))
 
 
 def stood_at(root: Path) -> list[str]:

@@ -13,6 +13,10 @@ _RULE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
+FOREIGN: Final = frozenset(("agents",))
+"""Parts of a project's settings that are for the program that runs the agents, not for what keeps their history."""
+
+
 class Wrong(Exception):
     """An invalid value for a setting. The message says what was expected."""
 

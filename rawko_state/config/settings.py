@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from rawko_state.config.schema import BY_KEY, SECTIONS, SETTINGS, Setting, Wrong, nearest
+from rawko_state.config.schema import BY_KEY, FOREIGN, SECTIONS, SETTINGS, Setting, Wrong, nearest
 from rawko_state.errors import InvalidValue, UnsafePath
 
 _LARGEST: Final = 1 << 20
@@ -213,6 +213,8 @@ def _walk(node: Any, prefix: str, path: Path | str, problems: list[Problem]) -> 
             yield from _walk(value_node, key, path, problems)
         elif key in BY_KEY:
             yield key, _plain(value_node), line
+        elif key in FOREIGN:
+            pass
         else:
             problems.append(Problem(f"{path}:{line}", f"unknown key {key!r}{nearest(key)}", key))
         seen.add(key)

@@ -246,7 +246,7 @@ def text_of(value: object) -> str:
     if isinstance(value, list):
         return "\n".join(part for part in map(text_of, value) if part)
     if isinstance(value, dict):
-        for name in ("text", "content", "output"):
+        for name in ("text", "content", "output", "value"):
             if name in value:
                 return text_of(value[name])
         kind = value.get("type")

@@ -247,7 +247,8 @@ UNKNOWN_USER: Final = "unknown_user"
 
 
 def x_name(name: str) -> str:
-    """The name of a user-defined field in the file."""
+    """The name of a user-defined field in the file, where names have no underscores."""
+    name = name.replace("_", "-")
     return name if name.startswith("X-") else f"X-{name}"
 
 

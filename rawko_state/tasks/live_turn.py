@@ -141,6 +141,8 @@ class LiveTurn:
         ``snapshot`` refers to the state of the work tree after the turn: "git" creates one, and an object (provider, ref, path,
         parent, metadata) names an existing one.
         """
+        if payload is not None and not isinstance(payload, str):
+            raise InvalidValue("a payload is text: the provider's messages, one JSON value a line")
         with self._lock:
             self._open()
             self._keep_text(self._said.flush())

@@ -386,6 +386,8 @@ class Task:
             # A task that was finished once has counted the time until then.
             first = self.state.runs <= 1 and self.state.duration_ms is None
             since = self.state.created if first and self.state.created else self._began
+            if timedelta(0) <= self._began - since < timedelta(seconds=1):
+                since = self._began  # the time of creation is in whole seconds
             duration_ms = max(0, int((now - since).total_seconds() * 1000))
         return Result(status=outcome, completed=now.replace(microsecond=0), duration_ms=duration_ms)
 

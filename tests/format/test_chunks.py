@@ -14,7 +14,9 @@ from tests.support.processes import ROOT
 
 def seen(data: bytes) -> list[tuple[object, ...]]:
     scan = Scan(io.BytesIO(data).read)
-    records = [(record.kind, record.offset, record.length, record.seal, record.torn, len(record.blocks)) for record in scan]
+    records = [
+        (record.kind, record.offset, record.length, record.seal, record.torn, len(record.blocks)) for record in scan
+    ]
     return [*records, (scan.tail_offset, scan.tail_seal, sorted((p.offset, p.code) for p in scan.problems))]
 
 

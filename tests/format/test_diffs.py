@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.strategies import DIFF_TEXT, DIFFS
 
 from rawko_state.errors import InvalidValue
 from rawko_state.format.diffs import (
@@ -20,6 +19,7 @@ from rawko_state.format.diffs import (
 )
 from rawko_state.format.records import emit_blocks, scan_bytes
 from rawko_state.model.entries import Diff, FileTouch, Turn, touched
+from tests.support.strategies import DIFF_TEXT, DIFFS
 
 EDIT = """\
 --- a/calc.py
@@ -59,7 +59,7 @@ def _applied(hunks: str, before: str) -> str:
     sign = ""
     for line in hunks.split("\n") if hunks else ():
         if line.startswith("@@ "):
-            first, length = (line.split()[1][1:].split(",") + ["1"])[:2]
+            first, length = [*line.split()[1][1:].split(","), "1"][:2]
             start = int(first) - (length != "0")
             out += old[at:start]
             at = start

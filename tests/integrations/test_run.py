@@ -87,7 +87,9 @@ class TestRun:
         (summary,) = store.history(TaskFilter())
         thought, wrote, said = turns(store, summary.id)
         assert thought.thinking == "hm"
-        assert [(c.tool, c.args, c.output) for c in thought.tools if isinstance(c, ToolCall)] == [("shell", "ls", "a.py")]
+        assert [(c.tool, c.args, c.output) for c in thought.tools if isinstance(c, ToolCall)] == [
+            ("shell", "ls", "a.py")
+        ]
         assert [(f.operation, f.path) for f in wrote.files] == [("write", "a.py")]  # type: ignore[union-attr]
         assert said.content == "There is one file."
         assert (summary.tokens_in, summary.tokens_out) == (9, 3)

@@ -7,9 +7,9 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
+from rawko_state.format.diffs import compared
 from rawko_state.format.lines import _TIMED
 from rawko_state.format.records import emit_unsealed
-from rawko_state.format.diffs import compared
 from rawko_state.model import entries as m
 
 PIECES = st.sampled_from(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -15,6 +16,8 @@ from rawko_state.exchange.transcript import Session, Step, Trouble, safely, time
 
 _MESSAGES: Final = 10**9
 """A place is the number of messages times this, plus the number of the last event."""
+_SESSION_ID = re.compile(rb'"session_?[Ii]d"\s*:\s*"([\w.-]{1,200})"')
+_PEEKED: Final = 1 << 16
 _LARGEST: Final = 256 << 20
 
 
@@ -35,7 +38,14 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
 
 
 def _snapshot(path: Path) -> Session:
-    return Session("cowork", path.stem, path, _read_snapshot, agent="cowork")
+    """By the id that it states, as a copy may have another name."""
+    try:
+        with open(path, "rb") as stream:
+            named = _SESSION_ID.search(stream.read(_PEEKED))
+    except OSError:
+        named = None
+    key = named[1].decode() if named is not None else path.stem
+    return Session("cowork", key, path, _read_snapshot, agent="cowork")
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -97,7 +107,10 @@ def _read_database(session: Session, start: int, wrong: list[str]) -> Iterator[t
     place = max(start, len(messages) * _MESSAGES + last)
     for event in events:
         row = _row(event)
-        yield place, Step(json.dumps({"event": row}), time_of(row.get("ts") or row.get("created_at")))
+        yield (
+            place,
+            Step(json.dumps({"event": row}, ensure_ascii=False), time_of(row.get("ts") or row.get("created_at"))),
+        )
 
 
 def _read_snapshot(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
@@ -138,9 +151,12 @@ def _steps(
         )
         return
     if not start:
-        yield last, Step(json.dumps(whole), _created(whole), title=_title(whole), facts=_facts(whole))
+        yield (
+            last,
+            Step(json.dumps(whole, ensure_ascii=False), _created(whole), title=_title(whole), facts=_facts(whole)),
+        )
     for number, message in enumerate(messages):
-        raw = json.dumps(message)
+        raw = json.dumps(message, ensure_ascii=False)
         if number >= done:
             yield (number + 1) * _MESSAGES + last, safely(lambda text: reader.step_of(text, _object(text)), raw)
 
@@ -156,10 +172,9 @@ def _inner(whole: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _created(whole: Mapping[str, Any]) -> datetime | None:
-    """The start time that the session gives."""
-    inner = _inner(whole)
+    """The start time that the session gives, inside or beside its own object."""
     names = ("created_at", "createdAt", "created", "started_at", "startedAt")
-    return next((time_of(inner[name]) for name in names if inner.get(name)), None)
+    return next((time_of(part[name]) for part in (_inner(whole), whole) for name in names if part.get(name)), None)
 
 
 def _title(whole: Mapping[str, Any]) -> str | None:
