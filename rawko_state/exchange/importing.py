@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,11 +19,12 @@ from rawko_state.backends.select import open_files, user_state
 from rawko_state.config.project import find_project
 from rawko_state.errors import InvalidValue, NoProject, RawkoError, TaskExists
 from rawko_state.exchange.dedupe import one_each
+from rawko_state.exchange.forks import Fork, forks
 from rawko_state.exchange.linking import recorded_until
-from rawko_state.exchange.sources import sessions
+from rawko_state.exchange.sources import sessions, siblings
 from rawko_state.exchange.transcript import Session, Trouble
 from rawko_state.exchange.turns import IMPORTED, TurnBuilder
-from rawko_state.model.entries import Entry, Turn
+from rawko_state.model.entries import Entry, Parent, Turn
 from rawko_state.model.names import name_for
 from rawko_state.model.status import ENDED
 from rawko_state.store.contract import BulkWriter, Store
@@ -126,6 +127,7 @@ class _Job:
     belonging: Belonging
     dry_run: bool
     pack: bool
+    fork: Fork | None = None
 
 
 @dataclass(slots=True)
@@ -163,7 +165,9 @@ def _brought(job: _Job, elsewhere: Store | None = None) -> _Done:
     that cannot be read is reported, and the import continues."""
     session, done = job.session, _Done(job.session)
     try:
-        grouping = TurnBuilder(session, 0, job.belonging.roots, done.wrong)
+        fork = job.fork
+        start, loose = (fork.place, fork.loose) if fork is not None else (0, ())
+        grouping = TurnBuilder(session, start, job.belonging.roots, done.wrong, loose=loose)
         if grouping.is_empty:
             done.is_empty = True
             return done
@@ -176,8 +180,7 @@ def _brought(job: _Job, elsewhere: Store | None = None) -> _Done:
         if job.dry_run:
             return done
         created = grouping.facts.first or datetime.fromtimestamp(session.path.stat().st_mtime, timezone.utc)
-        parent = session.parent or grouping.facts.values.get("parent")
-        header = grouping.header(done.task, task_id(session.source, parent) if parent else None, created)
+        header = grouping.header(done.task, _parent(session, grouping, fork), created)
         name = name_for(created, done.task)
         if elsewhere is not None:
             done.is_here = not elsewhere.add_task(name, grouping.new(header))
@@ -212,13 +215,16 @@ def import_sessions(
         fresh = [each for each in found if not work.is_known(each)]
         done = len(found) - len(fresh)
         new = [each for each in fresh if f"{source}:{each.key}" not in work.tasks]
+        new.sort(key=work.changed, reverse=True)  # what is looked for first is what was done last
         for each in fresh:
             if f"{source}:{each.key}" in work.tasks:
                 work.grow(each)
                 done += 1
                 if step is not None:
                     step(done, len(found))
-        work.add_all(new, lambda count: step(done + count, len(found)) if step is not None else None)
+        work.add_all(
+            new, forks(all_found, new), lambda count: step(done + count, len(found)) if step is not None else None
+        )
         work.remember()
     return report
 
@@ -291,8 +297,8 @@ class _Import:
             with contextlib.suppress(RawkoError):  # then they are read again next time
                 self._user.saw_imported(self._scope, self._source, self._seen.items())
 
-    def add_all(self, new: Sequence[Session], step: Callable[[int], None]) -> None:
-        jobs = [_Job(each, self._belonging, self._dry_run, self._pack) for each in new]
+    def add_all(self, new: Sequence[Session], copies: Mapping[str, Fork], step: Callable[[int], None]) -> None:
+        jobs = [_Job(each, self._belonging, self._dry_run, self._pack, copies.get(each.key)) for each in new]
         waiting: list[_Done] = []
         versions: set[str] = set()
         try:
@@ -402,17 +408,26 @@ def _added(task: Task, record: Sequence[Entry]) -> None:
 
 def start(store: Store, session: Session, wrong: list[str], *, ended: bool, parent: str | None = None) -> str | None:
     """Creates the task for a new session; None while there is nothing to record."""
-    grouping = TurnBuilder(session, 0, (str(store.root),), wrong, ended=ended)
+    fork = forks(siblings(session), [session]).get(session.key)
+    begin, loose = (fork.place, fork.loose) if fork is not None else (0, ())
+    grouping = TurnBuilder(session, begin, (str(store.root),), wrong, ended=ended, loose=loose)
     if grouping.is_empty or (grouping.prompt is None and not ended):
         return None
     task = task_id(session.source, session.key)
     created = grouping.facts.first or datetime.now(timezone.utc)
-    above = session.parent or grouping.facts.values.get("parent")
-    header = grouping.header(task, parent or (task_id(session.source, above) if above else None), created)
+    header = grouping.header(task, Parent(parent) if parent else _parent(session, grouping, fork), created)
     name = name_for(created, task)
     if not store.add_task(name, grouping.new(header)):
         raise TaskExists(task, ", from somewhere else")
     return task
+
+
+def _parent(session: Session, grouping: TurnBuilder, fork: Fork | None) -> Parent | None:
+    """The task that a session was forked from, or whose sub-agent it was."""
+    if fork is not None:
+        return Parent(task_id(session.source, fork.parent), fork.turns)
+    above = session.parent or grouping.facts.values.get("parent") or grouping.facts.values.get("forked")
+    return Parent(task_id(session.source, above)) if above else None
 
 
 def _key(session: Session) -> str:

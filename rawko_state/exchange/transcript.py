@@ -100,6 +100,8 @@ class Step:
     """Whether the agent is at work from here on; for sources that say when it begins and ends."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """Facts about the session: cwd, branch, commit, repo, version, parent, provider, session, forked."""
+    key: str | None = None
+    """The id of the record, if copies in another session have the same."""
     unknown: str | None = None
     """The kind of a record that was not understood and is only passed on."""
 

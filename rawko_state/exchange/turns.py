@@ -134,9 +134,10 @@ class TurnBuilder:
         *,
         ended: bool = True,
         before: Mapping[str, Json] | None = None,
+        loose: Sequence[Step] = (),
     ) -> None:
         """``ended``: no more is expected for now. Otherwise the last turn is left for next time, and the run stays open.
-        ``before``: the data of the last IMPORTED note."""
+        ``before``: the data of the last IMPORTED note. ``loose``: earlier steps that belong to no turn."""
         self.session, self.facts = session, Facts(place=start)
         begun = (before or {}).get("since")
         self.since = read_time(begun) if isinstance(begun, str) else None
@@ -149,12 +150,15 @@ class TurnBuilder:
         self._ahead: list[tuple[int, Step]] = []
         """Steps read to learn about the session before anything is written."""
         self.prompt: str | None = None
+        for step in loose:
+            self.facts.take(step)
+            self._ahead.append((start, step))
         for place, step in self._steps:
             self.facts.take(step)
             self._ahead.append((place, step))
             if step.prompt is not None:
                 self.prompt = step.prompt
-            if step.prompt is not None or step.turn is not None or len(self._ahead) > _PREFACE:
+            if step.prompt is not None or step.turn is not None or len(self._ahead) > _PREFACE + len(loose):
                 break
         self._peeked = list(self._peek()) if self.facts.model is None else []
 
@@ -170,7 +174,7 @@ class TurnBuilder:
     def is_empty(self) -> bool:
         return not self._ahead
 
-    def header(self, task_id: str, parent: str | None, created: datetime) -> TaskHeader:
+    def header(self, task_id: str, parent: Parent | None, created: datetime) -> TaskHeader:
         values = self.facts.values
         extra = (("X-Agent-Version", values.get("version")), ("X-Parent-Call", values.get("call")))
         return TaskHeader(
@@ -178,7 +182,7 @@ class TurnBuilder:
             created=created.replace(microsecond=0),
             status="running",
             title=_one_line(values.get("title")),
-            parent=Parent(parent) if parent else None,
+            parent=parent,
             agent=self.session.agent or None,
             model=self.facts.model or values.get("model"),
             provider=values.get("provider"),
@@ -198,6 +202,11 @@ class TurnBuilder:
         yield [header, Request(text=request, at=self.facts.first), Execution(), *preface]
         yield from self._turns(rest)
         yield self._end(None)
+
+    def turns(self) -> Iterator[Sequence[Entry]]:
+        """The records with turns, without those that begin and end a run."""
+        _, rest = self._preface()
+        return self._turns(rest)
 
     def more(self, at: datetime, *, running: bool) -> Iterator[Sequence[Entry]]:
         """The new records for an existing task; ``running``: its run has not ended."""

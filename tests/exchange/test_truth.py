@@ -9,6 +9,7 @@ import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import Belonging, task_id
+from rawko_state.model.entries import Note, ToolCall, Turn, own_diffs
 from rawko_state.store import TaskFilter
 from tests.exchange.sessions import bring
 from tests.support.processes import ROOT
@@ -31,19 +32,26 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> FileStore:
 class TestHowItEnded:
     def test_an_answer_is_a_success_and_nothing_else_is(self, imported: FileStore) -> None:
         found = {
-            (task.request or "")[:12]: task.status
+            (task.request or "")[:20]: task.status
             for task in imported.history(TaskFilter())
             if "aider" not in task.agents
         }
         assert found == {
-            "FIXBUG in ca": "completed",
-            "APIERR pleas": "failed",
+            "FIXBUG in calc.py, p": "completed",
+            "FIXBUG in calc.py: a": "completed",
+            "FIXBUG in calc.py wi": "completed",
+            "FIXBUG: add is still": "completed",
+            "FAILREAD in a fork": "completed",
+            "SUBAGENT: let a sub-": "completed",
+            "SUBREAD please count": "completed",
+            "FIXBUG in calc.py pl": "interrupted",  # killed while the model answered its last prompt
+            "APIERR please": "failed",
             "HANG please": "interrupted",  # a prompt that nobody answered
-            "SLOW live ki": "interrupted",  # killed inside a tool
-            "FAILCMD plea": "completed",
+            "SLOW live kill": "interrupted",  # killed inside a tool
+            "FAILCMD please": "completed",
             "HANG": "interrupted",
             "SLOW two": "cancelled",  # by the user
-            "(a session w": "unknown",  # of aider, without a prompt
+            "(a session without a": "unknown",  # of aider, without a prompt
         }
 
     def test_a_failure_says_why_in_its_own_words(self, imported: FileStore) -> None:
@@ -87,3 +95,94 @@ class TestFiles:
         (call,) = imported.turn(task, 1).tools
         assert not isinstance(call, str)
         assert call.result == "error"
+
+
+class TestForks:
+    def test_a_forked_session_is_a_child_with_only_its_own_turns(self, imported: FileStore) -> None:
+        parent = task_id("claude-code", "7ae06a6b-4b6b-4af9-a00f-1efa19404b31")
+        child = task_id("claude-code", "248452df-6bb3-4331-9b28-6bd1926d2b1e")
+        summary = imported.summary(child)
+        assert (summary.parent, summary.request) == (f"{parent}@4", "FAILREAD in a fork")
+        assert [row.turn for row in imported.turn_rows(child)[0]] == [5, 6]
+        assert imported.children(parent) == [(child, 4, "FAILREAD in a fork")]
+
+    def test_a_fork_that_grows_adds_only_what_is_new(self, tmp_path: Path) -> None:
+        store = FileStore(tmp_path)
+        source = REAL / "claude-code/248452df-6bb3-4331-9b28-6bd1926d2b1e.jsonl"
+        lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+        folder = tmp_path / "sessions"
+        folder.mkdir()
+        shutil.copy(REAL / "claude-code/7ae06a6b-4b6b-4af9-a00f-1efa19404b31.jsonl", folder)
+        everywhere = Belonging((str(store.root),), everywhere=True)
+        (folder / source.name).write_text("".join(lines[:18]), encoding="utf-8")
+        bring(store, "claude-code", folder, belonging=everywhere)
+        (folder / source.name).write_text("".join(lines), encoding="utf-8")
+        report = bring(store, "claude-code", folder, belonging=everywhere)
+        (child,) = report.grown
+        assert store.summary(child).turns == 6
+        assert len(store.history(TaskFilter())) == 2
+
+    def test_a_sub_agent_is_a_child_that_names_the_call(self, imported: FileStore) -> None:
+        child = task_id("claude-code", "894b5f6a-bfc3-4fcf-be6b-5927039f1665/agent-a7e6d2d0f7764d8c4")
+        summary = imported.summary(child)
+        assert summary.parent == task_id("claude-code", "894b5f6a-bfc3-4fcf-be6b-5927039f1665")
+        assert (summary.title, summary.agents) == ("Count the functions", ("general-purpose",))
+        header = next(entry for _, entry in imported.entries(child))
+        assert ("X-Parent-Call", "toolu_fake0000151") in [(field.name, field.value) for field in header.extra]
+
+
+class TestWhatWasChanged:
+    @pytest.mark.parametrize(
+        ("source", "key", "path"),
+        [
+            ("claude-code", "7ae06a6b-4b6b-4af9-a00f-1efa19404b31", "/home/ann/src/cc/calc.py"),
+            ("codex", "01a1e765-3f90-7732-859d-934f09e72a5f", "/home/ann/src/cx/calc.py"),
+            ("codex", "01a1e781-0978-7a93-9ce8-16e55552b409", "/home/ann/src/cx6/calc.py"),
+        ],
+    )
+    def test_an_edit_is_a_diff_of_the_call_that_made_it(
+        self, imported: FileStore, source: str, key: str, path: str
+    ) -> None:
+        task = task_id(source, key)
+        found = [turn for _, turn in imported.entries(task) if isinstance(turn, Turn) and turn.diffs]
+        first = found[0]
+        assert (first.diffs[0].path, first.diffs[0].added, first.diffs[0].removed) == (path, 1, 1)
+        assert "+    return a + b  # add" in first.diffs[0].hunks.split("\n")
+        assert any(isinstance(call, ToolCall) and own_diffs(call, first.diffs) for call in first.tools)
+        assert task in {hit.task.id for hit in imported.search('added:"return a + b"').hits}
+
+    def test_aider_edits_count_once_they_are_applied(self, imported: FileStore) -> None:
+        hits = imported.search('added:"Zebrafinch marker line" agent:aider').hits
+        assert {hit.task.request for hit in hits} == {"WRITEDOC please", "WRITEDOC again"}
+        assert not imported.search("added:quokka agent:aider").hits
+
+    def test_a_failed_edit_has_no_diff(self, imported: FileStore) -> None:
+        task = task_id("claude-code", "b896e1ad-1d29-453c-9be0-59ceb5462d6d")
+        for _, entry in imported.entries(task):
+            for call in entry.tools if isinstance(entry, Turn) else ():
+                if isinstance(call, ToolCall) and call.tool == "Edit":
+                    assert call.result == "error"
+                    assert "diff" not in call.more
+
+    def test_compaction_is_a_note(self, imported: FileStore) -> None:
+        task = task_id("claude-code", "90b0d115-4b4d-4870-a574-fafd05e01ba9")
+        notes = [entry for _, entry in imported.entries(task) if isinstance(entry, Note) and entry.kind == "compacted"]
+        assert [note.content for note in notes] == ["The conversation was compacted by /compact from 2,250 tokens."]
+
+    def test_tokens_are_comparable(self, imported: FileStore) -> None:
+        codex = imported.turn(task_id("codex", "01a1e781-0978-7a93-9ce8-16e55552b409"), 1)
+        assert codex.tokens == {"in": 403, "out": 33, "cache_read": 600, "cache_write": 0, "reasoning": 7}
+        claude = imported.turn(task_id("claude-code", "7ae06a6b-4b6b-4af9-a00f-1efa19404b31"), 1)
+        assert claude.tokens == {"in": 101, "out": 21, "cache_read": 2000, "cache_write": 50}
+
+    def test_aider_says_when_and_what_it_cost(self, imported: FileStore) -> None:
+        (task,) = imported.search('"FIXBUG in calc.py please" agent:aider').hits
+        turn = imported.turn(task.task.id, 1)
+        assert (str(turn.cost and turn.cost.amount), dict(turn.tokens)) == ("0.0069", {"in": 2600, "out": 44})
+
+    def test_the_models_own_headings_and_quotes_are_its_answer(self, imported: FileStore) -> None:
+        (hit,) = imported.search('"PARALLEL please" agent:aider').hits
+        assert hit.task.turns == 1
+        answer = imported.turn(hit.task.id, 1).content or ""
+        assert "#### A level-4 heading in my answer" in answer
+        assert "> a quote in my answer" in answer

@@ -26,6 +26,13 @@ def session_named(source: str, key: str) -> Session | None:
     return named(plain) if named is not None and plain else None
 
 
+def siblings(session: Session) -> list[Session]:
+    """The sessions beside this one, of which it may be a copy; at least itself."""
+    module = importlib.import_module(f"rawko_state.exchange.sources.{SOURCES[session.source]}")
+    beside = getattr(module, "siblings", None)
+    return beside(session) if beside is not None else [session]
+
+
 def sessions(source: str, paths: Iterable[Path], root: Path, wrong: list[Trouble]) -> Iterator[Session]:
     """The sessions in the given paths, or in the source's default folders if there are none."""
     module = importlib.import_module(f"rawko_state.exchange.sources.{SOURCES[source]}")

@@ -30,6 +30,7 @@ from rawko_state.exchange.transcript import (
 from rawko_state.format.diffs import compared, overwritten, replacement, structured
 from rawko_state.model.entries import Diff
 
+MAIN: Final = "claude"
 _WRITES: Final = frozenset(("Edit", "Write", "MultiEdit", "NotebookEdit"))
 _SAID_BY_THE_PROGRAM: Final = ("<command-name>", "<local-command", "<system-reminder>", "Caveat:")
 _STOPPED: Final = "[Request interrupted by user"
@@ -67,6 +68,11 @@ def named(key: str) -> Session | None:
     return next(_one(paths[0], []), None) if paths else None
 
 
+def siblings(session: Session) -> list[Session]:
+    """The sessions that were run in the same folder."""
+    return [each for path in sorted(session.path.parent.glob("*.jsonl")) for each in _one(path, [])]
+
+
 def _one(path: Path, wrong: list[Trouble]) -> Iterator[Session]:
     if path.is_dir():
         wrong.append(Trouble(path, "a folder, where a session's file was looked for"))
@@ -79,7 +85,7 @@ def _one(path: Path, wrong: list[Trouble]) -> Iterator[Session]:
         name = about.get("agentType") or path.stem
         yield Session("claude-code", f"{parent}/{path.stem}", path, _read, parent, agent=name, about=about)
     else:
-        yield Session("claude-code", path.stem, path, _read, agent="claude")
+        yield Session("claude-code", path.stem, path, _read, agent=MAIN)
 
 
 def _about_subagent(path: Path) -> dict[str, str]:
@@ -127,7 +133,7 @@ def _with_long_outputs(step: Step, session: Session) -> Step:
     return replace(step, outputs=tuple(map(whole, step.outputs)))
 
 
-def step_of(line: str, agent: str = "claude") -> Step:
+def step_of(line: str, agent: str = MAIN) -> Step:
     """The step for one record. Also handles records from hooks and ``--output-format stream-json``."""
     try:
         record = json.loads(line)
@@ -139,9 +145,11 @@ def step_of(line: str, agent: str = "claude") -> Step:
     facts = words(record, "cwd", "gitBranch", "version", "sessionId", "session_id", "subagent_type")
     facts = {_FACTS.get(name, name): value for name, value in facts.items()}
     inside = record.get("parent_tool_use_id")
+    uuid = record.get("uuid")
+    key = uuid if isinstance(uuid, str) else None
     if kind in ("user", "assistant"):
         step = _user(line, record, at, facts) if kind == "user" else _assistant(line, record, at, facts, agent)
-        return replace(step, inside=inside) if isinstance(inside, str) else step
+        return replace(step, key=key, inside=inside if isinstance(inside, str) else None)
     for name in ("customTitle", "aiTitle", "summary"):
         if kind in ("custom-title", "ai-title", "summary") and isinstance(record.get(name), str):
             return Step(line, at, title=record[name], facts=facts)
@@ -150,11 +158,11 @@ def step_of(line: str, agent: str = "claude") -> Step:
         aborted = True if subtype == "api_error" else None
         aside = _compacted(record) if subtype == "compact_boundary" else None
         unknown = None if subtype in _SYSTEM else f"system/{subtype}"
-        return Step(line, at, aborted=aborted, aside=aside, facts=facts, unknown=unknown)
+        return Step(line, at, aborted=aborted, aside=aside, facts=facts, key=key, unknown=unknown)
     if kind == "result":  # the last line of stream-json
         failed = text_of(record.get("result")) or str(record.get("subtype")) if record.get("is_error") else None
         return Step(line, at, failed=failed, used=_used(record), facts=facts)
-    return Step(line, at, facts=facts, unknown=None if kind in _PASSED_ON else kind)
+    return Step(line, at, facts=facts, key=key, unknown=None if kind in _PASSED_ON else kind)
 
 
 _FACTS: Final = {
@@ -231,7 +239,7 @@ def _assistant(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, s
         line,
         at,
         turn=str(key),
-        agent=f"agent-{name}" if isinstance(name, str) and record.get("isSidechain") else agent,
+        agent=agent if agent != MAIN or not isinstance(name, str) or not record.get("isSidechain") else f"agent-{name}",
         text="\n".join(text_of(part) for part in known if part.get("type") == "text") or None,
         thinking="\n".join(str(part.get("thinking") or "") for part in known if part.get("type") == "thinking") or None,
         failed=(text_of(content) or "API error") if record.get("isApiErrorMessage") else None,

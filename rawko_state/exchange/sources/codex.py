@@ -152,7 +152,9 @@ class Reader:
             self._model = facts.get("model", self._model)
             return Step(line, at, facts=facts)
         if kind == "response_item":
-            return self._item(line, at, payload)
+            name = payload.get("id") or payload.get("call_id")
+            key = f"{payload.get('type')}:{name}" if isinstance(name, str) else None
+            return replace(self._item(line, at, payload), key=key)
         if kind == "event_msg":
             return self._event(line, at, payload)
         if kind.startswith(("item.", "turn.", "thread.")):  # codex exec --json
