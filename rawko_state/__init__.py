@@ -16,11 +16,14 @@ specifies its format.
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from rawko_state.version import __version__ as __version__
 
+# Agents wait for their hooks, so this imports nothing that a hook does not need.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
     from rawko_state.backends.files.store import FileStore
     from rawko_state.backends.postgres.store import PostgresStore
     from rawko_state.backends.remote.store import RemoteStore
@@ -63,8 +66,6 @@ if TYPE_CHECKING:
     from rawko_state.model.state import TaskState
     from rawko_state.store import Answer, Hit, Stats, TaskFilter, TaskSummary
     from rawko_state.store.contract import Store
-
-from rawko_state.version import __version__ as __version__
 
 __all__ = [
     "AmbiguousTask",
@@ -127,6 +128,8 @@ _HOMES = (
 
 def __getattr__(name: str) -> Any:
     """Imports names on first use, so that `import rawko_state`, and with it `rawko --help`, loads nothing it does not need."""
+    import importlib
+
     if name in __all__:
         for home in _HOMES:
             module = importlib.import_module(f"rawko_state.{home}")
@@ -138,6 +141,8 @@ def __getattr__(name: str) -> Any:
 def open(folder: str | Path | None = None, *, remote: str | None = None, workspace: str | None = None) -> Store:
     """Opens the store of the project that contains ``folder`` (default: the current folder). The store is the project's files, or
     the server named by ``remote`` or the settings. ``remote="local"`` always uses the files."""
+    from pathlib import Path
+
     from rawko_state.backends.select import LOCAL, open_store
     from rawko_state.config.project import find_project
     from rawko_state.errors import NoProject

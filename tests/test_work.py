@@ -140,24 +140,27 @@ class TestModules:
         assert len(ours) <= most, "\n".join(ours)
 
     def test_a_hook_loads_next_to_nothing(self, tmp_path: Path) -> None:
-        (tmp_path / ".rawko").mkdir()
-        command = [
-            sys.executable,
-            "-X",
-            "importtime",
-            "-m",
+        """It runs at every tool call of an agent: little more than Python itself and a JSON parser."""
+        (tmp_path / ".rawko/state/live").mkdir(parents=True)
+
+        def loaded(*words: str) -> list[str]:
+            command = [sys.executable, "-X", "importtime", *words]
+            done = subprocess.run(command, capture_output=True, text=True, input="{}", cwd=tmp_path)
+            return [
+                line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")
+            ]
+
+        loaded("-m", "rawko_state", "hook", "run", "claude-code")  # starts a sweeper
+        hook = set(loaded("-m", "rawko_state", "hook", "run", "claude-code"))
+        floor = set(loaded("-c", "import json, os, runpy, time, fcntl"))
+        assert hook - floor <= {
+            "__future__",
             "rawko_state",
-            "-C",
-            str(tmp_path),
-            "hook",
-            "run",
-            "claude-code",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, input="{}")
-        loaded = done.stderr
-        assert "peewee" not in loaded
-        assert "yaml" not in loaded
-        assert loaded.count("rawko_state") <= 16
+            "rawko_state.version",
+            "rawko_state.integrations",
+            "rawko_state.integrations.hook_event",
+        }
+        assert list((tmp_path / ".rawko/state/live").glob("hook-*.event"))
 
 
 class TestPostgres:

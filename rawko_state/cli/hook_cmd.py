@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
 
 import click
 
@@ -26,19 +24,9 @@ def command() -> None:
 @click.argument("event", required=False)
 def run(agent: str, event: str | None) -> None:
     """What the agent calls, with an event as JSON on standard input, or as EVENT. Never fails; trouble is in `rawko doctor`."""
-    from rawko_state.integrations import hooks
+    from rawko_state.integrations import hook_event
 
-    cwd = None
-    try:
-        text = event if event is not None else sys.stdin.buffer.read(64 << 20).decode("utf-8", "replace")
-        said = json.loads(text)
-        if not isinstance(said, dict):
-            raise ValueError("not an object")
-        cwd = said.get("cwd") if isinstance(said.get("cwd"), str) else None
-        hooks.note_event(agent, said)
-    except Exception as error:  # never fail the agent
-        with contextlib.suppress(Exception):
-            hooks.complain(cwd, f"{agent}: {type(error).__name__}: {error}")
+    hook_event.run(agent, event)
 
 
 @command.command(hidden=True)
@@ -56,26 +44,33 @@ def _change(ctx: click.Context, agent: str, project: bool, dry_run: bool, *, ins
     from rawko_state.cli.printing import visible
     from rawko_state.config.project import find_project
     from rawko_state.errors import StorageError
-    from rawko_state.integrations.install import changed, difference, settings_file, write
+    from rawko_state.integrations.install import changed, difference, settings_files, write
 
     root = find_project(override=ctx.find_root().obj) if project else None
-    path = settings_file(agent, root)
-    try:
-        before = path.read_bytes().decode("utf-8") if path.exists() else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"cannot read {path}: {error}", str(path)) from error
-    after = changed(agent, before, path, install=install)
-    if (not install and not before) or _same(before, after):
-        click.echo(f"nothing to change in {path}")
-        return
-    click.echo(visible(difference(before, after, path)), nl=False)
-    if not dry_run and not install and _is_nothing(after):
-        path.unlink()
-        click.echo(f"{path} held nothing else, and is gone", err=True)
-    elif not dry_run:
-        write(path, after)
-        undo = f"rawko hook uninstall {agent}{' --project' if project else ''}"
-        click.echo(f"written to {path}" + (f"; undo: {undo}" if install else ""), err=True)
+    changes = []
+    for path in settings_files(agent, root):
+        try:
+            before = path.read_bytes().decode("utf-8") if path.exists() else ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise StorageError(f"cannot read {path}: {error}", str(path)) from error
+        changes.append((path, before, changed(agent, before, path, install=install)))
+    # All of them are read and checked before the first is written.
+    for path, before, after in changes:
+        if (not install and not before) or _same(before, after):
+            click.echo(f"nothing to change in {path}")
+            continue
+        click.echo(visible(difference(before, after, path)), nl=False)
+        if not dry_run and not install and _is_nothing(after):
+            path.unlink()
+            click.echo(f"{path} held nothing else, and is gone", err=True)
+        elif not dry_run:
+            write(path, after)
+            undo = f"rawko hook uninstall {agent}{' --project' if project else ''}"
+            click.echo(f"written to {path}" + (f"; undo: {undo}" if install else ""), err=True)
+    if agent == "codex" and install and not dry_run:
+        click.echo(
+            "Codex asks once whether you trust these hooks; until then it reports finished turns only.", err=True
+        )
 
 
 def _is_nothing(text: str) -> bool:

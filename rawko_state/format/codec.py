@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.errors import InvalidValue
-from rawko_state.format import diffs, lines, parts, values
+from rawko_state.format import lines, parts, values
 from rawko_state.format.blocks import MAX_MARKER, REQUEST, Block
 from rawko_state.format.seal import COPY_WIDTH
 from rawko_state.format.text import field_needs_json
+from rawko_state.lazy import lazy
 from rawko_state.model.entries import (
     Entry,
     Execution,
@@ -31,6 +32,11 @@ from rawko_state.model.entries import (
     Turn,
     Unknown,
 )
+
+if TYPE_CHECKING:
+    from rawko_state.format import diffs
+else:
+    diffs = lazy("rawko_state.format.diffs")  # most turns change no file
 
 FORMAT_VERSION: Final = 1
 EXECUTION: Final = "=== EXECUTION ==="
@@ -122,7 +128,7 @@ _SECTIONS: Final[Mapping[type[Entry], tuple[_Part, ...]]] = {
         _text("Thinking"),
         _text("Content"),
         _Part("Tool Log", "tools", lines.emit_tools, lines.parse_tools),
-        _Part("Diff", "diffs", diffs.emit_diffs, diffs.parse_diffs),
+        _Part("Diff", "diffs", lambda value: diffs.emit_diffs(value), lambda text: diffs.parse_diffs(text)),
         _Part("Progress", "progress", lines.emit_progress, lines.parse_progress),
         _Part("Files", "files", lines.emit_files, lines.parse_files),
         _Part("Question", "question", parts.write_question, parts.read_question),

@@ -1,9 +1,9 @@
 """Hooks: an agent reports events, and its transcript is recorded.
 
-The agent waits for ``note_event``, so it only writes the event to a separate file in ``live/`` and makes sure that a sweeper
-runs. The sweeper, ``sweep``, reads the transcripts named in the events, from where they were last read. So a missed event costs
-nothing: the next one finds the same data. Nothing here may fail the agent. Errors go to ``live/hooks.log`` or, if there is no
-such folder, to a log in the user's state folder; `rawko doctor` shows both.
+``hook_event`` writes each event to a file of its own in ``live/``. The sweeper, ``sweep``, reads the transcripts named in the
+events, from where they were last read. So a missed event costs nothing: the next one finds the same data. Nothing here may fail
+the agent. Errors go to ``live/hooks.log`` or, if there is no such folder, to a log in the user's state folder; `rawko doctor`
+shows both.
 """
 
 from __future__ import annotations
@@ -11,54 +11,32 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-# The agent waits for this module, so it imports nothing else.
+from rawko_state.integrations.hook_event import LOCK
+
 if TYPE_CHECKING:
     from rawko_state.exchange.transcript import Session
     from rawko_state.store.contract import ProjectStore, Store
 
-EVENTS, LOG, LOCK = "hook-*.event", "hooks.log", "hooks.lock"
+EVENTS, LOG = "hook-*.event", "hooks.log"
 ENDS: Final = frozenset(("Stop", "SessionEnd", "SubagentStop", "agent-turn-complete"))
 """Events after which no more data is expected for now."""
 _IDLE: Final = 1.5
 _LOOKING: Final = 0.5
 _LARGEST_LOG: Final = 1 << 20
-_NAMES: Final = {
-    "session_id": ("session_id", "thread-id", "thread_id"),
-    "transcript": ("agent_transcript_path", "transcript_path"),
-    "cwd": ("cwd",),
-    "event": ("hook_event_name", "type"),
-}
 
 
-def note_event(agent: str, event: Mapping[str, Any], *, sweeper: bool = True) -> None:
-    """Stores an event durably, and starts a sweeper unless one is running."""
-    said = {
-        name: next((event[key] for key in keys if isinstance(event.get(key), str)), None)
-        for name, keys in _NAMES.items()
-    }
-    root = root_of(said["cwd"])
-    live = root / ".rawko" / "state" / "live"
-    if not live.is_dir():
-        from rawko_state.backends.select import make_folders
+def prepared_root(cwd: str | None) -> str:
+    """The project that an event belongs to, with its folders made."""
+    from rawko_state.backends.select import make_folders
 
-        make_folders(root)
-    line = json.dumps({**said, "agent": agent}).encode() + b"\n"
-    # The event file appears atomically, so that the sweeper never reads or deletes one that is still being written.
-    name = f"hook-{time.time_ns():020d}-{os.getpid()}"
-    descriptor = os.open(live / f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(descriptor, line)
-    finally:
-        os.close(descriptor)
-    os.rename(live / f"{name}.new", live / f"{name}.event")
-    if sweeper and not _is_swept(live):
-        _start(root)
+    root = root_of(cwd)
+    make_folders(root)
+    return str(root)
 
 
 def root_of(cwd: str | None) -> Path:
@@ -76,43 +54,6 @@ def root_of(cwd: str | None) -> Path:
         if Path.home().resolve().is_relative_to(here.resolve()):
             raise NoProject(f"{here} is no project, and is not made one; 'rawko init' there does") from None
         return here
-
-
-def _is_swept(live: Path) -> bool:
-    if os.name == "nt":
-        return False
-    import fcntl
-
-    try:
-        descriptor = os.open(live / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def _start(root: Path) -> None:
-    """Starts a sweeper in the background, detached: the agent must not wait for it or see its output."""
-    words = [sys.executable, "-m", "rawko_state", "-C", str(root), "hook", "sweep"]
-    if hasattr(os, "fork"):
-        if os.fork() == 0:
-            try:
-                os.setsid()
-                null = os.open(os.devnull, os.O_RDWR)
-                for standard in (0, 1, 2):
-                    os.dup2(null, standard)
-                os.execv(words[0], words)
-            finally:
-                os._exit(0)
-        return
-    import subprocess
-
-    subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def complain(cwd: str | None, text: str) -> None:
@@ -228,7 +169,8 @@ def _record(files: ProjectStore, events: list[dict[str, Any]]) -> None:
     for event in events:
         try:
             for session, ended in _sessions(event):
-                sessions[f"{session.source}:{session.key}"] = (session, ended)
+                if not _is_recorded_otherwise(store, event.get("task"), session):
+                    sessions[f"{session.source}:{session.key}"] = (session, ended)
         except Exception as error:  # one event must not keep the others from being recorded
             log(_live(files), f"{event.get('agent')}: {type(error).__name__}: {error}")
     known: dict[str, str] = {}
@@ -251,8 +193,23 @@ def _record(files: ProjectStore, events: list[dict[str, Any]]) -> None:
         path.unlink(missing_ok=True)
 
 
+def _is_recorded_otherwise(store: Store, task_id: object, session: Session) -> bool:
+    """Whether `rawko run` records this session. Its task is told which one it is, if it does not know."""
+    from rawko_state.exchange.linking import LINKED, is_running
+    from rawko_state.model.entries import Note
+
+    if not isinstance(task_id, str) or session.parent is not None or not is_running(store, task_id):
+        return False
+    source = f"{session.source}:{session.key}"
+    if store.source(task_id) is None:
+        with store.attach(task_id) as task:
+            task.add([Note(kind=LINKED, context="out", source=source)])
+    return store.source(task_id) == source
+
+
 def _sessions(event: Mapping[str, Any]) -> list[tuple[Session, bool]]:
     """The sessions that an event belongs to, and whether each has ended for now."""
+    from rawko_state.errors import UnsafePath
     from rawko_state.exchange.sources import claude_code, codex
     from rawko_state.exchange.transcript import Trouble
 
@@ -266,6 +223,9 @@ def _sessions(event: Mapping[str, Any]) -> list[tuple[Session, bool]]:
             for folder in (codex.home() / "sessions", codex.home() / "archived_sessions"):
                 found += codex.found(sorted(folder.rglob(f"rollout-*-{thread}.jsonl")) or [folder / "-"], folder, [])
     elif isinstance(transcript, str) and Path(transcript).is_file():
+        # Whoever sends an event could name any file, and its lines would be copied into a task.
+        if not Path(transcript).resolve().is_relative_to(claude_code.home().resolve()):
+            raise UnsafePath(f"{transcript} is not in {claude_code.home()}, where Claude Code keeps its sessions")
         found = list(claude_code.found([Path(transcript)], Path(transcript).parent, wrong))
         folder = Path(transcript).with_suffix("") / "subagents"
         if folder.is_dir():

@@ -15,17 +15,32 @@ from typing import Any, Final
 
 from rawko_state.errors import InvalidValue, StorageError
 
-EVENTS: Final = ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SubagentStop", "SessionEnd")
+EVENTS: Final = {
+    "claude-code": (
+        "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "PreCompact", "SubagentStart",
+        "SubagentStop", "Stop", "SessionEnd",
+    ),
+    "codex": (
+        "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PreCompact", "SubagentStop", "Stop", "SessionEnd",
+    ),
+}  # fmt: skip
+_OF_TOOLS: Final = frozenset(("PreToolUse", "PostToolUse", "PostToolUseFailure"))
+_ASIDE: Final = frozenset(
+    ("PreToolUse", "PostToolUse", "PostToolUseFailure", "PreCompact", "SubagentStart", "SubagentStop")
+)
+"""Claude Code need not wait for these. For the others it does, as they come when a session ends or may have been changed."""
 _NOTIFY = re.compile(r"^notify = \[.*\]\n", re.MULTILINE)
 
 
-def settings_file(agent: str, root: Path | None) -> Path:
-    """The agent's settings file: the user's, or the project's."""
+def settings_files(agent: str, root: Path | None) -> list[Path]:
+    """The agent's settings files: the user's, or the project's. Codex runs hooks only once the user trusts them, so its older
+    ``notify``, which needs no trust, is set too."""
     if agent == "claude-code":
         home = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
-        return (root / ".claude" if root is not None else home) / "settings.json"
+        return [(root / ".claude" if root is not None else home) / "settings.json"]
     home = Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
-    return (root / ".codex" if root is not None else home) / "config.toml"
+    folder = root / ".codex" if root is not None else home
+    return [folder / "hooks.json", folder / "config.toml"]
 
 
 def command(agent: str) -> list[str]:
@@ -36,26 +51,30 @@ def command(agent: str) -> list[str]:
 
 def changed(agent: str, text: str, path: Path, *, install: bool) -> str:
     """The settings with our hooks, or without them."""
-    return _claude(text, path, install) if agent == "claude-code" else _codex(text, path, install)
+    return _codex(text, path, install) if path.suffix == ".toml" else _hooks(agent, text, path, install)
 
 
-def _claude(text: str, path: Path, install: bool) -> str:
+def _hooks(agent: str, text: str, path: Path, install: bool) -> str:
+    """Both agents have the same form: events, groups of hooks for each, and commands in each group."""
     try:
         settings = json.loads(text, object_pairs_hook=_once) if text.strip() else {}
     except (ValueError, RecursionError) as error:
         raise InvalidValue(f"{path} is not JSON, and is left as it is: {error}") from None
     hooks = settings.get("hooks", {}) if isinstance(settings, dict) else None
     if not isinstance(hooks, dict) or any(not isinstance(groups, list) for groups in hooks.values()):
-        raise InvalidValue(f"{path} is not made as Claude Code makes it, and is left as it is")
-    kept = {event: _without_ours(groups) for event, groups in hooks.items()}
+        raise InvalidValue(f"{path} is not made as the agent makes it, and is left as it is")
+    kept = {event: _without_ours(groups, agent) for event, groups in hooks.items()}
     # Remove only the lists that became empty by removing our hooks.
     kept = {event: groups for event, groups in kept.items() if groups or not hooks[event]}
     if install:
-        for event in EVENTS:
-            ours: dict[str, Any] = {
-                "hooks": [{"type": "command", "command": shlex.join(command("claude-code")), "timeout": 10}]
-            }
-            kept[event] = [*kept.get(event, []), {"matcher": "*", **ours} if event == "PostToolUse" else ours]
+        for event in EVENTS[agent]:
+            run: dict[str, Any] = {"type": "command", "command": shlex.join(command(agent)), "timeout": 10}
+            if agent == "claude-code" and event in _ASIDE:
+                run["async"] = True
+            ours: dict[str, Any] = {"hooks": [run]}
+            if agent == "claude-code" and event in _OF_TOOLS:
+                ours = {"matcher": "*", **ours}
+            kept[event] = [*kept.get(event, []), ours]
     if kept == hooks:
         return text
     settings = {**settings, "hooks": kept}
@@ -86,26 +105,28 @@ def _can_be_written(text: str) -> bool:
     return "\\ud" not in text.lower()
 
 
-def _without_ours(groups: list[Any]) -> list[Any]:
+def _without_ours(groups: list[Any], agent: str) -> list[Any]:
     left = []
     for group in groups:
         inner = group.get("hooks") if isinstance(group, dict) else None
         if not isinstance(inner, list):
             left.append(group)
             continue
-        others = [hook for hook in inner if not (isinstance(hook, dict) and _is_ours(str(hook.get("command", ""))))]
+        others = [
+            hook for hook in inner if not (isinstance(hook, dict) and _is_ours(str(hook.get("command", "")), agent))
+        ]
         if others or not inner:
             left.append({**group, "hooks": others} if len(others) != len(inner) else group)
     return left
 
 
-def _is_ours(line: str) -> bool:
+def _is_ours(line: str, agent: str) -> bool:
     """Whether a command was added by rawko, by this installation or another."""
     try:
         words = shlex.split(line)
     except ValueError:
         return False
-    return _are_ours(words, "claude-code")
+    return _are_ours(words, agent)
 
 
 def _are_ours(words: list[str], agent: str) -> bool:
@@ -122,9 +143,7 @@ def _codex(text: str, path: Path, install: bool) -> str:
         notify = _listed(notify)
     ours = isinstance(notify, list) and _are_ours([str(word) for word in notify], "codex")
     if notify is not None and not ours:
-        if install:
-            raise InvalidValue(f"{path} has a notify of its own already, and is left as it is: {json.dumps(notify)}")
-        return text
+        return text  # one of the user's own; the hooks do without
     after = _NOTIFY.sub("", text, count=1) if ours else text
     if install:
         after = f"notify = {json.dumps(command('codex'))}\n" + after

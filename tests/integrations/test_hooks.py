@@ -14,13 +14,20 @@ import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import task_id
-from rawko_state.integrations.hooks import note_event, sweep
+from rawko_state.integrations.hook_event import note_event
+from rawko_state.integrations.hooks import sweep
 from rawko_state.store import TaskFilter
 from tests.exchange.conftest import project, sessions, store  # noqa: F401 - fixtures
 from tests.exchange.sessions import agrees, hook_event, payload
 from tests.support.faults import quiet
 from tests.support.machine import patience, wait_for
 from tests.support.processes import rawko
+
+
+@pytest.fixture(autouse=True)
+def agents_home(sessions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only transcripts in the agent's own folder are read."""
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(sessions))
 
 
 class TestHooks:
@@ -131,6 +138,7 @@ class TestHooks:
     def test_what_is_told_of_while_a_sweeper_ends_is_recorded(
         self, store: FileStore, sessions: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        from rawko_state.integrations import hook_event as noting
         from rawko_state.integrations import hooks
 
         path = sessions / "claude-code/session-2.0.jsonl"
@@ -144,10 +152,10 @@ class TestHooks:
             real(0.05)
             if not told:
                 told.append(True)
-                hooks.note_event("claude-code", event)
+                noting.note_event("claude-code", event)
 
         told: list[bool] = []
-        monkeypatch.setattr(hooks, "_start", lambda root: pytest.fail("the lock is held: nothing is to be started"))
+        monkeypatch.setattr(noting, "_start", lambda root: pytest.fail("the lock is held: nothing is to be started"))
         monkeypatch.setattr(hooks.time, "sleep", sleep)
         hooks.sweep(store, idle=0.01)
         assert store.summary(task_id("claude-code", "session-2.0")).status == "completed"
@@ -174,11 +182,16 @@ class TestHooks:
         assert set(settings_now["hooks"]) == {
             "SessionStart",
             "UserPromptSubmit",
+            "PreToolUse",
             "PostToolUse",
-            "Stop",
+            "PostToolUseFailure",
+            "PreCompact",
+            "SubagentStart",
             "SubagentStop",
+            "Stop",
             "SessionEnd",
         }
+        assert settings_now["hooks"]["PostToolUse"][0]["hooks"][0]["async"]
         assert (
             "nothing to change"
             in rawko(project, "hook", "install", "claude-code", CLAUDE_CONFIG_DIR=str(path.parent)).stdout
@@ -231,8 +244,10 @@ class TestHooks:
         assert path.read_text().endswith(mine)
         rawko(project, "hook", "uninstall", "codex", CODEX_HOME=str(path.parent))
         assert path.read_text() == mine
+        assert not (path.parent / "hooks.json").exists()
         path.write_text('notify = ["my-own"]\n')
-        assert (
-            "of its own already"
-            in rawko(project, "hook", "install", "codex", code=1, CODEX_HOME=str(path.parent)).stderr
-        )
+        done = rawko(project, "hook", "install", "codex", CODEX_HOME=str(path.parent))
+        assert f"nothing to change in {path}" in done.stdout
+        hooks = json.loads((path.parent / "hooks.json").read_text())["hooks"]
+        assert {"SessionStart", "PreToolUse", "Stop"} <= hooks.keys()
+        assert hooks["Stop"][0]["hooks"][0]["command"].endswith("hook run codex")

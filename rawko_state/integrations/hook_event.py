@@ -1,0 +1,120 @@
+"""The part of a hook that an agent waits for: notes that something happened, and makes sure that a sweeper runs.
+
+It runs at every tool call of an agent, so it imports as little as a program can. It notes references only (the session, its
+transcript, the folder), never what was said: that is read from the transcript by the sweeper, and redacted on the way.
+"""
+
+import json
+import os
+import sys
+import time
+
+AGENTS = ("claude-code", "codex")
+LOCK = "hooks.lock"
+_LARGEST = 64 << 20
+_NAMES = {
+    "session_id": ("session_id", "thread-id", "thread_id"),
+    "transcript": ("agent_transcript_path", "transcript_path"),
+    "cwd": ("cwd",),
+    "event": ("hook_event_name", "type"),
+}
+
+
+def run(agent: str, event: str | None = None) -> None:
+    """Notes an event, given as JSON on standard input or as an argument. Never fails: an agent must not be disturbed."""
+    cwd = None
+    try:
+        text = event if event is not None else sys.stdin.buffer.read(_LARGEST).decode("utf-8", "replace")
+        said = json.loads(text)
+        if not isinstance(said, dict):
+            raise ValueError("not an object")
+        cwd = said.get("cwd") if isinstance(said.get("cwd"), str) else None
+        note_event(agent, said)
+    except Exception as error:
+        from contextlib import suppress
+
+        with suppress(Exception):
+            from rawko_state.integrations.hooks import complain
+
+            complain(cwd, f"{agent}: {type(error).__name__}: {error}")
+
+
+def note_event(agent: str, event: dict[str, object], *, sweeper: bool = True) -> None:
+    """Stores an event durably, and starts a sweeper unless one is running."""
+    said = {name: _first(event, keys) for name, keys in _NAMES.items()}
+    root = _root_of(said["cwd"])
+    live = os.path.join(root, ".rawko", "state", "live")
+    # Set by `rawko run`, which records what the agent streams.
+    line = json.dumps({**said, "agent": agent, "task": os.environ.get("RAWKO_TASK")}).encode() + b"\n"
+    # The event file appears atomically, so that the sweeper never reads or deletes one that is still being written.
+    name = os.path.join(live, f"hook-{time.time_ns():020d}-{os.getpid()}")
+    descriptor = os.open(f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+    os.rename(f"{name}.new", f"{name}.event")
+    if sweeper and not _is_swept(live):
+        _start(root)
+
+
+def _first(event: dict[str, object], keys: tuple[str, ...]) -> str | None:
+    for key in keys:
+        value = event.get(key)
+        if isinstance(value, str):
+            return value
+    return None
+
+
+def _root_of(cwd: str | None) -> str:
+    """The project that an event belongs to, by the same rules as for commands."""
+    if "RAWKO_DIR" not in os.environ:
+        folder = os.path.realpath(cwd) if cwd and os.path.isdir(cwd) else os.getcwd()
+        while True:
+            if os.path.isdir(os.path.join(folder, ".rawko")):
+                if os.path.isdir(os.path.join(folder, ".rawko", "state", "live")):
+                    return folder
+                break
+            if folder == os.path.dirname(folder):
+                break
+            folder = os.path.dirname(folder)
+    from rawko_state.integrations.hooks import prepared_root
+
+    return prepared_root(cwd)
+
+
+def _is_swept(live: str) -> bool:
+    if os.name == "nt":
+        return False
+    import fcntl
+
+    try:
+        descriptor = os.open(os.path.join(live, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _start(root: str) -> None:
+    """Starts a sweeper in the background, detached: the agent must not wait for it or see its output."""
+    words = [sys.executable, "-m", "rawko_state", "-C", root, "hook", "sweep"]
+    if hasattr(os, "fork"):
+        if os.fork() == 0:
+            try:
+                os.setsid()
+                null = os.open(os.devnull, os.O_RDWR)
+                for standard in (0, 1, 2):
+                    os.dup2(null, standard)
+                os.execv(words[0], words)
+            finally:
+                os._exit(0)
+        return
+    import subprocess
+
+    subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
