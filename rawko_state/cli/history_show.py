@@ -222,8 +222,8 @@ def _entry(entry: Entry) -> Iterator[str]:
 
 
 def _note(note: Note) -> Iterator[str]:
-    if note.kind in ("imported", "imported-before") and note.title is None:
-        return  # for programs: how far a session was imported, and what came before its first turn
+    if note.kind in ("imported", "imported-before", "session") and note.title is None:
+        return  # for programs: which session was recorded, how far, and what came before its first turn
     said = [f"title: {note.title}" if note.title is not None else "", f"status: {note.status}" if note.status else ""]
     said += [f"{name}={value}" for name, value in note.labels.items()] + [f"-{name}" for name in note.unlabel]
     said += [] if note.pinned is None else ["pinned" if note.pinned else "unpinned"]

@@ -47,6 +47,12 @@ def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) 
                 f"the process that ran task {task_id} has died; what it had said is kept: 'rawko resume {task_id}' shows"
                 " where it stands, and how to go on"
             )
+    if (root / ".rawko/state/live/hooks.sessions").exists():
+        from rawko_state.backends.select import open_files
+        from rawko_state.integrations.hooks import end_abandoned
+
+        for task_id in end_abandoned(open_files(root)):
+            _warn(f"the agent that worked on task {task_id} has died; 'rawko resume {task_id}' shows where it stands")
     if tidy:
         ctx.find_root().call_on_close(lambda: _daily(store))
     return store

@@ -12,6 +12,7 @@ import time
 AGENTS = ("claude-code", "codex")
 LOCK = "hooks.lock"
 _LARGEST = 64 << 20
+_SHELLS = (b"sh", b"bash", b"dash", b"zsh", b"fish", b"ash", b"ksh", b"busybox")
 _NAMES = {
     "session_id": ("session_id", "thread-id", "thread_id"),
     "transcript": ("agent_transcript_path", "transcript_path"),
@@ -45,7 +46,8 @@ def note_event(agent: str, event: dict[str, object], *, sweeper: bool = True) ->
     root = _root_of(said["cwd"])
     live = os.path.join(root, ".rawko", "state", "live")
     # Set by `rawko run`, which records what the agent streams.
-    line = json.dumps({**said, "agent": agent, "task": os.environ.get("RAWKO_TASK")}).encode() + b"\n"
+    noted = {**said, "agent": agent, "task": os.environ.get("RAWKO_TASK"), "process": _agent_process()}
+    line = json.dumps(noted).encode() + b"\n"
     # The event file appears atomically, so that the sweeper never reads or deletes one that is still being written.
     name = os.path.join(live, f"hook-{time.time_ns():020d}-{os.getpid()}")
     descriptor = os.open(f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -64,6 +66,32 @@ def _first(event: dict[str, object], keys: tuple[str, ...]) -> str | None:
         if isinstance(value, str):
             return value
     return None
+
+
+def _agent_process() -> list[int] | None:
+    """The process that runs the agent: the nearest ancestor that is no shell. With the time it began, as a process id may be
+    given again. None where the system does not tell."""
+    pid = os.getppid()
+    while pid > 1:
+        stat = process_stat(pid)
+        if stat is None:
+            return None
+        name, parent, began = stat
+        if name not in _SHELLS:
+            return [pid, began]
+        pid = parent
+    return None
+
+
+def process_stat(pid: int) -> tuple[bytes, int, int] | None:
+    """The name of a process, its parent, and when it began; None if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stream:
+            head, _, rest = stream.read().rpartition(b")")
+    except OSError:
+        return None
+    fields = rest.split()
+    return None if fields[0] in (b"Z", b"X") else (head.partition(b"(")[2], int(fields[1]), int(fields[19]))
 
 
 def _root_of(cwd: str | None) -> str:

@@ -16,14 +16,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rawko_state.integrations.hook_event import LOCK
+from rawko_state.integrations.hook_event import LOCK, process_stat
 
 if TYPE_CHECKING:
     from rawko_state.exchange.transcript import Session
     from rawko_state.store.contract import ProjectStore, Store
 
-EVENTS, LOG = "hook-*.event", "hooks.log"
-ENDS: Final = frozenset(("Stop", "SessionEnd", "SubagentStop", "agent-turn-complete"))
+EVENTS, LOG, WATCHED = "hook-*.event", "hooks.log", "hooks.sessions"
+_DIED: Final = "died"
+ENDS: Final = frozenset(("Stop", "SessionEnd", "SubagentStop", "agent-turn-complete", _DIED))
 """Events after which no more data is expected for now."""
 _IDLE: Final = 1.5
 _LOOKING: Final = 0.5
@@ -176,6 +177,7 @@ def _record(files: ProjectStore, events: list[dict[str, Any]]) -> None:
     known: dict[str, str] = {}
     for source in {session.source for session, _ in sessions.values()}:
         known |= store.by_source(f"{source}:")
+    _watch(files, sessions, events)
     for key, (session, ended) in sessions.items():
         wrong: list[str] = []
         try:
@@ -189,8 +191,71 @@ def _record(files: ProjectStore, events: list[dict[str, Any]]) -> None:
         for text in wrong:
             if not isinstance(text, Unfinished):
                 log(_live(files), f"{session.path}: {text}")
-    for path in {event["noted"] for event in events}:
+    for path in {event["noted"] for event in events if event["noted"] is not None}:
         path.unlink(missing_ok=True)
+
+
+def _watch(files: ProjectStore, sessions: Mapping[str, tuple[Session, bool]], events: list[dict[str, Any]]) -> None:
+    """Remembers which processes run the sessions that go on, so that it is noticed when they are gone."""
+    watched = _watched(files)
+    for event in events:
+        key = _key_of(event)
+        if key not in sessions:
+            continue
+        if sessions[key][1] or not event.get("process"):
+            watched.pop(key, None)
+        else:
+            watched[key] = event
+    _keep_watched(files, watched)
+
+
+def _key_of(event: Mapping[str, Any]) -> str:
+    return f"{event.get('agent')}:{event.get('session_id')}"
+
+
+def _watched(files: ProjectStore) -> dict[str, dict[str, Any]]:
+    try:
+        found = json.loads((_live(files) / WATCHED).read_bytes())
+        return found if isinstance(found, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _keep_watched(files: ProjectStore, watched: Mapping[str, Mapping[str, Any]]) -> None:
+    path = _live(files) / WATCHED
+    if not watched:
+        path.unlink(missing_ok=True)
+        return
+    kept = {key: {name: value for name, value in event.items() if name != "noted"} for key, event in watched.items()}
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(kept))
+    new.replace(path)
+
+
+def end_abandoned(files: ProjectStore) -> list[str]:
+    """Ends the tasks of sessions whose agent died without a word: as their records say, mostly interrupted. Returns their ids."""
+    from rawko_state.errors import StorageError
+
+    gone = {key: event for key, event in _watched(files).items() if _is_gone(event)}
+    if not gone:
+        return []
+    try:
+        with files.lock(LOCK, timeout=_LOOKING):
+            # The sweeper that held the lock may have ended them.
+            watched = _watched(files)
+            gone = {key: event for key, event in gone.items() if watched.get(key) == event}
+            _record(files, [{**event, "event": _DIED, "process": None, "noted": None} for event in gone.values()])
+    except StorageError:
+        return []
+    known = files.by_source("")
+    return [known[key] for key in gone if key in known]
+
+
+def _is_gone(event: Mapping[str, Any]) -> bool:
+    """Whether the process that ran the agent is gone."""
+    pid, began = event["process"]
+    stat = process_stat(pid)
+    return stat is None or stat[2] != began
 
 
 def _is_recorded_otherwise(store: Store, task_id: object, session: Session) -> bool:
@@ -198,9 +263,9 @@ def _is_recorded_otherwise(store: Store, task_id: object, session: Session) -> b
     from rawko_state.exchange.linking import LINKED, is_running
     from rawko_state.model.entries import Note
 
-    if not isinstance(task_id, str) or session.parent is not None or not is_running(store, task_id):
+    if not isinstance(task_id, str) or not is_running(store, task_id):
         return False
-    source = f"{session.source}:{session.key}"
+    source = f"{session.source}:{session.parent or session.key}"  # a stream has its sub-agents in it
     if store.source(task_id) is None:
         with store.attach(task_id) as task:
             task.add([Note(kind=LINKED, context="out", source=source)])

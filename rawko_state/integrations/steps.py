@@ -78,12 +78,14 @@ class Steps:
             call = self._calls.get(call_id)
             title = call.args if call is not None else None
             name = first.facts.get("subagent") or "agent"
+            own = first.facts.get("sub_task_id")
             task = self._store.start(
                 first.prompt or title or "(a sub-agent)",
                 title=title,
                 agent=name,
                 parent=Parent(self._task.id),
                 cwd=os.getcwd(),
+                source=f"{self._source}:{self.session}/agent-{own}" if own and self.session else None,
                 fields={"Parent-Call": call_id},
             )
             found = self._subagents[call_id] = Steps(self._store, task, name)
@@ -128,7 +130,7 @@ class Steps:
             for operation, path in call.touches:
                 turn.touch(operation, self._inside(path))
             self._edit(turn, output.id, output.diffs or (() if output.id in self._has_diffs else call.diffs))
-        turn.end_tool(key, result, output=output.text)
+        turn.end_tool(key, result, output=output.text or None)
         del self._waiting[output.id]
         if output.id in self._subagents:
             self._subagents.pop(output.id).finish("failure" if output.failed else "success")

@@ -155,6 +155,11 @@ def step_of(line: str, agent: str = MAIN) -> Step:
             return Step(line, at, title=record[name], facts=facts)
     if kind == "system":
         subtype = str(record.get("subtype"))
+        if subtype == "task_started" and isinstance(record.get("tool_use_id"), str):
+            started = {**facts, **{f"sub_{name}": value for name, value in words(record, "task_id").items()}}
+            prompt = record.get("prompt")
+            said = prompt if isinstance(prompt, str) else None
+            return Step(line, at, prompt=said, facts=started, inside=record["tool_use_id"], key=key)
         aborted = True if subtype == "api_error" else None
         aside = _compacted(record) if subtype == "compact_boundary" else None
         unknown = None if subtype in _SYSTEM else f"system/{subtype}"

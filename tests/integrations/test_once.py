@@ -1,0 +1,192 @@
+"""Each session is recorded once, whatever the ways it comes in; and ends as it ended, also when nobody says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from rawko_state.backends.files.store import FileStore
+from rawko_state.exchange.importing import Belonging, task_id
+from rawko_state.integrations.hook_event import note_event, process_stat
+from rawko_state.integrations.hooks import LOG, end_abandoned, sweep
+from rawko_state.model.entries import Turn, own_diffs
+from rawko_state.store import TaskFilter
+from tests.exchange.sessions import bring
+from tests.support.processes import ROOT, rawko
+
+REAL = ROOT / "fixtures" / "real"
+STREAMS = REAL / "streams"
+FIXED = "7ae06a6b-4b6b-4af9-a00f-1efa19404b31"
+SUB = "894b5f6a-bfc3-4fcf-be6b-5927039f1665"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Claude Code's folder, with the sessions of a real one."""
+    folder = tmp_path / "claude"
+    shutil.copytree(REAL / "claude-code", folder / "projects" / "x")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileStore:
+    (tmp_path / "p" / ".rawko").mkdir(parents=True)
+    return FileStore(tmp_path / "p")
+
+
+def everything(store: FileStore, path: Path) -> object:
+    return bring(store, "claude-code", path, belonging=Belonging((str(store.root),), everywhere=True))
+
+
+def played(store: FileStore, stream: Path, request: str = "fix it") -> str:
+    """Runs a command that prints a recorded stream."""
+    code = f"import sys; sys.stdout.write(open({str(stream)!r}, encoding='utf-8').read())"
+    rawko(store.root, "run", request, "--", sys.executable, "-c", code)
+    return next(task.id for task in store.history(TaskFilter()) if task.request == request)
+
+
+class TestRunThenImport:
+    def test_a_session_that_ran_here_is_not_imported_again(self, store: FileStore, home: Path) -> None:
+        lines = (home / "projects/x" / f"{FIXED}.jsonl").read_text(encoding="utf-8").splitlines()
+        said = [json.loads(line) for line in lines]
+        stream = home / "stream.jsonl"
+        kept = [record for record in said if record["type"] in ("user", "assistant")]
+        for record in kept:
+            record["session_id"] = record.pop("sessionId")
+        stream.write_text("".join(json.dumps(record) + "\n" for record in kept[1:]), encoding="utf-8")
+        task = played(store, stream)
+        assert store.source(task) == f"claude-code:{FIXED}"
+        report = everything(store, home / "projects/x" / f"{FIXED}.jsonl")
+        assert (report.new, report.grown) == ([], [])  # type: ignore[attr-defined]
+
+    def test_what_it_does_later_is_added_to_the_same_task(self, store: FileStore, home: Path) -> None:
+        path = home / "projects/x" / f"{FIXED}.jsonl"
+        whole = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        stream = home / "stream.jsonl"
+        answered = json.loads(whole[5])
+        answered["session_id"] = answered.pop("sessionId")
+        stream.write_text(json.dumps(answered) + "\n", encoding="utf-8")
+        path.write_text("".join(whole[:6]), encoding="utf-8")
+        task = played(store, stream)
+        path.write_text("".join(whole), encoding="utf-8")
+        report = everything(store, path)
+        assert (report.new, report.grown) == ([], [task])  # type: ignore[attr-defined]
+        assert "Fixed: add()" in (store.turn(task, store.summary(task).turns).content or "")
+
+    def test_a_stream_with_a_sub_agent(self, store: FileStore, home: Path) -> None:
+        task = played(store, STREAMS / "claude-subagent.jsonl", "count")
+        ((child, turn, request),) = store.children(task)
+        assert (turn, request) == (None, "SUBREAD please count the functions in calc.py")
+        assert store.summary(child).agents == ("general-purpose",)
+        assert store.source(child) == f"claude-code:{SUB}/agent-a7e6d2d0f7764d8c4"
+        summary = store.summary(task)
+        # As the last line of the stream says, sub-agents included; the lines before only have counts of when a message began.
+        assert (summary.tokens_in, summary.tokens_out, summary.cost) == (466, 146, "0.01123")
+        everything(store, home / "projects/x" / SUB)
+        assert len(store.history(TaskFilter())) == 2
+        assert store.summary(child).turns == 2
+
+    def test_a_streams_edit_is_a_diff_and_its_error_is_its_own(self, store: FileStore, home: Path) -> None:
+        task = played(store, STREAMS / "claude-fixbug.jsonl")
+        edited = next(entry for _, entry in store.entries(task) if isinstance(entry, Turn) and entry.diffs)
+        assert own_diffs(edited.tools[0], edited.diffs)[0].added == 1  # type: ignore[arg-type]
+        failed = played(store, STREAMS / "claude-api-error.jsonl", "fail")
+        run = store.runs(failed)[-1]
+        assert (run.status, run.error) == ("failed", "API Error: 400 scripted error")
+
+    def test_codex_texts_are_separate_and_what_runs_is_shown(self, store: FileStore, home: Path) -> None:
+        task = played(store, STREAMS / "codex-sigint.jsonl", "slow")
+        (turn,) = [entry for _, entry in store.entries(task) if isinstance(entry, Turn)]
+        assert turn.content == "This takes a while."
+        assert turn.tools[0].result == "may have run"  # type: ignore[union-attr]
+        task = played(store, STREAMS / "codex-fixbug.jsonl", "fix")
+        texts = [entry.content for _, entry in store.entries(task) if isinstance(entry, Turn) and entry.content]
+        assert texts == [
+            "I will look at calc.py first.",
+            "The add function subtracts. Fixing it.",
+            "Fixed: add() in calc.py subtracted instead of adding. The check passes now.",
+        ]
+
+
+def event(name: str, session: str, home: Path, store: FileStore) -> dict[str, object]:
+    path = home / "projects/x" / f"{session}.jsonl"
+    return {"hook_event_name": name, "session_id": session, "transcript_path": str(path), "cwd": str(store.root)}
+
+
+class TestHooks:
+    def test_a_run_and_its_hooks_make_one_task(
+        self, store: FileStore, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with store.start("run") as task:
+            monkeypatch.setenv("RAWKO_TASK", task.id)
+            note_event("claude-code", event("Stop", FIXED, home, store), sweeper=False)
+            sweep(store, idle=0.01)
+            assert [each.id for each in store.history(TaskFilter())] == [task.id]
+            assert store.source(task.id) == f"claude-code:{FIXED}"
+
+    def test_only_the_agents_own_transcripts_are_read(self, store: FileStore, home: Path, tmp_path: Path) -> None:
+        secret = tmp_path / "passwd.jsonl"
+        shutil.copy(home / "projects/x" / f"{FIXED}.jsonl", secret)
+        (home / "projects/x/link.jsonl").symlink_to(secret)
+        for path in (secret, home / "projects/x/link.jsonl", Path("/etc/passwd")):
+            said = {**event("Stop", FIXED, home, store), "transcript_path": str(path)}
+            note_event("claude-code", said, sweeper=False)
+        sweep(store, idle=0.01)
+        assert not store.history(TaskFilter())
+        assert "is not in" in (store.state_folder / "live" / LOG).read_text()
+
+    def test_bookkeeping_after_the_end_opens_nothing(self, store: FileStore, home: Path) -> None:
+        path = home / "projects/x" / f"{FIXED}.jsonl"
+        whole = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        assert json.loads(whole[-1])["type"] == "last-prompt"
+        path.write_text("".join(whole[:-1]), encoding="utf-8")
+        for name, lines in (("Stop", whole[:-1]), ("SessionEnd", whole)):
+            path.write_text("".join(lines), encoding="utf-8")
+            note_event("claude-code", event(name, FIXED, home, store), sweeper=False)
+            sweep(store, idle=0.01)
+        text = store.journal.layout.path(store.find(task_id("claude-code", FIXED))).read_text(encoding="utf-8")
+        assert text.count("=== RESULT ===") == 1
+        assert "RESUMED" not in text
+        assert "last-prompt" in text
+        # From the first record to the last, not only since the last event.
+        assert store.summary(task_id("claude-code", FIXED)).duration_ms == 3032
+
+    def test_a_session_whose_agent_died_is_interrupted(self, store: FileStore, home: Path) -> None:
+        session = "8b1f3bdf-ae9c-4098-a343-035ebc4d90e2"  # killed inside a tool
+        note_event("claude-code", event("PreToolUse", session, home, store), sweeper=False)
+        sweep(store, idle=0.01)
+        task = task_id("claude-code", session)
+        assert store.status(task) == "running"
+        assert end_abandoned(store) == []  # we are the process that noted it
+        watched = store.state_folder / "live" / "hooks.sessions"
+        data = json.loads(watched.read_text())
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        data[f"claude-code:{session}"]["process"] = [pid, 1]
+        watched.write_text(json.dumps(data))
+        done = rawko(store.root, "history")
+        assert f"the agent that worked on task {task} has died" in done.stderr
+        assert store.status(task) == "interrupted"
+        assert not watched.exists()
+        assert rawko(store.root, "history").stderr == ""
+
+    def test_an_unanswered_prompt_is_no_success_when_its_session_ends(self, store: FileStore, home: Path) -> None:
+        session = "dcec5709-ac2f-4e30-8f87-1d05705ccd5f"  # killed before an answer
+        for name in ("UserPromptSubmit", "SessionEnd"):
+            note_event("claude-code", event(name, session, home, store), sweeper=False)
+            sweep(store, idle=0.01)
+        assert store.status(task_id("claude-code", session)) == "interrupted"
+
+    def test_a_process_is_known_by_when_it_began(self) -> None:
+        mine = process_stat(os.getpid())
+        assert mine is not None
+        assert mine[1] == os.getppid()
+        assert process_stat(2**22 + 1) is None
