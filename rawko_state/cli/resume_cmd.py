@@ -23,7 +23,7 @@ from rawko_state.model.status import FINISHED
 
 if TYPE_CHECKING:
     from rawko_state.config.settings import Settings
-    from rawko_state.integrations import handover
+    from rawko_state.integrations import handover, native
     from rawko_state.lifecycle import runner
     from rawko_state.lifecycle.context import Context
     from rawko_state.store.contract import Store
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 else:
     # Not needed to print the context.
     handover = lazy("rawko_state.integrations.handover")
+    native = lazy("rawko_state.integrations.native")
     runner = lazy("rawko_state.lifecycle.runner")
     lines = lazy("rawko_state.tasks.lines")
     snapshots = lazy("rawko_state.tasks.snapshots")
@@ -39,6 +40,7 @@ else:
 
 @click.command(name="resume")
 @click.argument("task_id", metavar="[ID]", required=False, shell_complete=complete_ids)
+@click.argument("extra", metavar="[-- ARGUMENTS...]", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "-m", "--message", help="What is to be done next; '-' for standard input. A finished task gets a second run."
 )
@@ -47,7 +49,7 @@ else:
     "--with",
     "command_line",
     metavar="COMMAND",
-    help="Run this to go on, with the context on its standard input; or hand over to claude, codex or aider.",
+    help="Run this to go on, with the context on its standard input; or hand over to claude, codex, opencode, gemini or aider.",
 )
 @click.option(
     "--format",
@@ -74,6 +76,7 @@ else:
 def command(
     ctx: click.Context,
     task_id: str | None,
+    extra: tuple[str, ...],
     message: str | None,
     at_turn: int | None,
     command_line: str | None,
@@ -89,7 +92,8 @@ def command(
 
     \b
     rawko resume                                  # print the context to go on with; the task stays what it is
-    rawko resume abc123 --with claude             # go on in Claude Code, Codex or aider
+    rawko resume abc123 --with claude             # continue in claude, codex, opencode, gemini or aider
+    rawko resume abc123 --with claude -- --model opus    # with more words for that agent
     rawko resume abc123 --with "my-agent --auto"  # run a command that goes on, and record what it does
     rawko resume abc123 -m "and now the tests"    # a second run of a finished task
     rawko resume abc123 --open                    # it goes on, and what is done is recorded by other commands
@@ -115,8 +119,15 @@ def command(
     if restore is not None:
         _restore(store, task_id, at_turn, restore)
     goes_on = message is not None or reopen or command_line is not None
-    if command_line in ("claude", "codex", "aider") and command_line not in settings["runners"] and not dry_run:
-        ctx.exit(_hand_over(store, task_id, at_turn, command_line, message, by, budget))
+    if (
+        command_line is not None
+        and command_line in handover.AGENTS
+        and command_line not in settings["runners"]
+        and not dry_run
+    ):
+        ctx.exit(_hand_over(store, task_id, at_turn, command_line, message, by, budget, extra))
+    if extra:
+        raise click.UsageError("words after -- go to the agent that --with names", ctx)
     if command_line is not None:
         runner.checked(command_line)  # before anything is written
     status = store.status(task_id)
@@ -250,7 +261,14 @@ def _run(store: Store, task: Task, context: Context, command_line: str, form: st
 
 
 def _hand_over(
-    store: Store, task_id: str, at_turn: int | None, agent: str, message: str | None, by: str, budget: int | None
+    store: Store,
+    task_id: str,
+    at_turn: int | None,
+    agent: str,
+    message: str | None,
+    by: str,
+    budget: int | None,
+    extra: tuple[str, ...],
 ) -> int:
     """Continues in another agent, in this terminal, and imports its session when it exits."""
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
@@ -258,16 +276,25 @@ def _hand_over(
     context = _context(store, task_id, at_turn, budget or handover.BUDGET)
     text = _rendered(store, context, "prompt", budget or handover.BUDGET)
     with handover.context_file() as file:
-        chosen = handover.plan(agent, source, message, text, file, terminal=terminal)
+        chosen = handover.plan(
+            agent,
+            source,
+            message,
+            text,
+            file,
+            terminal=terminal,
+            write=lambda name: native.write_session(name, store, _context(store, task_id, at_turn, None), Path.cwd()),
+            extra=extra,
+        )
         if at_turn is not None:
             with store.fork(task_id, at_turn, message=message, by=by, detached=True) as fork:
                 task_id = fork.id
-        how = "its own session" if chosen.native else "a context of what was done so far"
-        click.echo(f"{task_id} goes on in {agent}, with {how}", err=True)
+        how = "as a session of its own" if chosen.native else "with a context of what was done so far"
+        click.echo(f"{task_id} continues in {agent}, {how}; {agent} asks for permissions as it is set up to", err=True)
         since = time.time()
         env = {**os.environ, "RAWKO_TASK": task_id, "RAWKO_PROJECT": str(store.root)}
         code = handover.run(chosen, env)
-        task = handover.bring_in(store, task_id, agent, chosen, since)
+        task = handover.bring_in(store, task_id, agent, chosen, since, message)
     if at_turn is not None:
         with store.attach(task_id) as fork:  # its work is done: nobody else continues it
             fork.finish(

@@ -24,6 +24,7 @@ from rawko_state.exchange.linking import recorded_until
 from rawko_state.exchange.sources import sessions, siblings
 from rawko_state.exchange.transcript import Session, Trouble
 from rawko_state.exchange.turns import IMPORTED, TurnBuilder
+from rawko_state.format.parts import read_parent
 from rawko_state.model.entries import Entry, Parent, Turn
 from rawko_state.model.names import name_for
 from rawko_state.model.status import ENDED
@@ -406,16 +407,26 @@ def _added(task: Task, record: Sequence[Entry]) -> None:
         task.add(bare)
 
 
-def start(store: Store, session: Session, wrong: list[str], *, ended: bool, parent: str | None = None) -> str | None:
-    """Creates the task for a new session; None while there is nothing to record."""
+def start(
+    store: Store,
+    session: Session,
+    wrong: list[str],
+    *,
+    ended: bool,
+    parent: str | None = None,
+    asked: str | None = None,
+) -> str | None:
+    """Creates the task for a new session; None while there is nothing to record. ``asked``: the request, if the prompt says more
+    than what a person asked for."""
     fork = forks(siblings(session), [session]).get(session.key)
     begin, loose = (fork.place, fork.loose) if fork is not None else (0, ())
     grouping = TurnBuilder(session, begin, (str(store.root),), wrong, ended=ended, loose=loose)
     if grouping.is_empty or (grouping.prompt is None and not ended):
         return None
+    grouping.prompt = asked or grouping.prompt
     task = task_id(session.source, session.key)
     created = grouping.facts.first or datetime.now(timezone.utc)
-    header = grouping.header(task, Parent(parent) if parent else _parent(session, grouping, fork), created)
+    header = grouping.header(task, _parent(session, grouping, fork) or (Parent(parent) if parent else None), created)
     name = name_for(created, task)
     if not store.add_task(name, grouping.new(header)):
         raise TaskExists(task, ", from somewhere else")
@@ -423,7 +434,10 @@ def start(store: Store, session: Session, wrong: list[str], *, ended: bool, pare
 
 
 def _parent(session: Session, grouping: TurnBuilder, fork: Fork | None) -> Parent | None:
-    """The task that a session was forked from, or whose sub-agent it was."""
+    """The task that a session goes on with, was forked from, or whose sub-agent it was."""
+    continued = read_parent(grouping.facts.values.get("continues", ""))
+    if continued is not None:
+        return continued
     if fork is not None:
         return Parent(task_id(session.source, fork.parent), fork.turns)
     above = session.parent or grouping.facts.values.get("parent") or grouping.facts.values.get("forked")

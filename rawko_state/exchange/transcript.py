@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple
 from rawko_state.model.entries import Diff
 
 _MARKED: Final = 1024
+HANDED_OVER: Final = "rawko"
+"""The key by which a record that rawko wrote into an agent's session names the task it came from, and the last turn of it."""
 LONGEST_LINE: Final = 512 << 20
 """Longer records are skipped and reported."""
 
@@ -239,6 +241,15 @@ def safely(step_of: Callable[[str], Step], line: str) -> Step:
         return step_of(line)
     except Exception as error:  # values of the wrong type can fail anywhere
         return Step(line, unknown=f"odd ({type(error).__name__})")
+
+
+def handed_over(record: Mapping[str, Any], at: datetime | None, facts: Mapping[str, str]) -> Step | None:
+    """The step of a record that rawko wrote: it belongs to the task that it names, so only that is passed on."""
+    mark = record.get(HANDED_OVER)
+    if not isinstance(mark, str):
+        return None
+    known = {name: facts[name] for name in ("cwd", "session") if name in facts}
+    return Step(json.dumps({HANDED_OVER: mark}), at, facts={**known, "continues": mark})
 
 
 def text_of(value: object) -> str:

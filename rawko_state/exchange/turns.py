@@ -172,7 +172,9 @@ class TurnBuilder:
 
     @property
     def is_empty(self) -> bool:
-        return not self._ahead
+        """Whether there is nothing to record: no step, or only those of a task that was handed over."""
+        handed_over = "continues" in self.facts.values
+        return not self._ahead or (handed_over and not any(step.happened for _, step in self._ahead))
 
     def header(self, task_id: str, parent: Parent | None, created: datetime) -> TaskHeader:
         values = self.facts.values

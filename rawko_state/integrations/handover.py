@@ -8,23 +8,30 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rawko_state.errors import RawkoError
 from rawko_state.exchange.importing import grow, start
-from rawko_state.exchange.sources import aider, codex, session_named
+from rawko_state.exchange.sources import SOURCES, session_named, sessions
 from rawko_state.exchange.turns import TurnBuilder
 
 if TYPE_CHECKING:
     from rawko_state.exchange.transcript import Session
     from rawko_state.store.contract import Store
 
-AGENTS: Final = ("claude", "codex", "aider")
+NATIVE: Final = ("claude", "codex")
+"""Agents whose sessions we can write."""
+AGENTS: Final = (*NATIVE, "aider", "opencode", "gemini")
+_SOURCES: Final = {
+    "claude": "claude-code",
+    "codex": "codex",
+    "opencode": "opencode",
+    "gemini": "gemini",
+    "aider": "aider",
+}
 BUDGET: Final = 25_000
 """Default tokens of context on a command line."""
 _LONGEST: Final = 100_000
@@ -38,7 +45,7 @@ class HandOver:
     words: list[str]
     native: bool
     session: str | None = None
-    """The key of the session that it continues or begins."""
+    """The key of the session that it continues."""
     folder: str | None = None
     """The folder to run it in, if not the current one."""
 
@@ -55,8 +62,19 @@ def _run_in(session: Session | None) -> str | None:
     return TurnBuilder(session, 0, (), []).facts.values.get("cwd") if session is not None else None
 
 
-def plan(agent: str, source: str | None, message: str | None, context: str, file: Path, *, terminal: bool) -> HandOver:
-    """``file``: where to write a context that is too long for a command line."""
+def plan(
+    agent: str,
+    source: str | None,
+    message: str | None,
+    context: str,
+    file: Path,
+    *,
+    terminal: bool,
+    write: Callable[[str], str],
+    extra: Sequence[str] = (),
+) -> HandOver:
+    """``file``: where to write a context that is too long for a command line. ``write``: writes the task as a session of the
+    agent, and returns the id of that. ``extra``: more words for the agent's command line."""
     if shutil.which(agent) is None:
         raise RawkoError(f"{agent} cannot be run: there is no such command")
     session = native_session(agent, source)
@@ -64,30 +82,35 @@ def plan(agent: str, source: str | None, message: str | None, context: str, file
     if agent == "claude" and folder is not None and not os.path.isdir(folder):
         session = None  # Claude Code finds sessions by the folder they were run in, and that folder is gone
     if session is not None:
-        more = [message] if message else []
-        if agent == "claude":
-            words = (
-                ["claude", "--resume", session.key, *more]
-                if terminal
-                else ["claude", "-p", "--resume", session.key, message or _GO_ON]
-            )
-        else:
-            words = (
-                ["codex", "resume", session.key, *more]
-                if terminal
-                else ["codex", "exec", "resume", session.key, message or _GO_ON]
-            )
-        return HandOver(words, True, session.key, folder if folder is not None and os.path.isdir(folder) else None)
-    prompt = context if not message else f"{context}\n\n{message}"
+        words = _resume_words(agent, session.key, message, terminal)
+        return HandOver(
+            [*words, *extra], True, session.key, folder if folder is not None and os.path.isdir(folder) else None
+        )
+    if agent in NATIVE:
+        session_id = write(agent)
+        words = _resume_words(agent, session_id, message, terminal)
+        return HandOver([*words, *extra], True, session_id)
+    prompt = f"{context}\n\n{message or _GO_ON}"
     if agent == "aider" or len(prompt.encode("utf-8", "replace")) > _LONGEST:
         file.write_text(prompt, encoding="utf-8", errors="replace")
-        prompt = f"Read {file} first: it is what has been done so far. Then go on with the task."
+        prompt = f"Read {file} first: it is what has been done so far. Then continue with the task."
+    if agent == "aider":
+        return HandOver(["aider", "--message-file", str(file), *extra], False)
+    if agent == "opencode":
+        return HandOver(["opencode", "run", *extra, prompt], False)
+    return HandOver(["gemini", *extra, *(["-i"] if terminal else ["-p"]), prompt], False)
+
+
+def _resume_words(agent: str, session: str, message: str | None, terminal: bool) -> list[str]:
     if agent == "claude":
-        key = str(uuid.uuid4())
-        return HandOver(["claude", *([] if terminal else ["-p"]), "--session-id", key, prompt], False, key)
-    if agent == "codex":
-        return HandOver(["codex", *([] if terminal else ["exec"]), prompt], False)
-    return HandOver(["aider", "--message-file", str(file)], False)
+        more = [message] if message else []
+        return (
+            ["claude", "--resume", session, *more]
+            if terminal
+            else ["claude", "-p", "--resume", session, message or _GO_ON]
+        )
+    more = [message] if message else []
+    return ["codex", "resume", session, *more] if terminal else ["codex", "exec", "resume", session, message or _GO_ON]
 
 
 def run(hand_over: HandOver, env: dict[str, str]) -> int:
@@ -108,8 +131,10 @@ def context_file() -> Iterator[Path]:
         yield Path(folder) / "context.md"
 
 
-def bring_in(store: Store, task_id: str, agent: str, hand_over: HandOver, since: float) -> str | None:
-    """Imports what the agent has written, into the task it continued or as a child of it. Returns that task's id, if any."""
+def bring_in(
+    store: Store, task_id: str, agent: str, hand_over: HandOver, since: float, message: str | None
+) -> str | None:
+    """Imports what the agent has written, into the task it continued or as one that continues it. Returns that task's id."""
     session = _written(store, agent, hand_over, since)
     if session is None:
         return None
@@ -118,24 +143,26 @@ def bring_in(store: Store, task_id: str, agent: str, hand_over: HandOver, since:
     if known is not None:
         grow(store, known, session, wrong)
         return known
-    return start(store, session, wrong, ended=True, parent=task_id)
+    # An agent that was given the context as its prompt was not asked for all of that by a person.
+    asked = None if hand_over.session is not None else message or _GO_ON
+    return start(store, session, wrong, ended=True, parent=task_id, asked=asked)
 
 
 def _written(store: Store, agent: str, hand_over: HandOver, since: float) -> Session | None:
-    if agent == "claude":
-        return session_named("claude-code", hand_over.session or "")
-    if agent == "codex":
-        if hand_over.session is not None:
-            return session_named("codex", hand_over.session)
-        day = time.localtime(since)
-        folder = codex.home() / "sessions" / time.strftime("%Y/%m/%d", day)
-        fresh = sorted(
-            (path for path in folder.glob("rollout-*.jsonl") if path.stat().st_mtime >= since), key=os.path.getmtime
-        )
-        for session in codex.found(fresh[::-1], Path(), []) if fresh else ():
-            cwd = TurnBuilder(session, 0, (str(store.root),), []).facts.values.get("cwd")
-            if cwd is not None and os.path.realpath(cwd) in (os.path.realpath(store.root), os.getcwd()):
-                return session
+    """The session that an agent has written: the one it continued, or the newest of this project since it was started."""
+    if hand_over.session is not None:
+        return session_named(_SOURCES[agent], hand_over.session)
+    if _SOURCES[agent] not in SOURCES:
         return None
-    found = list(aider.found([], store.root, []))
-    return found[-1] if found and found[-1].path.stat().st_mtime >= since else None
+    here = (os.path.realpath(store.root), os.path.realpath(os.getcwd()))
+    fresh = [
+        session
+        for session in sessions(_SOURCES[agent], [], store.root, [])
+        if session.parent is None and session.path.stat().st_mtime >= since
+    ]
+    for session in sorted(fresh, key=lambda each: each.path.stat().st_mtime, reverse=True):
+        found = TurnBuilder(session, 0, (str(store.root),), [])
+        cwd = found.facts.values.get("cwd") or (str(session.folder) if session.folder is not None else None)
+        if cwd is not None and os.path.realpath(cwd) in here:
+            return session
+    return None

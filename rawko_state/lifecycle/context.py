@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from rawko_state.format.json_form import VERSION, plain
 from rawko_state.lifecycle.messages import DAMAGED, of_turn
 from rawko_state.model.entries import ToolCall, Turn
+from rawko_state.model.status import FINISHED
 from rawko_state.store import Said, TaskSummary, TurnRow
 
 BYTES_PER_TOKEN: Final = 3
@@ -312,10 +313,23 @@ def _tail(store: Source, context: Context, budget: int | None) -> str:
     if context.question is not None and context.question.question is not None:
         lines += ["## Open question", "", context.question.question.text, ""]
         lines += [f"- {choice}" for choice in context.question.question.choices]
-    lines += ["## Next", "", f"{'The ' if context.next_agent == NOBODY else ''}{context.next_agent} is next."]
+    lines += ["## Next", "", _next(context)]
     if context.guidance:
         lines += ["", f"Guidance: {context.guidance}"]
     return "\n".join(lines)
+
+
+def _next(context: Context) -> str:
+    """What to do next, to whoever reads this. Only a task with an arbiter has agents that take turns by a decision."""
+    if context.question is not None:
+        return "Wait for the answer to the open question."
+    if any(place.row.selected or place.row.decision for place in context.conversation):
+        return f"{context.next_agent} is next."
+    if context.interrupted:
+        return "Continue with what was interrupted. What it had begun may be half done: look first."
+    if context.task.status in FINISHED:
+        return "It is finished. Do what the user asks for next."
+    return "Continue with the task."
 
 
 def in_words(store: Source, place: TurnRef) -> str:

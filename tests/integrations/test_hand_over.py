@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -9,7 +10,8 @@ from pathlib import Path
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import task_id
-from rawko_state.model.entries import Turn
+from rawko_state.exchange.transcript import text_of
+from rawko_state.model.entries import ToolCall, Turn
 from rawko_state.store import TaskFilter
 from tests.exchange.conftest import project, sessions, store  # noqa: F401 - fixtures
 from tests.exchange.sessions import bring, turns
@@ -62,7 +64,7 @@ class TestHandOver:
         env = self.agent(tmp_path, "claude", "pwd")
         assert rawko(project, "resume", task, "--with", "claude", **env).stdout.endswith(f"<Go on.>{below}\n")
         below.rmdir()
-        assert "<--session-id>" in rawko(project, "resume", task, "--with", "claude", **env).stdout
+        assert "<-p><--resume><" in rawko(project, "resume", task, "--with", "claude", **env).stdout
 
     def test_a_fork_that_was_handed_over_has_ended(self, store: FileStore, project: Path, tmp_path: Path) -> None:
         with store.start("Fix the frobnicator") as task:
@@ -73,24 +75,58 @@ class TestHandOver:
         forks = [each.status for each in store.history(TaskFilter()) if (each.parent or "").startswith(task.id)]
         assert sorted(forks) == ["completed", "failed"]
 
-    def test_with_a_context_otherwise_and_as_a_child(self, store: FileStore, project: Path, tmp_path: Path) -> None:
+    def test_as_a_session_of_the_agents_own_that_continues_the_task(
+        self, store: FileStore, project: Path, tmp_path: Path
+    ) -> None:
+        with store.start("Fix the frobnicator") as task:
+            task.add_turn(
+                Turn(number=1, agent="dev", content="half done", tools=(ToolCall("sh", "ls", "ok", output="a.py"),))
+            )
+            task.say("and the other half")
+        answer = {"type": "assistant", "cwd": str(project)}
+        answer |= {"message": {"id": "m1", "role": "assistant", "content": [{"type": "text", "text": "All done."}]}}
+        asked = {"type": "user", "cwd": str(project), "message": {"role": "user", "content": "Now"}}
+        does = f"file=$(echo {tmp_path}/claude/projects/*/$3.jsonl); cat >> $file <<'END'\n{json.dumps(asked)}\n{json.dumps(answer)}\nEND"
+        env = self.agent(tmp_path, "claude", does)
+        done = rawko(project, "resume", task.id, "--with", "claude", "-m", "Now", "--", "--model", "opus", **env)
+        assert done.stdout.startswith("<-p><--resume><")
+        assert done.stdout.endswith("><Now><--model><opus>")
+        child = done.stderr.split("recorded as ")[1].strip()
+        summary = store.summary(child)
+        assert (summary.parent, summary.request) == (f"{task.id}@2", "Now")
+        assert [(turn.number, turn.content) for turn in turns(store, child)] == [(3, "All done.")]
+        # What the agent finds in its session: everything, in order.
+        (path,) = (tmp_path / "claude/projects").glob("*/*.jsonl")
+        written = [json.loads(line) for line in path.read_text().splitlines()][:-2]
+        said = [(each["type"], text_of(each["message"]["content"])) for each in written]
+        assert said == [
+            ("user", "Fix the frobnicator"),
+            ("assistant", "half done\n\n[sh ls]\n\na.py"),
+            ("user", "and the other half"),
+        ]
+        assert all(each["parentUuid"] == before["uuid"] for before, each in itertools.pairwise(written))
+        # Importing it again adds nothing.
+        report = bring(store, "claude-code", path)
+        assert (report.new, report.grown) == ([], [])
+
+    def test_an_agent_that_says_nothing_leaves_no_task(self, store: FileStore, project: Path, tmp_path: Path) -> None:
         with store.start("Fix the frobnicator") as task:
             task.add_turn(Turn(number=1, agent="dev", content="half done"))
-        line = json.dumps({"type": "user", "cwd": str(project), "message": {"role": "user", "content": "go on"}})
-        does = (
-            f"mkdir -p {tmp_path}/claude/projects/-x; printf '%s\\n' '{line}' > {tmp_path}/claude/projects/-x/$3.jsonl"
-        )
-        done = rawko(project, "resume", task.id, "--with", "claude", **self.agent(tmp_path, "claude", does))
-        assert "<-p><--session-id><" in done.stdout
-        assert "Fix the frobnicator" in done.stdout
-        assert "half done" in done.stdout
-        child = done.stderr.split("recorded as ")[1].strip()
-        assert store.summary(child).parent == task.id
-        done = rawko(project, "resume", task.id, "--with", "codex", **self.agent(tmp_path, "codex"))
-        assert done.stdout.startswith("<exec><# Task")
-        done = rawko(project, "resume", task.id, "--with", "aider", **self.agent(tmp_path, "aider"))
-        assert done.stdout.startswith("<--message-file><")
+        for agent in ("claude", "codex"):
+            done = rawko(project, "resume", task.id, "--with", agent, **self.agent(tmp_path, agent))
+            assert "has left no session" in done.stderr
+        assert len(store.history(TaskFilter())) == 1
+
+    def test_with_a_context_where_sessions_cannot_be_written(
+        self, store: FileStore, project: Path, tmp_path: Path
+    ) -> None:
+        with store.start("Fix the frobnicator") as task:
+            task.add_turn(Turn(number=1, agent="dev", content="half done"))
+        for agent, first in (("gemini", "<-p><# Task"), ("opencode", "<run><# Task"), ("aider", "<--message-file><")):
+            done = rawko(project, "resume", task.id, "--with", agent, **self.agent(tmp_path, agent))
+            assert done.stdout.startswith(first)
         assert (
             "no such command"
             in rawko(project, "resume", task.id, "--with", "claude", code=1, PATH="/usr/bin:/bin").stderr
         )
+        assert "go to the agent" in rawko(project, "resume", task.id, "--", "--model", "x", code=2).stderr

@@ -84,7 +84,7 @@ class TestOrder:
 
     def test_arbiter_is_not_next_where_there_is_none(self, store: FileStore) -> None:
         task = two_runs(store)
-        assert "dev is next" in rawko(store.root, "resume", task.id).stdout
+        assert "Do what the user asks for next." in rawko(store.root, "resume", task.id).stdout
         empty = rawko(store.root, "task", "start", "nothing yet").stdout.strip()
         assert "arbiter" not in rawko(store.root, "resume", empty).stdout
 

@@ -21,6 +21,7 @@ from rawko_state.exchange.transcript import (
     Usage,
     counts,
     dollars,
+    handed_over,
     lines,
     safely,
     text_of,
@@ -144,6 +145,9 @@ def step_of(line: str, agent: str = MAIN) -> Step:
     kind, at = str(record.get("type")), time_of(record.get("timestamp"))
     facts = words(record, "cwd", "gitBranch", "version", "sessionId", "session_id", "subagent_type")
     facts = {_FACTS.get(name, name): value for name, value in facts.items()}
+    ours = handed_over(record, at, facts)
+    if ours is not None:
+        return ours
     inside = record.get("parent_tool_use_id")
     uuid = record.get("uuid")
     key = uuid if isinstance(uuid, str) else None

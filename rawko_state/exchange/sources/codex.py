@@ -23,6 +23,7 @@ from rawko_state.exchange.transcript import (
     Trouble,
     Usage,
     counts,
+    handed_over,
     lines,
     safely,
     text_of,
@@ -145,6 +146,9 @@ class Reader:
         kind, at = str(record.get("type")), time_of(record.get("timestamp"))
         payload = record.get("payload")
         payload = payload if isinstance(payload, dict) else {}
+        ours = handed_over(record, at, _facts(payload) if kind == "session_meta" else {})
+        if ours is not None:
+            return ours
         if kind == "session_meta":
             return Step(line, at, facts=_facts(payload))
         if kind == "turn_context":
