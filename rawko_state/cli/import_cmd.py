@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -20,18 +21,19 @@ from rawko_state.config.project import remotes, worktrees
 from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
 from rawko_state.exchange.importing import Belonging, import_sessions, plain_remote
 from rawko_state.exchange.json_form import blobs_bytes, records_bytes
+from rawko_state.exchange.sources import SOURCES
 from rawko_state.model.names import parse_name
 
 if TYPE_CHECKING:
     from rawko_state.exchange.importing import Report
     from rawko_state.store.contract import Store
 
-_SOURCES = ("claude-code", "codex", "aider", "cowork", "rawko", "jsonl")
+_SOURCES = (*SOURCES, "rawko")
 _WATCH_EVERY = 2.0
 
 
 @click.command(name="import")
-@click.argument("source", type=click.Choice(_SOURCES))
+@click.argument("source", required=False, type=click.Choice(_SOURCES))
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--all-projects", is_flag=True, help="Sessions of every project, each into its own where that is there.")
 @click.option("--since", type=When(), help="Only sessions that were written to since: 2024-01-15, 7d.")
@@ -40,20 +42,24 @@ _WATCH_EVERY = 2.0
     "--pack", is_flag=True, help="Keep what is new as .task.gz: a fifth of the space, for zgrep instead of grep."
 )
 @click.option("--watch", is_flag=True, help="Go on: bring in what is new as it comes, until stopped.")
+@click.option("--yes", "-y", is_flag=True, help="Without a name: import everything new without asking.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_context
 def command(
     ctx: click.Context,
-    source: str,
+    source: str | None,
     paths: tuple[Path, ...],
     all_projects: bool,
     since: datetime | None,
     dry_run: bool,
     pack: bool,
     watch: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
-    """Bring in the sessions of this project, from the agent's own folder or from PATHs.
+    """Import other agents' sessions of this project, from the agent's own folder or from PATHs.
+
+    Without a name, lists the agents whose sessions are on this machine, and imports everything new after one question.
 
     \b
     claude-code   ~/.claude/projects            codex   ~/.codex/sessions
@@ -65,6 +71,10 @@ def command(
     The source's files are only read. Called again, it brings in what is new.
     """
     store = store_of(ctx, only_look=dry_run)
+    if source is None:
+        if watch or as_json:
+            raise click.UsageError("--watch and --json need the name of an agent", ctx)
+        ctx.exit(_whatever_is_here(store, _belonging(store, all_projects), since, pack, dry_run, yes))
     if source == "rawko":
         if all_projects or since or pack or watch or as_json:
             raise click.UsageError("'rawko import rawko' takes files, and no option but --dry-run", ctx)
@@ -98,6 +108,51 @@ def command(
             break
         time.sleep(_WATCH_EVERY)
     ctx.exit(1 if report.wrong else 0)
+
+
+def _whatever_is_here(
+    store: Store, belonging: Belonging, since: datetime | None, pack: bool, dry_run: bool, yes: bool
+) -> int:
+    """Shows whose sessions are on this machine, and imports what is new."""
+    found = {}
+    for source in SOURCES:
+        if source != "jsonl":
+            report = import_sessions(store, source, (), belonging=belonging, since=since, dry_run=True)
+            known = len(report.new) + len(report.grown) + report.same
+            if known + report.elsewhere:
+                found[source] = report
+                if len(found) == 1:
+                    click.echo(f"{'AGENT':<12}  {'SESSIONS':>8}  {'OF THIS PROJECT':>15}  {'NEW':>5}")
+                fresh = len(report.new) + len(report.grown)
+                click.echo(f"{source:<12}  {known + report.elsewhere:>8}  {known:>15}  {fresh:>5}")
+    if not found:
+        click.echo(
+            "No sessions of other agents on this machine. 'rawko import --help' lists where they are looked for."
+        )
+        return 0
+    wanted = {source: report for source, report in found.items() if report.new or report.grown}
+    count = sum(len(report.new) + len(report.grown) for report in wanted.values())
+    if not count:
+        click.echo("Nothing new to import.")
+        return 0
+    if dry_run:
+        return 0
+    sessions = "1 session" if count == 1 else f"{count} sessions"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"{sessions} to import: repeat with --yes, or name an agent")
+        if not click.confirm(f"Import {sessions}?", default=True):
+            return 0
+    wrong = False
+    for source in wanted:
+        report = import_sessions(
+            store, source, (), belonging=belonging, since=since, pack=pack, step=progress(source)
+        )
+        click.echo(f"{source}: ", nl=False)
+        _report(report, dry_run=False, as_json=False)
+        wrong = wrong or bool(report.wrong)
+    _flush(store)
+    return 1 if wrong else 0
 
 
 def _belonging(store: Store, everywhere: bool) -> Belonging:
