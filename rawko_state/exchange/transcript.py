@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -104,6 +104,8 @@ class Step:
     """The id of the record, if copies in another session have the same."""
     unknown: str | None = None
     """The kind of a record that was not understood and is only passed on."""
+    continued: bool = False
+    """The text goes on where that of the step before stopped, even in the middle of a word."""
 
     @property
     def happened(self) -> bool:
@@ -155,6 +157,12 @@ class Session:
 
     def steps(self, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
         return self.read(self, start, wrong)
+
+    def end(self) -> int:
+        """The place after its last record."""
+        if self.path.suffix == ".jsonl":
+            return self.path.stat().st_size
+        return max((place for place, _ in self.steps(0, [])), default=0)
 
 
 class Unfinished(str):
@@ -233,12 +241,92 @@ def dollars(value: object) -> Decimal | None:
     return round(found, 10).normalize() if found.is_finite() and 0 <= found < 10**9 else None
 
 
+class NotAnObject(ValueError):
+    """A line that holds something else than one JSON object."""
+
+
 def safely(step_of: Callable[[str], Step], line: str) -> Step:
     """A step for any record; if it cannot be read, one that is only passed on."""
     try:
         return step_of(line)
+    except NotAnObject as error:
+        return Step(line, unknown=str(error))
     except Exception as error:  # values of the wrong type can fail anywhere
         return Step(line, unknown=f"odd ({type(error).__name__})")
+
+
+def read_lines(path: Path, start: int, wrong: list[str], step_of: Callable[[str], Step]) -> Iterator[tuple[int, Step]]:
+    """The steps of a file of lines from a place on. The lines before it are read too, for readers that remember them."""
+    facts: dict[str, str] = {}
+    for place, line in lines(path, 0, wrong):
+        step = safely(step_of, line)
+        if place <= start:
+            facts = {**step.facts, **facts}
+            continue
+        yield place, replace(step, facts={**facts, **step.facts}) if facts else step
+        facts = {}
+
+
+def files(paths: list[Path], folders: list[Path], pattern: str, wrong: list[Trouble]) -> Iterator[Path]:
+    """The files in the given paths, or in an agent's own folders if there are none. Links to folders are not followed."""
+    for path in paths or folders:
+        if path.is_dir():
+            for file in sorted(path.rglob(pattern)):
+                if file.is_dir():
+                    wrong.append(Trouble(file, "a folder, where a session's file was looked for"))
+                elif file.is_file():
+                    yield file
+        elif path.is_file():
+            yield path
+        elif paths:
+            wrong.append(Trouble(path, "no such file or folder"))
+
+
+def first_record(path: Path) -> dict[str, Any]:
+    """The first line of a file, if it is an object; else an empty one."""
+    try:
+        with open(path, "rb") as stream:
+            return mapping(json.loads(stream.readline(1 << 20).decode("utf-8", "surrogateescape")))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def object_of(line: str) -> dict[str, Any]:
+    """The JSON object in a line. Raises NotAnObject."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        raise NotAnObject("not JSON") from None
+    if not isinstance(found, dict):
+        raise NotAnObject("not an object")
+    return found
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """The value if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: object) -> list[dict[str, Any]]:
+    """The objects in a list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def only(**values: object) -> dict[str, str]:
+    """The values that are non-empty strings."""
+    return {name: value for name, value in values.items() if isinstance(value, str) and value}
+
+
+def uncached(tokens: Mapping[str, int]) -> dict[str, int]:
+    """Token counts of a source that counts cached input as input, in our terms."""
+    found = dict(tokens)
+    if "in" in found:
+        found["in"] = max(0, found["in"] - found.get("cache_read", 0) - found.get("cache_write", 0))
+    return found
 
 
 def text_of(value: object) -> str:

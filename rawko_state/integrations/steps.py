@@ -101,7 +101,7 @@ class Steps:
         if step.thinking is not None:
             turn.think(step.thinking)
         if step.text is not None:
-            turn.say(f"\n\n{step.text}" if self._has_text else step.text)
+            turn.say(f"\n\n{step.text}" if self._has_text and not step.continued else step.text)
             self._has_text = True
         for name, count in step.tokens.items():
             before = self._tokens.get(name, 0)
