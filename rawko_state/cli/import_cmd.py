@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from rawko_state.exchange.importing import Report
     from rawko_state.store.contract import Store
 
-_SOURCES = ("claude-code", "codex", "aider", "cowork", "rawko", "jsonl")
+_SOURCES = (
+    "claude-code", "codex", "aider", "opencode", "gemini", "qwen", "pi", "copilot", "cline", "cowork", "rawko", "jsonl",
+)  # fmt: skip
 _WATCH_EVERY = 2.0
 
 
@@ -56,8 +58,11 @@ def command(
     """Bring in the sessions of this project, from the agent's own folder or from PATHs.
 
     \b
-    claude-code   ~/.claude/projects            codex   ~/.codex/sessions
-    aider         .aider.chat.history.md here   cowork  ~/.cowork
+    claude-code   ~/.claude/projects            codex     ~/.codex/sessions
+    aider         .aider.chat.history.md here   opencode  ~/.local/share/opencode
+    gemini        ~/.gemini/tmp                 qwen      ~/.qwen/projects
+    pi            ~/.pi/agent/sessions          copilot   ~/.copilot/session-state
+    cline         ~/.cline/data/sessions        cowork    ~/.cowork
     jsonl PATH    messages with role and content, one a line
     rawko PATH    what `rawko history export` wrote as json or jsonl, byte for byte
 

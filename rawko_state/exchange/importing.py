@@ -437,9 +437,10 @@ def _key(session: Session) -> str:
 
 def _stat(session: Session) -> tuple[int, int]:
     found = os.stat(session.path)
-    log = session.path.with_name(session.path.name + "-wal")
-    if session.path.suffix == ".db" and log.exists():
-        more = os.stat(log)
+    is_database = session.path.suffix == ".db"
+    also = session.path.with_name(session.path.name + "-wal") if is_database else session.also
+    if also is not None and also.exists():
+        more = os.stat(also)
         return found.st_size + more.st_size, max(found.st_mtime_ns, more.st_mtime_ns)
     return found.st_size, found.st_mtime_ns
 

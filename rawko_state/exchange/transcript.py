@@ -141,6 +141,8 @@ class Session:
     agent: str = ""
     about: Mapping[str, str] = field(default_factory=dict)
     """What is known about it from elsewhere than its records."""
+    also: Path | None = None
+    """Another file that tells of it, and may change without the first."""
 
     def is_marked(self, place: int, mark: object) -> bool:
         """Whether this may be the file that a mark was made from. A file that the agent has since compressed has no mark."""
@@ -323,10 +325,8 @@ def only(**values: object) -> dict[str, str]:
 
 def uncached(tokens: Mapping[str, int]) -> dict[str, int]:
     """Token counts of a source that counts cached input as input, in our terms."""
-    found = dict(tokens)
-    if "in" in found:
-        found["in"] = max(0, found["in"] - found.get("cache_read", 0) - found.get("cache_write", 0))
-    return found
+    cached = tokens.get("cache_read", 0) + tokens.get("cache_write", 0)
+    return {**tokens, "in": tokens["in"] - cached} if tokens.get("in", -1) >= cached else dict(tokens)
 
 
 def text_of(value: object) -> str:

@@ -51,7 +51,8 @@ class Steps:
         self._learn(step)
         if step.prompt is not None:
             self.end()
-            self._task.say(step.prompt)
+            if step.prompt.strip() != (self._store.summary(self._task.id).request or "").strip():
+                self._task.say(step.prompt)
         if step.turn is not None and step.turn != self._key:
             self.end()
         self._raw.append(step.raw)
