@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
@@ -259,12 +259,31 @@ def safely(step_of: Callable[[str], Step], line: str) -> Step:
 
 def read_lines(path: Path, start: int, wrong: list[str], step_of: Callable[[str], Step]) -> Iterator[tuple[int, Step]]:
     """The steps of a file of lines from a place on. The lines before it are read too, for readers that remember them."""
+    return after(start, ((place, safely(step_of, line)) for place, line in lines(path, 0, wrong)))
+
+
+def after(start: int, steps: Iterable[tuple[int, Step]]) -> Iterator[tuple[int, Step]]:
+    """The steps after a place, with what they need of those before: the facts, the turn, and calls whose outputs come now."""
     facts: dict[str, str] = {}
-    for place, line in lines(path, 0, wrong):
-        step = safely(step_of, line)
+    waiting: dict[str, Call] = {}
+    turn: Step | None = None
+    """The turn that goes on, until another one begins."""
+    for place, step in steps:
         if place <= start:
             facts = {**step.facts, **facts}
+            turn = step if step.turn is not None else None if step.prompt is not None else turn
+            waiting |= {call.id: call for call in step.calls}
+            for output in step.outputs:
+                waiting.pop(output.id, None)
             continue
+        if step.turn is not None or step.prompt is not None:
+            turn = None
+        begun = tuple(waiting.pop(output.id) for output in step.outputs if output.id in waiting)
+        if begun:
+            step = replace(step, calls=(*begun, *step.calls))
+        if turn is not None and (step.calls or step.outputs or step.text or step.thinking or step.diffs or step.touches):
+            step = replace(step, turn=turn.turn, agent=turn.agent, model=turn.model)
+            turn = None
         yield place, replace(step, facts={**facts, **step.facts}) if facts else step
         facts = {}
 

@@ -92,6 +92,7 @@ class Facts:
             self.spoken = True
         self.failed = step.failed or self.failed
         self.working = self.working if step.working is None else step.working
+        self.spoken = self.spoken or step.working is False
         self.running |= {call.id for call in step.calls}
         self.running -= {output.id for output in step.outputs}
         self.used = step.used or self.used

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from rawko_state.exchange.transcript import (
     Step,
     Trouble,
     Usage,
+    after,
     counts,
     files,
     lines,
@@ -149,14 +150,18 @@ def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int,
 
 
 def _read_subagent(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
+    return after(start, _of_subagent(session, lines(session.path, 0, wrong)))
+
+
+def _of_subagent(session: Session, records: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Step]]:
     reader = Reader(session.agent, session.at)
     facts = dict(session.about)
-    for place, line in lines(session.path, 0, wrong):
+    for place, line in records:
         step = safely(reader.step_of, line)
-        if _object(line).get("agentId") != session.at:
-            facts |= step.facts
-        elif place > start:
+        if _object(line).get("agentId") == session.at:
             yield place, replace(step, inside=None, facts={**facts, **step.facts})
+        elif "cwd" in step.facts:
+            facts |= {name: value for name, value in step.facts.items() if name != "session"}
 
 
 class Reader:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from rawko_state.exchange.transcript import (
     Step,
     Trouble,
     Usage,
+    after,
     counts,
     files,
     first_record,
@@ -111,14 +112,14 @@ def _project(path: Path) -> str | None:
 
 
 def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
+    return after(start, _all(session, lines(session.path, 0, wrong)))
+
+
+def _all(session: Session, records: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Step]]:
     reader = Reader()
     facts = only(cwd=None if session.folder is None else str(session.folder))
-    for place, line in lines(session.path, 0, wrong):
-        steps = reader.steps_of(line)
-        if place <= start:
-            facts = {**facts, **steps[0].facts}
-            continue
-        for step in steps:
+    for place, line in records:
+        for step in reader.steps_of(line):
             yield place, replace(step, facts={**facts, **step.facts}) if facts else step
             facts = {}
 
@@ -137,14 +138,8 @@ def _read_whole(session: Session, start: int, wrong: list[str]) -> Iterator[tupl
     if len(messages) < done:
         wrong.append(f"it has {len(messages)} messages, and {done} were imported before: it was made shorter")
         return
-    reader = Reader()
-    facts = only(cwd=None if session.folder is None else str(session.folder))
     records = [json.dumps(whole, ensure_ascii=False), *(json.dumps(each, ensure_ascii=False) for each in messages)]
-    for place, line in enumerate(records, 1):
-        step = reader.steps_of(line)[0]
-        if place > start:
-            yield place, replace(step, facts={**facts, **step.facts}) if facts else step
-            facts = {}
+    yield from after(start, _all(session, enumerate(records, 1)))
 
 
 @dataclass(slots=True)
@@ -174,12 +169,7 @@ class Reader:
         record = object_of(line)
         if "$set" in record or "sessionId" in record:
             changed = mapping(record.get("$set")) if "$set" in record else record
-            for message in objects(changed.get("messages")):
-                step = safely(
-                    lambda text: self._message(text, object_of(text)), json.dumps(message, ensure_ascii=False)
-                )
-                if step.happened:
-                    news.append(step)
+            news += self._unheard(objects(changed.get("messages")))
             at = time_of(changed.get("startTime"))
             title = text_or_none(changed.get("summary"))
             return Step(line, at, title=title, facts=only(session=changed.get("sessionId")))
@@ -187,6 +177,16 @@ class Reader:
             self._told.clear()  # a message that comes again is told again
             return Step(line, aside=Aside("rewound", "The conversation was taken back to an earlier message."))
         return self._message(line, record)
+
+    def _unheard(self, messages: list[dict[str, Any]]) -> Iterator[Step]:
+        """The steps for messages of a list that replaces all; most of them have been told."""
+        for message in messages:
+            told = self._told.get(str(message.get("id")))
+            if told is not None:
+                told.text = text_of(message.get("content"))  # it may be written in another way
+            step = safely(lambda text: self._message(text, object_of(text)), json.dumps(message, ensure_ascii=False))
+            if (told is None and step.happened) or step.calls or step.outputs:
+                yield step
 
     def _message(self, line: str, record: Mapping[str, Any]) -> Step:
         kind, at = str(record.get("type")), time_of(record.get("timestamp"))

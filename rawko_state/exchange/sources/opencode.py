@@ -2,7 +2,7 @@
 
 Messages and their parts are rows that opencode inserts when they begin and updates until they end. They are read in the order
 of their beginning. A place says when the last row that was read began, how many there were, and whether the last answer was
-still under way. So what has begun since is new, and of that answer what has ended since.
+still under way; then it says when that was last updated. So what has begun since is new, and of that answer what has ended since.
 """
 
 from __future__ import annotations
@@ -183,6 +183,7 @@ class _Row(NamedTuple):
     is_part: bool
     id: str
     message: str
+    updated: int
 
 
 def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
@@ -211,11 +212,12 @@ def _steps(database: sqlite3.Connection, session: Session, start: int, wrong: li
         yield 0, replace(head, raw=_raw("session", dict(about)))
     for row in rows[:known] if was_open else ():
         step = reader.step_of(row)
-        if reader.ended(row) >= since and step.happened:
+        if reader.ended(row) > since and step.happened:
             yield place, replace(step, facts=head.facts)
-    last = reader.open_at_end(rows)
+    under_way = reader.under_way(rows)
     for number, row in enumerate(rows[known:], known + 1):
-        place = (row.began << 11) | (number % _COUNTED << 1) | (last if number == len(rows) else 0)
+        is_open = number == len(rows) and under_way > 0
+        place = max(row.began, under_way if is_open else 0) << 11 | number % _COUNTED << 1 | is_open
         step = reader.step_of(row)
         if number == known + 1:
             step = replace(step, facts=head.facts, title=head.title)
@@ -224,10 +226,10 @@ def _steps(database: sqlite3.Connection, session: Session, start: int, wrong: li
 
 def _rows(database: sqlite3.Connection, key: str) -> list[_Row]:
     found = [
-        _Row(_number(began), bool(is_part), str(id), str(message))
-        for began, is_part, id, message in database.execute(
-            "SELECT time_created, 0, id, id FROM message WHERE session_id = ?1 "
-            "UNION ALL SELECT time_created, 1, id, message_id FROM part WHERE session_id = ?1",
+        _Row(_number(began), bool(is_part), str(id), str(message), _number(updated))
+        for began, is_part, id, message, updated in database.execute(
+            "SELECT time_created, 0, id, id, time_updated FROM message WHERE session_id = ?1 "
+            "UNION ALL SELECT time_created, 1, id, message_id, time_updated FROM part WHERE session_id = ?1",
             (key,),
         )
     ]
@@ -328,11 +330,11 @@ class _Reader:
         self._asked: set[str] = set()
         self._agent = session.agent
 
-    def open_at_end(self, rows: list[_Row]) -> int:
-        """1 if the last answer, or one of its parts, has not ended."""
+    def under_way(self, rows: list[_Row]) -> int:
+        """When the last answer was last updated, if it or one of its parts has not ended; else 0."""
         answers = [row for row in rows if not row.is_part and not self._message(row.id).is_users]
-        last = answers[-1].id if answers else None
-        return int(any(not self.ended(row) for row in rows if row.message == last))
+        last = [row for row in rows if answers and row.message == answers[-1].id]
+        return max(row.updated for row in last) if any(not self.ended(row) for row in last) else 0
 
     def ended(self, row: _Row) -> int:
         """When a row got its last content; 0 if it has not yet."""

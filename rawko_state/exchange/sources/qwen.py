@@ -22,6 +22,7 @@ from rawko_state.exchange.transcript import (
     Step,
     Trouble,
     Usage,
+    after,
     counts,
     files,
     first_record,
@@ -228,10 +229,11 @@ def _system(line: str, at: Any, record: Mapping[str, Any], facts: dict[str, str]
 
 def _read_subagent(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
     """The call that started a sub-agent, what the session notes of it, and the result of the call."""
-    for place, line in lines(session.path, 0, wrong):
-        step = safely(lambda text: _of_subagent(text, session.at, session.about), line)
-        if step.happened and place > start:
-            yield place, step
+    every = (
+        (place, safely(lambda text: _of_subagent(text, session.at, session.about), line))
+        for place, line in lines(session.path, 0, wrong)
+    )
+    return after(start, (each for each in every if each[1].happened))
 
 
 def _of_subagent(line: str, name: str, about: Mapping[str, str]) -> Step:
