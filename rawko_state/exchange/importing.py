@@ -26,7 +26,7 @@ from rawko_state.exchange.transcript import Session, Trouble
 from rawko_state.exchange.turns import IMPORTED, TurnBuilder
 from rawko_state.model.entries import Entry, Parent, Turn
 from rawko_state.model.names import name_for
-from rawko_state.model.status import ENDED
+from rawko_state.model.status import ENDED, INTERRUPTED
 from rawko_state.store.contract import BulkWriter, Store
 from rawko_state.store.hosting import Imported
 from rawko_state.tasks.task import Task
@@ -386,7 +386,7 @@ def grow(
                 return False, Counter()
             at = grouping.facts.first or datetime.now(timezone.utc)
             before = opened.state.turns
-            for record in grouping.more(at, running=running):
+            for record in grouping.more(at, running=running, interrupted=opened.state.status == INTERRUPTED):
                 if not ended and running and len(record) == 1 and grouping.facts.place == start:
                     continue  # only the progress note, and it has not advanced
                 _added(opened, record)

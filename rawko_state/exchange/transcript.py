@@ -281,7 +281,9 @@ def after(start: int, steps: Iterable[tuple[int, Step]]) -> Iterator[tuple[int, 
         begun = tuple(waiting.pop(output.id) for output in step.outputs if output.id in waiting)
         if begun:
             step = replace(step, calls=(*begun, *step.calls))
-        if turn is not None and (step.calls or step.outputs or step.text or step.thinking or step.diffs or step.touches):
+        if turn is not None and (
+            step.calls or step.outputs or step.text or step.thinking or step.diffs or step.touches
+        ):
             step = replace(step, turn=turn.turn, agent=turn.agent, model=turn.model)
             turn = None
         yield place, replace(step, facts={**facts, **step.facts}) if facts else step

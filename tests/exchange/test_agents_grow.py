@@ -134,9 +134,7 @@ class TestOpencode:
         database.close()
         assert grown(store, "opencode", folder).grown == [task]
         *_, last = turns(store, task)
-        assert [(call.tool, call.result) for call in last.tools if not isinstance(call, str)] == [
-            ("bash", "10 bytes")
-        ]
+        assert [(call.tool, call.result) for call in last.tools if not isinstance(call, str)] == [("bash", "10 bytes")]
         assert last.content is None  # what had ended before is not told again
         assert grown(store, "opencode", folder).grown == []
 

@@ -142,9 +142,13 @@ def _object(line: str) -> dict[str, Any]:
 
 def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
     reader, title = Reader("copilot"), session.about.get("title")
-    for place, step in read_lines(session.path, start, wrong, reader.step_of):
-        if step.inside is not None:  # of a sub-agent, which is a task of its own
-            step = Step(step.raw, step.at, unknown=step.unknown)
+
+    def own(line: str) -> Step:
+        step = reader.step_of(line)
+        # What a sub-agent did is in a task of its own.
+        return step if step.inside is None else Step(step.raw, step.at, unknown=step.unknown)
+
+    for place, step in read_lines(session.path, start, wrong, own):
         yield place, step if title is None else replace(step, title=title, facts={"title": title, **step.facts})
         title = None
 
@@ -183,7 +187,7 @@ class Reader:
         step = self._event(line, time_of(record.get("timestamp")), kind, data, record)
         agent = record.get("agentId")
         if not isinstance(agent, str):
-            return step
+            return replace(step, key=text_or_none(record.get("id")))
         if kind == "subagent.started":
             self._started[agent] = str(data.get("toolCallId"))
         is_own = agent == self._only_of

@@ -47,6 +47,8 @@ _WAIT: Final = 2.0
 _TRIES: Final = 5
 _LARGEST_COPY: Final = 4 << 30
 _COUNTED: Final = 1 << 10
+_LATER: Final = (1 << 33) - 1
+"""The most milliseconds from the beginning of a row to its last update that a place can say."""
 _PARTS: Final = frozenset(("step-start", "step-finish", "snapshot", "agent", "file", "subtask", "retry"))
 _WRITES: Final = frozenset(("edit", "write", "multiedit", "patch", "apply_patch"))
 _UNTITLED: Final = ("New session - ", "Child session - ")
@@ -202,22 +204,22 @@ def _steps(database: sqlite3.Connection, session: Session, start: int, wrong: li
         return
     rows = _rows(database, session.key)
     reader = _Reader(database, session, wrong)
-    since, before, was_open = start >> 11, start >> 1 & _COUNTED - 1, start & 1
+    since, before, open_for = start >> 43, start >> 33 & _COUNTED - 1, start & _LATER
     known = sum(row.began <= since for row in rows) if start else 0
     if start and known % _COUNTED != before:
         wrong.append("messages from before the last import were removed or changed; what is new is added")
     head = _facts(database, session, about)
-    place = start & ~1
+    place = start & ~_LATER
     if not start:
         yield 0, replace(head, raw=_raw("session", dict(about)))
-    for row in rows[:known] if was_open else ():
-        step = reader.step_of(row)
-        if reader.ended(row) > since and step.happened:
-            yield place, replace(step, facts=head.facts)
+    for row in rows[:known] if open_for else ():
+        if reader.ended(row) >= since + open_for:
+            yield place, replace(reader.step_of(row), facts=head.facts)
     under_way = reader.under_way(rows)
     for number, row in enumerate(rows[known:], known + 1):
-        is_open = number == len(rows) and under_way > 0
-        place = max(row.began, under_way if is_open else 0) << 11 | number % _COUNTED << 1 | is_open
+        place = row.began << 43 | number % _COUNTED << 33
+        if number == len(rows) and under_way:
+            place |= min(max(1, under_way + 1 - row.began), _LATER)
         step = reader.step_of(row)
         if number == known + 1:
             step = replace(step, facts=head.facts, title=head.title)

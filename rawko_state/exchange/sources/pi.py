@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,7 +95,8 @@ class Reader:
         record = object_of(line)
         kind, at = str(record.get("type")), time_of(record.get("timestamp"))
         if kind == "message":
-            return self._message(line, at, record, str(record.get("id")))
+            step = self._message(line, at, record, str(record.get("id")))
+            return replace(step, key=text_or_none(record.get("id")))
         if kind == "message_end":
             message = mapping(record.get("message"))
             at = time_of(message.get("timestamp"))

@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -129,6 +130,10 @@ def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int,
 def step_of(line: str) -> Step:
     """The step for one record of a session."""
     record = object_of(line)
+    return replace(_step(line, record), key=text_or_none(record.get("uuid")))
+
+
+def _step(line: str, record: Mapping[str, Any]) -> Step:
     kind, at = str(record.get("type")), time_of(record.get("timestamp"))
     facts = only(
         cwd=record.get("cwd"),
