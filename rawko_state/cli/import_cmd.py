@@ -62,8 +62,11 @@ def command(
     Without a name, lists the agents whose sessions are on this machine, and imports everything new after one question.
 
     \b
-    claude-code   ~/.claude/projects            codex   ~/.codex/sessions
-    aider         .aider.chat.history.md here   cowork  ~/.cowork
+    claude-code   ~/.claude/projects            codex     ~/.codex/sessions
+    aider         .aider.chat.history.md here   opencode  ~/.local/share/opencode
+    gemini        ~/.gemini/tmp                 qwen      ~/.qwen/projects
+    pi            ~/.pi/agent/sessions          copilot   ~/.copilot/session-state
+    cline         ~/.cline/data/sessions        cowork    ~/.cowork
     jsonl PATH    messages with role and content, one a line
     rawko PATH    what `rawko history export` wrote as json or jsonl, byte for byte
 
@@ -145,9 +148,7 @@ def _whatever_is_here(
             return 0
     wrong = False
     for source in wanted:
-        report = import_sessions(
-            store, source, (), belonging=belonging, since=since, pack=pack, step=progress(source)
-        )
+        report = import_sessions(store, source, (), belonging=belonging, since=since, pack=pack, step=progress(source))
         click.echo(f"{source}: ", nl=False)
         _report(report, dry_run=False, as_json=False)
         wrong = wrong or bool(report.wrong)

@@ -27,7 +27,7 @@ from rawko_state.exchange.turns import IMPORTED, TurnBuilder
 from rawko_state.format.parts import read_parent
 from rawko_state.model.entries import Entry, Parent, Turn
 from rawko_state.model.names import name_for
-from rawko_state.model.status import ENDED
+from rawko_state.model.status import ENDED, INTERRUPTED
 from rawko_state.store.contract import BulkWriter, Store
 from rawko_state.store.hosting import Imported
 from rawko_state.tasks.task import Task
@@ -387,7 +387,7 @@ def grow(
                 return False, Counter()
             at = grouping.facts.first or datetime.now(timezone.utc)
             before = opened.state.turns
-            for record in grouping.more(at, running=running):
+            for record in grouping.more(at, running=running, interrupted=opened.state.status == INTERRUPTED):
                 if not ended and running and len(record) == 1 and grouping.facts.place == start:
                     continue  # only the progress note, and it has not advanced
                 _added(opened, record)
@@ -451,9 +451,10 @@ def _key(session: Session) -> str:
 
 def _stat(session: Session) -> tuple[int, int]:
     found = os.stat(session.path)
-    log = session.path.with_name(session.path.name + "-wal")
-    if session.path.suffix == ".db" and log.exists():
-        more = os.stat(log)
+    is_database = session.path.suffix == ".db"
+    also = session.path.with_name(session.path.name + "-wal") if is_database else session.also
+    if also is not None and also.exists():
+        more = os.stat(also)
         return found.st_size + more.st_size, max(found.st_mtime_ns, more.st_mtime_ns)
     return found.st_size, found.st_mtime_ns
 

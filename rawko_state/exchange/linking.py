@@ -31,7 +31,7 @@ def link(store: Store, task: Task, source: str) -> str | None:
 
 def mark_recorded(store: Store, task_id: str, session: Session) -> None:
     """Notes that everything in a session so far is recorded, in this task or in one that went on with it."""
-    place = session.path.stat().st_size
+    place = session.end()
     with store.attach(task_id) as task:
         task.add([Note(kind=IMPORTED, context="out", data={"place": place, **session.marked(place)})])
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -106,6 +106,8 @@ class Step:
     """The id of the record, if copies in another session have the same."""
     unknown: str | None = None
     """The kind of a record that was not understood and is only passed on."""
+    continued: bool = False
+    """The text goes on where that of the step before stopped, even in the middle of a word."""
 
     @property
     def happened(self) -> bool:
@@ -141,6 +143,8 @@ class Session:
     agent: str = ""
     about: Mapping[str, str] = field(default_factory=dict)
     """What is known about it from elsewhere than its records."""
+    also: Path | None = None
+    """Another file that tells of it, and may change without the first."""
 
     def is_marked(self, place: int, mark: object) -> bool:
         """Whether this may be the file that a mark was made from. A file that the agent has since compressed has no mark."""
@@ -157,6 +161,12 @@ class Session:
 
     def steps(self, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
         return self.read(self, start, wrong)
+
+    def end(self) -> int:
+        """The place after its last record."""
+        if self.path.suffix == ".jsonl":
+            return self.path.stat().st_size
+        return max((place for place, _ in self.steps(0, [])), default=0)
 
 
 class Unfinished(str):
@@ -235,10 +245,16 @@ def dollars(value: object) -> Decimal | None:
     return round(found, 10).normalize() if found.is_finite() and 0 <= found < 10**9 else None
 
 
+class NotAnObject(ValueError):
+    """A line that holds something else than one JSON object."""
+
+
 def safely(step_of: Callable[[str], Step], line: str) -> Step:
     """A step for any record; if it cannot be read, one that is only passed on."""
     try:
         return step_of(line)
+    except NotAnObject as error:
+        return Step(line, unknown=str(error))
     except Exception as error:  # values of the wrong type can fail anywhere
         return Step(line, unknown=f"odd ({type(error).__name__})")
 
@@ -250,6 +266,99 @@ def handed_over(record: Mapping[str, Any], at: datetime | None, facts: Mapping[s
         return None
     known = {name: facts[name] for name in ("cwd", "session") if name in facts}
     return Step(json.dumps({HANDED_OVER: mark}), at, facts={**known, "continues": mark})
+
+
+def read_lines(path: Path, start: int, wrong: list[str], step_of: Callable[[str], Step]) -> Iterator[tuple[int, Step]]:
+    """The steps of a file of lines from a place on. The lines before it are read too, for readers that remember them."""
+    return after(start, ((place, safely(step_of, line)) for place, line in lines(path, 0, wrong)))
+
+
+def after(start: int, steps: Iterable[tuple[int, Step]]) -> Iterator[tuple[int, Step]]:
+    """The steps after a place, with what they need of those before: the facts, the turn, and calls whose outputs come now."""
+    facts: dict[str, str] = {}
+    waiting: dict[str, Call] = {}
+    turn: Step | None = None
+    """The turn that goes on, until another one begins."""
+    for place, step in steps:
+        if place <= start:
+            facts = {**step.facts, **facts}
+            turn = step if step.turn is not None else None if step.prompt is not None else turn
+            waiting |= {call.id: call for call in step.calls}
+            for output in step.outputs:
+                waiting.pop(output.id, None)
+            continue
+        if step.turn is not None or step.prompt is not None:
+            turn = None
+        begun = tuple(waiting.pop(output.id) for output in step.outputs if output.id in waiting)
+        if begun:
+            step = replace(step, calls=(*begun, *step.calls))
+        if turn is not None and (
+            step.calls or step.outputs or step.text or step.thinking or step.diffs or step.touches
+        ):
+            step = replace(step, turn=turn.turn, agent=turn.agent, model=turn.model)
+            turn = None
+        yield place, replace(step, facts={**facts, **step.facts}) if facts else step
+        facts = {}
+
+
+def files(paths: list[Path], folders: list[Path], pattern: str, wrong: list[Trouble]) -> Iterator[Path]:
+    """The files in the given paths, or in an agent's own folders if there are none. Links to folders are not followed."""
+    for path in paths or folders:
+        if path.is_dir():
+            for file in sorted(path.rglob(pattern)):
+                if file.is_dir():
+                    wrong.append(Trouble(file, "a folder, where a session's file was looked for"))
+                elif file.is_file():
+                    yield file
+        elif path.is_file():
+            yield path
+        elif paths:
+            wrong.append(Trouble(path, "no such file or folder"))
+
+
+def first_record(path: Path) -> dict[str, Any]:
+    """The first line of a file, if it is an object; else an empty one."""
+    try:
+        with open(path, "rb") as stream:
+            return mapping(json.loads(stream.readline(1 << 20).decode("utf-8", "surrogateescape")))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def object_of(line: str) -> dict[str, Any]:
+    """The JSON object in a line. Raises NotAnObject."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        raise NotAnObject("not JSON") from None
+    if not isinstance(found, dict):
+        raise NotAnObject("not an object")
+    return found
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """The value if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: object) -> list[dict[str, Any]]:
+    """The objects in a list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def only(**values: object) -> dict[str, str]:
+    """The values that are non-empty strings."""
+    return {name: value for name, value in values.items() if isinstance(value, str) and value}
+
+
+def uncached(tokens: Mapping[str, int]) -> dict[str, int]:
+    """Token counts of a source that counts cached input as input, in our terms."""
+    cached = tokens.get("cache_read", 0) + tokens.get("cache_write", 0)
+    return {**tokens, "in": tokens["in"] - cached} if tokens.get("in", -1) >= cached else dict(tokens)
 
 
 def text_of(value: object) -> str:

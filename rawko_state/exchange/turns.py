@@ -92,6 +92,7 @@ class Facts:
             self.spoken = True
         self.failed = step.failed or self.failed
         self.working = self.working if step.working is None else step.working
+        self.spoken = self.spoken or step.working is False
         self.running |= {call.id for call in step.calls}
         self.running -= {output.id for output in step.outputs}
         self.used = step.used or self.used
@@ -210,14 +211,15 @@ class TurnBuilder:
         _, rest = self._preface()
         return self._turns(rest)
 
-    def more(self, at: datetime, *, running: bool) -> Iterator[Sequence[Entry]]:
-        """The new records for an existing task; ``running``: its run has not ended."""
-        preface, rest = self._preface(asked=running)
+    def more(self, at: datetime, *, running: bool, interrupted: bool = False) -> Iterator[Sequence[Entry]]:
+        """The new records for an existing task; ``running``: its run has not ended. An ``interrupted`` task takes no new
+        request: it goes on, and what the user says is a turn."""
+        preface, rest = self._preface(asked=running or interrupted)
         again = Resumed(at=at.replace(microsecond=0), writer="detached", reason="its session has grown")
         if running:
             if preface:
                 yield [*preface, self._how_far()]
-        elif self.prompt is not None:
+        elif self.prompt is not None and not interrupted:
             asked = Request(text=self.prompt, at=self.facts.first)
             yield [asked, Execution(), again, *preface, self._how_far(standing=self.facts.standing())]
         elif not any(step.happened for _, step in self._ahead):

@@ -177,6 +177,13 @@ def unified(text: str, path: str | None = None) -> tuple[Diff, ...]:
     return tuple(found)
 
 
+def patch_of(path: str, text: object, *, created: bool = False) -> tuple[Diff, ...]:
+    """The diff in a patch of one file, whatever the patch calls the file. Nothing if the text has no hunks."""
+    found = unified(text, path) if isinstance(text, str) else ()
+    hunks = "\n".join(diff.hunks for diff in found if diff.hunks)
+    return (made_of(None if created else path, path, hunks),) if hunks else ()
+
+
 def _their_path(text: str, side: str) -> str | None:
     path = unquote(text.partition("\t")[0])
     return None if path == NOWHERE else path.removeprefix(side)

@@ -29,6 +29,8 @@ _LOOK_EVERY: Final = 0.3
 _PIECE: Final = 1 << 16
 _LONGEST: Final = 64 << 20
 _CLAUDE: Final = frozenset(("system", "assistant", "user", "result", "stream_event"))
+_COPILOT: Final = ("session.", "user.", "assistant.", "system.", "tool.", "hook.", "mcp.", "permission.")
+_CLINE: Final = ("hook_event", "agent_event", "run_start", "run_result", "error")
 
 
 class Recording:
@@ -127,7 +129,36 @@ def _stream(line: bytes, agent: str) -> tuple[str, Callable[[str], Step]] | None
     if kind.startswith(("thread.", "turn.", "item.")):
         return "codex", codex.Reader().step_of
     if kind in _CLAUDE and ("session_id" in record or "message" in record):
+        if "qwen_code_version" in record:
+            from rawko_state.exchange.sources import qwen
+
+            return "qwen", qwen.Stream(agent).step_of
         return "claude-code", lambda text: claude_code.step_of(text, agent)
+    return _another(kind, record)
+
+
+def _another(kind: str, record: dict[str, Any]) -> tuple[str, Callable[[str], Step]] | None:
+    """As above, for agents whose readers are loaded when they are needed."""
+    if kind == "init" and "session_id" in record:
+        from rawko_state.exchange.sources import gemini
+
+        return "gemini", gemini.Reader().step_of
+    if "sessionID" in record and ("part" in record or "error" in record):
+        from rawko_state.exchange.sources import opencode
+
+        return "opencode", opencode.Stream().step_of
+    if kind == "session" and "version" in record and "cwd" in record:
+        from rawko_state.exchange.sources import pi
+
+        return "pi", pi.Reader().step_of
+    if kind.startswith(_COPILOT) and "data" in record and "timestamp" in record:
+        from rawko_state.exchange.sources import copilot
+
+        return "copilot", copilot.Reader("copilot").step_of
+    if kind in _CLINE and "ts" in record:
+        from rawko_state.exchange.sources import cline
+
+        return "cline", cline.Stream().step_of
     return None
 
 

@@ -51,7 +51,8 @@ class Steps:
         self._learn(step)
         if step.prompt is not None:
             self.end()
-            self._task.say(step.prompt)
+            if step.prompt.strip() != (self._store.summary(self._task.id).request or "").strip():
+                self._task.say(step.prompt)
         if step.turn is not None and step.turn != self._key:
             self.end()
         self._raw.append(step.raw)
@@ -101,7 +102,7 @@ class Steps:
         if step.thinking is not None:
             turn.think(step.thinking)
         if step.text is not None:
-            turn.say(f"\n\n{step.text}" if self._has_text else step.text)
+            turn.say(f"\n\n{step.text}" if self._has_text and not step.continued else step.text)
             self._has_text = True
         for name, count in step.tokens.items():
             before = self._tokens.get(name, 0)

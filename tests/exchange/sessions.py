@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from rawko_state.backends.files.store import FileStore
@@ -78,3 +79,33 @@ def _is_alive(pid: str) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except OSError:
         return False
+
+
+def told(store: FileStore, source: str) -> str:
+    """All that was imported from a source, as text: how each session ended, and its turns with their tools, files and diffs."""
+    found = []
+    for name, task in sorted(store.by_source(f"{source}:").items()):
+        found += [f"{name}", *(f"  {line}" for line in _told(store, task)), ""]
+    return "\n".join(found)
+
+
+def _told(store: FileStore, task: str) -> Iterator[str]:
+    summary, runs = store.summary(task), store.runs(task)
+    parent = f", child of {summary.parent}" if summary.parent else ""
+    yield f"{summary.status}{parent}: {summary.request} [{summary.title}]"
+    for run in runs:
+        yield f"run {run.status}" + (f": {run.error}" if run.error else "")
+    for turn in turns(store, task):
+        tokens = " ".join(f"{name}={count}" for name, count in sorted(turn.tokens.items()))
+        cost = f" ${turn.cost.amount}" if turn.cost is not None else ""
+        yield f"{turn.agent} {turn.status or ''} {turn.model or ''} {tokens}{cost}".rstrip()
+        for text, mark in ((turn.thinking, "thinks: "), (turn.content, "")):
+            if text:
+                yield f"  {mark}{text.splitlines()[0]}"
+        for call in turn.tools:
+            assert not isinstance(call, str)
+            yield f"  > {call.tool} {call.args.splitlines()[0] if call.args else ''}: {call.result}"[:110]
+        for touch in turn.files:
+            yield f"  {touch.operation} {touch.path}"
+        for diff in turn.diffs:
+            yield f"  diff {diff.old} {diff.new} +{diff.added} -{diff.removed} {diff.hunks.splitlines()[0]}"

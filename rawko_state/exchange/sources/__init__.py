@@ -14,6 +14,12 @@ SOURCES: Final = {
     "codex": "codex",
     "aider": "aider",
     "cowork": "cowork",
+    "opencode": "opencode",
+    "gemini": "gemini",
+    "qwen": "qwen",
+    "pi": "pi",
+    "copilot": "copilot",
+    "cline": "cline",
     "jsonl": "jsonl",
 }
 

@@ -51,6 +51,13 @@ class Reader:
         )
 
 
+def asked_of(given: Mapping[str, Any]) -> str:
+    """What a tool was asked for, in short: its command, its file or its question; else all its arguments."""
+    names = ("command", *_PATHS, "absolute_path", "dir_path", "pattern", "query", "url", "description", "prompt")
+    found = next((given[name] for name in names if isinstance(given.get(name), str)), None)
+    return found if found is not None else json.dumps(given, ensure_ascii=False)[:2000]
+
+
 def _output(part: Mapping[str, Any]) -> Output:
     value = part.get("content", part.get("output", part.get("result")))
     text = text_of(value) or ("" if value is None else json.dumps(value))
