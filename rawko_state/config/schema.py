@@ -140,6 +140,7 @@ SETTINGS: Final = (
     Setting("resume.budget", WHOLE, None, "Tokens that the context of `rawko resume` is shortened to, without --budget."),
     Setting("runners", COMMANDS, {}, "For each agent the command that `rawko resume` runs when that is next.", own_only=True),
     Setting("search.fold", one_of("auto", "off"), "auto", "Whether what is new is taken into the search index by itself."),
+    Setting("server.audit.max_age", DURATION, None, "A server deletes audit entries that are older than this; by default none."),
     Setting("state.retention.compress_after", DURATION, None, "Finished tasks become `.task.gz` after this time."),
     Setting("state.retention.keep_failed", SWITCH, True, "Whether failed and interrupted tasks are kept, whatever their age."),
     Setting("state.retention.max_age", DURATION, None, "Tasks that ended longer ago go to the trash."),

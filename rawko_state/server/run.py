@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -24,6 +23,7 @@ from rawko_state.lifecycle.retention import policy_of
 from rawko_state.server.app import Server, log_to_stderr
 from rawko_state.server.feeds import Hub
 from rawko_state.server.guard import Guard, is_loopback
+from rawko_state.server.limits import Limits, protocol_with
 from rawko_state.server.workspaces import Workspaces
 from rawko_state.store.hosting import Host
 
@@ -42,6 +42,7 @@ class Options:
     hosts: tuple[str, ...] = ()
     rate: float = 0.0
     quiet: bool = False
+    limits: Limits = field(default_factory=Limits)
 
 
 def build(options: Options, warn: Callable[[str], None], host: Host | None = None) -> Server:
@@ -68,22 +69,26 @@ def run(options: Options, warn: Callable[[str], None]) -> None:
     """Serves until SIGTERM or SIGINT. Streams then end with a code that tells clients to reconnect."""
     server = build(options, warn)
     log_to_stderr(quiet=options.quiet)
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    config = uvicorn.Config(
-        server.app,
-        host=options.host,
-        port=options.port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=_GRACE,
-        ws_max_size=1 << 20,
-    )
-    uvicorn_server = _Uvicorn(config, server, warn)
+    uvicorn_server = _Uvicorn(listening(server, options), server, warn)
     try:
         uvicorn_server.run()
     except SystemExit as stop:
         raise InvalidValue(f"{options.host}:{options.port} cannot be listened on; is another server there?") from stop
+
+
+def listening(server: Server, options: Options, *, grace: int = _GRACE) -> uvicorn.Config:
+    """How uvicorn listens and what it accepts before a request reaches the server."""
+    return uvicorn.Config(
+        server.app,
+        host=options.host,
+        port=options.port,
+        http=protocol_with(options.limits),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=grace,
+        ws_max_size=1 << 20,
+    )
 
 
 class _Uvicorn(uvicorn.Server):
@@ -123,7 +128,7 @@ async def _jobs(server: Server, options: Options, warn: Callable[[str], None]) -
                 await _quietly(server, _reconcile, server.workspaces)
             if now - cleaned >= _DAY or not cleaned:
                 cleaned = now
-                await _quietly(server, server.workspaces.state.tidy)
+                await _quietly(server, _tidy_state, server.workspaces, options.root)
                 await _quietly(server, _clean, server.workspaces, options.root, warn)
             await asyncio.sleep(_TIDY_EVERY)
     finally:
@@ -139,6 +144,13 @@ def _reconcile(workspaces: Workspaces) -> None:
     for workspace in workspaces.all():
         for task_id in workspace.store.reconcile():
             workspace.changed(task_id)
+
+
+def _tidy_state(workspaces: Workspaces, root: Path) -> None:
+    settings = load(root)
+    key = "server.audit.max_age"
+    # A setting that can't be read must not delete anything.
+    workspaces.state.tidy(None if settings.problems else settings[key])
 
 
 def _clean(workspaces: Workspaces, root: Path, warn: Callable[[str], None]) -> None:

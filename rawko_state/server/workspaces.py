@@ -14,6 +14,7 @@ from rawko_state.store.contract import HostedStore
 from rawko_state.store.hosting import Host, Registry, ServerState
 
 if TYPE_CHECKING:
+    from rawko_state.model.appended import BeforeWrite
     from rawko_state.tasks.task import Task
 
 _IDLE: Final = 20.0
@@ -45,9 +46,7 @@ class Warm:
     def __len__(self) -> int:
         return len(self._open)
 
-    def using(
-        self, task_id: str, work: Callable[[Task], Any], before: Callable[[str], None], expected: str | None = None
-    ) -> Any:
+    def using(self, task_id: str, work: Callable[[Task], Any], before: BeforeWrite, expected: str | None = None) -> Any:
         while True:
             with self._lock:
                 held = self._open.setdefault(task_id, _Open())
@@ -68,7 +67,7 @@ class Warm:
         held: _Open,
         task_id: str,
         work: Callable[[Task], Any],
-        before: Callable[[str], None],
+        before: BeforeWrite,
         expected: str | None,
     ) -> Any:
         fresh = held.task is None
@@ -205,6 +204,14 @@ class Workspaces:
     def all(self) -> list[Workspace]:
         """All workspaces, including those not opened yet."""
         return [self.get(name) for name in self.host.names()]
+
+    def check(self) -> None:
+        """Raises RawkoError if the server's own tables or a workspace that is in use cannot be reached now."""
+        self.host.check()
+        known = set(self.host.names())
+        for each in self.opened():
+            if each.name in known:
+                each.store.check()
 
     def forget(self, workspace: Workspace) -> None:
         """Drops a workspace whose storage is gone, so that it is looked up again."""

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rawko_state.model.appended import Position
+from rawko_state.model.appended import BeforeWrite, Position
 from rawko_state.model.entries import Blob, Entry, Note, Parent, TaskHeader, ToolCall, Turn
 from rawko_state.model.events import Event
 from rawko_state.model.names import TaskName
@@ -234,9 +234,9 @@ class Store(Protocol):
         detached: bool = False,
         fields: Mapping[str, str] | None = None,
         sections: Mapping[str, str] | None = None,
-        before: Callable[[str, str], None] | None = None,
+        before: BeforeWrite | None = None,
     ) -> Task:
-        """Starts a new task. ``before`` is called with its id and first seal just before it is created. A remote store does not
+        """Starts a new task. ``before`` is called with its first record just before it is created. A remote store does not
         call it: the server records what it needs itself."""
 
     def resume(
@@ -259,7 +259,7 @@ class Store(Protocol):
         by: str | None = None,
         detached: bool = False,
         title: str | None = None,
-        before: Callable[[str, str], None] | None = None,
+        before: BeforeWrite | None = None,
     ) -> Task:
         """Starts a new task that continues after a turn of another one."""
 
@@ -275,7 +275,7 @@ class Store(Protocol):
         entries: Sequence[Entry],
         *,
         detached: bool = False,
-        before: Callable[[str, str], None] | None = None,
+        before: BeforeWrite | None = None,
     ) -> Task:
         """Creates a task from its first record: the header, which gets a new id, and the entries that follow it."""
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rawko_state.journal import trash as journal_trash
     from rawko_state.journal.chain import Chain
     from rawko_state.journal.verify import Verdict
+    from rawko_state.model.appended import BeforeWrite
     from rawko_state.model.entries import Entry, TaskHeader
     from rawko_state.store import InTrash, RetentionRow
     from rawko_state.tasks.writer import Writer
@@ -144,7 +145,7 @@ class FileStore(IndexedStore):
         entries: Sequence[Entry],
         *,
         attached: bool,
-        before: Callable[[str, str], None] | None,
+        before: BeforeWrite | None,
     ) -> Writer:
         new = self.journal.create(header, entries, lease=attached, taken=self._taken(), before=before)
         projector = self.sync.created(new.name, new.stamps)

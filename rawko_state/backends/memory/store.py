@@ -45,6 +45,7 @@ from rawko_state.index.projection import NewRows, Projector, located
 from rawko_state.journal.layout import Layout, new_id
 from rawko_state.journal.rewrite import Rewriting, with_note
 from rawko_state.journal.verify import Verdict, verify, walk
+from rawko_state.model.appended import BeforeWrite
 from rawko_state.model.entries import Blob, Entry, TaskHeader, ToolCall
 from rawko_state.model.names import TaskName, name_for, parse_name
 from rawko_state.search import engine
@@ -245,7 +246,7 @@ class MemoryStore(IndexedStore):
         entries: Sequence[Entry],
         *,
         attached: bool,
-        before: Callable[[str, str], None] | None,
+        before: BeforeWrite | None,
     ) -> Writer:
         created = header.created or datetime.now(timezone.utc).replace(microsecond=0)
         with self.lock:
@@ -257,7 +258,7 @@ class MemoryStore(IndexedStore):
             name = name_for(created, task_id)
             record = first_record(replace(header, id=task_id, created=created), entries)
             if before is not None:
-                before(task_id, record.seal)
+                before(record.appended())
             self.put(name, record.data)
             return MemoryWriter(self, task_id, self.take_lease(task_id, seconds=10**9) if attached else None)
 

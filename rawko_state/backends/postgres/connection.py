@@ -325,8 +325,10 @@ def _regular(glob: str) -> str:
     return found + "$"
 
 
-def is_duplicate(error: BaseException) -> bool:
-    return isinstance(error.__cause__, pg_errors.UniqueViolation) or isinstance(error, pg_errors.UniqueViolation)
+def is_taken(error: BaseException) -> bool:
+    """Whether a task could not be created because its id exists. A key that was used before is another matter."""
+    cause = error if isinstance(error, psycopg.Error) else error.__cause__
+    return isinstance(cause, pg_errors.UniqueViolation) and cause.diag.table_name == "tasks"
 
 
 _TEXT: Final = 'text COLLATE "C"'

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from rawko_state.backends.postgres.connection import Postgres, mapped
 from rawko_state.backends.postgres.names import DEFAULT, check_workspace, schema_of, workspace_of
 from rawko_state.backends.postgres.store import PostgresStore
+from rawko_state.index.group_commit import Statement
 from rawko_state.index.server_state import StateTables, server_tables
 from rawko_state.index.userdb import RegistryTables, now, registry_tables
 
@@ -29,10 +30,12 @@ class PostgresServerState(StateTables):
     def _connection(self) -> Any:
         return self.postgres.connection
 
-    @contextlib.contextmanager
-    def lightly(self) -> Iterator[None]:
-        with self.postgres.transaction(durable=False):
-            yield
+    joins_writes = True
+
+    def _write(self, statements: Sequence[Statement], *, durable: bool) -> None:
+        with self.postgres.transaction(durable=durable) as connection:
+            for statement, values in statements:
+                connection.execute(statement, values)
 
     def __init__(self, postgres: Postgres) -> None:
         self.postgres = postgres
@@ -124,7 +127,7 @@ class PostgresHost:
 
     def check(self) -> None:
         with mapped(self.postgres.name):
-            self.postgres.connection.execute("SELECT 1")
+            self.postgres.connection.execute(f"SELECT 1 FROM {SCHEMA}.tokens LIMIT 1")
 
     def listen(self, stop: threading.Event, changed: Callable[[str, str], None]) -> None:
         def heard(payload: str) -> None:

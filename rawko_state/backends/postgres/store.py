@@ -17,7 +17,7 @@ from rawko_state.backends.base import IndexedStore
 from rawko_state.backends.bulk import upload_task
 from rawko_state.backends.leases import LEASE, ExpiringLease
 from rawko_state.backends.postgres.bytes import PostgresFiles, PostgresSync, pieces_of, spooled
-from rawko_state.backends.postgres.connection import Postgres, PostgresDatabase, is_duplicate
+from rawko_state.backends.postgres.connection import Postgres, PostgresDatabase, is_taken
 from rawko_state.backends.postgres.names import DEFAULT, check_workspace, schema_of
 from rawko_state.backends.postgres.tables import TaskTables, Thrown, holder_name
 from rawko_state.backends.postgres.verify import repaired, verdict_of
@@ -31,6 +31,7 @@ from rawko_state.index import retention
 from rawko_state.journal.layout import new_id
 from rawko_state.journal.rewrite import Rewriting, with_note
 from rawko_state.journal.verify import Verdict
+from rawko_state.model.appended import BeforeWrite
 from rawko_state.model.entries import Entry, TaskHeader
 from rawko_state.model.names import TaskName, name_for, parse_name
 from rawko_state.store import InTrash, RetentionRow
@@ -107,7 +108,7 @@ class PostgresStore(IndexedStore):
         entries: Sequence[Entry],
         *,
         attached: bool,
-        before: Callable[[str, str], None] | None,
+        before: BeforeWrite | None,
     ) -> Writer:
         created = header.created or datetime.now(timezone.utc).replace(microsecond=0)
         wanted = header.id
@@ -118,13 +119,13 @@ class PostgresStore(IndexedStore):
             try:
                 with self.postgres.transaction():
                     if before is not None:
-                        before(name.id, record.seal)
+                        before(record.appended())
                     self._put(name, MemoryBytes(record.data))
                 return PostgresWriter(self, name, lease)
             except StorageError as error:
                 if lease is not None:
                     lease.release()
-                if not is_duplicate(error):
+                if not is_taken(error):
                     raise
                 if wanted:
                     raise TaskExists(wanted) from None
@@ -180,8 +181,10 @@ class PostgresStore(IndexedStore):
         return self.tasks.draft_from(task_id, 0).splitlines(keepends=True)
 
     def check(self) -> None:
+        """Reads from the workspace's own tables, which may be on another node than the others."""
         with self.tasks.rows.mapped():
-            self.postgres.connection.execute("SELECT 1")
+            for table in ("tasks", "record_bytes"):
+                self.postgres.connection.execute(f"SELECT 1 FROM {self.tasks.rows.at(table)} LIMIT 1")
 
     def check_lease(self, task_id: str, token: str) -> None:
         """Raises TaskBusy unless this token holds the lease."""
@@ -214,7 +217,7 @@ class PostgresStore(IndexedStore):
             try:
                 self._put(name, source)
             except StorageError as error:
-                if is_duplicate(error):
+                if is_taken(error):
                     raise TaskExists(name.id) from None
                 raise
         return name

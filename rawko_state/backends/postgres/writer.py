@@ -112,11 +112,11 @@ class PostgresWriter(Writer):
     def append(self, make: Make, expect: str | None = None, before: BeforeWrite | None = None) -> Appended:
         seal = ""
 
-        def note_seal(value: str) -> None:
+        def note_seal(done: Appended) -> None:
             nonlocal seal
-            seal = value
+            seal = done.seal
             if before is not None:
-                before(value)
+                before(done)
 
         try:
             with self._tasks.rows.postgres.transaction():
@@ -143,7 +143,8 @@ class PostgresWriter(Writer):
             raise NewerFormat(f"task {self.id} is of format {row['format']}; this rawko writes {FORMAT_VERSION}")
         old = projector.state
         record = build_record(make(old), old, parent, offset)
-        before(record.seal)
+        done = record.appended()
+        before(done)
         located = LocatedRecord("sealed", offset, len(record.data), record.seal, parent, 0, record.blocks)
         new = projector.take(located)
         _stamped(projector, record.end)
@@ -158,7 +159,7 @@ class PostgresWriter(Writer):
                 if copy.data is not None:
                     self._tasks.overwrite(self.id, copy.offset, copy.data)
         self._take(projector.row)
-        return Appended(record.seal, parent, offset, record.end, state, record.blocks)
+        return done
 
     def _stale_copies(self, state: TaskState) -> list[HeaderCopy]:
         start = self._tasks.fetch(self.id, 0, HEADER_LIMIT)

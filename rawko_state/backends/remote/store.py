@@ -24,6 +24,7 @@ from rawko_state.format.reader import TaskReader
 from rawko_state.format.records import emit_blocks, scan_bytes
 from rawko_state.format.values import write_time
 from rawko_state.lazy import lazy
+from rawko_state.model.appended import BeforeWrite
 from rawko_state.model.entries import Entry, Note, TaskHeader, ToolCall, Turn
 from rawko_state.model.events import Event
 from rawko_state.model.names import TaskName, parse_name
@@ -341,7 +342,7 @@ class RemoteStore(BaseStore):
         entries: Sequence[Entry],
         *,
         attached: bool,
-        before: Callable[[str, str], None] | None,
+        before: BeforeWrite | None,
     ) -> Writer:
         body = emit_blocks([replace(header, id="new"), *entries])
         made = self.http.ask("POST", self.http.path("records"), body=body, headers=_BLOCKS)
