@@ -124,7 +124,9 @@ class StateTables(ABC):
     def _write(self, statements: Sequence[Statement], *, durable: bool) -> None:
         """Runs statements as one transaction, or as part of the current one."""
 
-    def with_record(self, task: str, seal: str, key: KeyedRequest | None, audit: AuditEntry | None) -> None:
+    def with_record(
+        self, task: str, seal: str, key: KeyedRequest | None, audit: AuditEntry | None, *, durable: bool = True
+    ) -> None:
         statements: list[Statement] = []
         if key is not None:
             status = key.status if self.joins_writes else None
@@ -132,7 +134,7 @@ class StateTables(ABC):
             statements.append((self._insert("requests", _REQUEST), values))
         if audit is not None:
             statements.append(self._audit_statement(audit))
-        self._write(statements, durable=True)
+        self._write(statements, durable=durable)
 
     def finished(self, key: KeyedRequest | None, audit: Sequence[AuditEntry], *, durable: bool = True) -> None:
         statements = [self._audit_statement(entry) for entry in audit]

@@ -252,7 +252,7 @@ class Server:
             self._rejected(call, 500)
             raise
         self._done(call, answer, again)
-        return who, answered(operation, (answer, again), self.run)
+        return who, answered(operation, (answer, again), self.run, call.says)
 
     def _done(self, call: Call, answer: Any, again: bool) -> None:
         """Makes durable what belongs to a change, unless its record's transaction did: before this, it is not acknowledged."""

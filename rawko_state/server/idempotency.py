@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rawko_state.errors import RawkoError, TaskNotFound
-from rawko_state.server.operations import Call, Operation
+from rawko_state.server.operations import DRAFT, Call, Operation
 from rawko_state.server.problems import Refused
 from rawko_state.store.hosting import KeyedRequest, StoredRequest
 
@@ -80,6 +80,10 @@ class Idempotency:
     def _was_done(call: Call, kept: StoredRequest) -> bool:
         if kept.task is None or kept.seal is None:
             return False
+        if kept.seal.startswith(DRAFT):
+            at = int(kept.seal.removeprefix(DRAFT))
+            there = b"".join(call.store.draft_lines(kept.task))
+            return bool(call.lines) and there[at : at + len(call.lines)] == call.lines
         try:
             return call.store.holds(kept.task, kept.seal)
         except TaskNotFound:

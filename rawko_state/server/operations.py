@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 BYTES: Final = "application/octet-stream"
 BLOCKS: Final = "text/plain"
 READ, WRITE, ADMIN = "read", "write", "admin"
+DRAFT: Final = "draft "
+"""In place of a seal: where in a draft the request's lines begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,11 @@ class Call:
     answer: Callable[[Appended], dict[str, Any]] = field(default_factory=lambda: done)
     """The answer to the request, given its record."""
 
+    says: dict[str, str] = field(default_factory=dict)
+    """Headers of the response."""
+    lines: bytes = b""
+    """The lines that the request adds to a draft."""
+
     @property
     def store(self) -> HostedStore:
         return self.workspace.store
@@ -119,7 +126,7 @@ class Call:
     def id(self) -> str:
         """The full id of the task that the path names."""
         if self.task is None:
-            self.task = self.store.find(self.params["id"]).id
+            self.task = self.workspace.id_of(self.params["id"])
         return self.task
 
     @property
@@ -147,6 +154,13 @@ class Call:
             self.seals.append(record.seal)
             self.state.with_record(self.task, record.seal, key, audit)
         self.stored = joins
+
+    def with_draft(self, at: int) -> None:
+        """The same for lines of a draft, which come to stand at this place."""
+        if self.key is not None:
+            key = self.key._replace(answer=json.dumps(None))
+            self.state.with_record(self.id, f"{DRAFT}{at}", key, None, durable=False)
+        self.stored = self.state.joins_writes
 
 
 def done(record: Appended) -> dict[str, Any]:

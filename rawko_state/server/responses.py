@@ -42,12 +42,12 @@ Run = Callable[..., Awaitable[Any]]
 """Runs a blocking call in one of the server's threads."""
 
 
-def answered(operation: Operation, outcome: tuple[Any, bool], run: Run) -> Response:
+def answered(operation: Operation, outcome: tuple[Any, bool], run: Run, says: dict[str, str]) -> Response:
     answer, again = outcome
     if isinstance(answer, Streamed):
         pieces = _piece_by_piece(answer.pieces, run)
         return StreamingResponse(pieces, answer.status, {**NO_SNIFF, **answer.headers}, answer.media)
-    headers = {"Idempotent-Replay": "true"} if again else {}
+    headers = {**says, **({"Idempotent-Replay": "true"} if again else {})}
     if answer is None:
         return Response(status_code=204, headers=headers)
     return json_answer(answer, operation.status, headers)

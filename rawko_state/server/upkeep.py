@@ -24,6 +24,7 @@ def delete_task(call: Call) -> Any:
     """Into the trash, from which it can be brought back."""
     call.workspace.warm.close(call.id)
     gone = call.store.delete(call.id, by=call.by)
+    call.workspace.forget_id(gone)
     call.changed(gone)
     return {"version": 1, "task": gone}
 
@@ -57,6 +58,7 @@ def erase_task(call: Call) -> Any:
     with contextlib.suppress(TaskNotFound):  # it may be in the trash
         call.workspace.warm.close(call.store.find(prefix).id)
     call.task = call.store.erase(prefix, by=call.by)
+    call.workspace.forget_id(call.task)
     call.changed(call.task)
     return {"version": 1, "task": call.task}
 

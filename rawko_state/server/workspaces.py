@@ -134,6 +134,7 @@ class Workspace:
         self.name, self.store, self.registry, self.host, self._changed = name, store, registry, host, changed
         self.warm = Warm(store.attach)
         self._known: set[tuple[str, str]] = set()
+        self._ids: set[str] = set()
 
     @property
     def state(self) -> ServerState:
@@ -156,6 +157,20 @@ class Workspace:
             registry.saw_agent(clean, "")
         elif kind == "runtime" and clean not in {row["type"] for row in registry.runtimes()}:
             registry.saw_runtime(clean, None)
+
+    def id_of(self, prefix: str) -> str:
+        """The full id of a task. A full id that was found once is not looked up again: whatever uses it notices if it is gone."""
+        if prefix in self._ids:
+            return prefix
+        found = self.store.find(prefix).id
+        if found == prefix:
+            if len(self._ids) >= _MOST:
+                self._ids.clear()
+            self._ids.add(found)
+        return found
+
+    def forget_id(self, task_id: str) -> None:
+        self._ids.discard(task_id)
 
     def changed(self, task_id: str) -> None:
         """Wakes the followers of a task after a change."""

@@ -264,9 +264,9 @@ def _holding(call: Call) -> None:
 def begin_draft(call: Call) -> Any:
     """The first line is the head: who speaks, since when, and after which record."""
     _holding(call)
-    lines = _clean(call, call.body)
-    _check_head(json.loads(lines.partition(b"\n")[0]))
-    call.store.begin_draft(call.id, lines)
+    call.lines = _clean(call, call.body)
+    _check_head(json.loads(call.lines.partition(b"\n")[0]))
+    call.store.begin_draft(call.id, call.lines, before=call.with_draft)
     call.changed(call.id)
 
 
@@ -280,10 +280,13 @@ def _check_head(head: dict[str, Any]) -> None:
 
 
 def add_to_draft(call: Call) -> Any:
-    _holding(call)
-    if not call.store.add_to_draft(call.id, _clean(call, call.body)):
+    """Answers with the task's last seal, so that the writer knows whether others have appended, without asking."""
+    call.lines = _clean(call, call.body)
+    seal = call.store.extend_draft(call.id, call.lines, call.params["token"], before=call.with_draft)
+    if seal is None:
         raise Refused(409, "NoDraft", f"task {call.id} has no draft; somebody has taken the task over")
     call.changed(call.id)
+    call.says["ETag"] = f'"{seal}"'
 
 
 def drop_draft(call: Call) -> Any:
@@ -374,7 +377,7 @@ OPERATIONS: Final = (
     Operation("PUT", "/blobs/{sha256}", "A long output.", WRITE, put_blob, (Param("sha256", {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "", True),), BYTES, {"type": "object"}),
     Operation("POST", "/tasks/{id}/lease", "Take the right to run it for a while, or keep it.", WRITE, take_lease, (ID,), obj(None, token={"type": "string", "pattern": "^[0-9a-f]{32}$"}, seconds={"type": "integer", "minimum": 1, "maximum": 300}), obj({"version": COUNT, "task": STRING, "token": STRING, "seconds": COUNT})),
     Operation("DELETE", "/tasks/{id}/lease", "Give it back.", WRITE, give_lease_back, (ID, _TOKEN), status=204),
-    Operation("PUT", "/tasks/{id}/draft", "Begin what a running turn says: its head, a line of JSON.", WRITE, begin_draft, (ID, _TOKEN), BYTES, status=204),
-    Operation("POST", "/tasks/{id}/draft", "More lines of it.", WRITE, add_to_draft, (ID, _TOKEN), BYTES, status=204),
+    Operation("PUT", "/tasks/{id}/draft", "Begin what a running turn says: its head, a line of JSON.", WRITE, begin_draft, (ID, _TOKEN), BYTES, status=204, records=True),
+    Operation("POST", "/tasks/{id}/draft", "More lines of it.", WRITE, add_to_draft, (ID, _TOKEN), BYTES, status=204, records=True),
     Operation("DELETE", "/tasks/{id}/draft", "Its turn has ended.", WRITE, drop_draft, (ID, _TOKEN), status=204),
 )  # fmt: skip

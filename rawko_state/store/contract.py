@@ -386,6 +386,11 @@ class BulkWriter(Protocol):
         """Indexes what workers wrote. If that fails, the next scan of the folder does it."""
 
 
+BeforeDraft = Callable[[int], None]
+"""Called just before lines go to a draft, with their place in it. What it writes to the same database joins their transaction. If
+it raises, nothing is written."""
+
+
 class HostedStore(Store, Protocol):
     """What a server also needs from a store, because it writes on behalf of remote clients."""
 
@@ -404,11 +409,15 @@ class HostedStore(Store, Protocol):
     def expire_leases(self) -> None:
         """Releases leases that were not renewed in time, on backends where nothing else does."""
 
-    def begin_draft(self, task_id: str, lines: bytes) -> None:
+    def begin_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> None:
         """Starts the draft of a live turn with its head, and maybe more lines."""
 
-    def add_to_draft(self, task_id: str, lines: bytes) -> bool:
+    def add_to_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> bool:
         """Appends lines to the draft. False if there is none."""
+
+    def extend_draft(self, task_id: str, lines: bytes, lease: str, *, before: BeforeDraft | None = None) -> str | None:
+        """The same for the holder of a lease; TaskBusy for anyone else. Returns the task's last seal, which tells the holder
+        whether others have appended to the task. None if there is no draft."""
 
     def drop_draft(self, task_id: str) -> None: ...
 

@@ -109,7 +109,9 @@ class ServerState(Protocol):
 
     def request(self, who: str, key: str) -> StoredRequest | None: ...
 
-    def with_record(self, task: str, seal: str, key: KeyedRequest | None, audit: AuditEntry | None) -> None:
+    def with_record(
+        self, task: str, seal: str, key: KeyedRequest | None, audit: AuditEntry | None, *, durable: bool = True
+    ) -> None:
         """Stores what belongs to a record, from its ``before`` hook. Raises if the key is already in use. Unless this joins the
         record's transaction, the key is stored as not carried out yet."""
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rawko_state.model.appended import BeforeWrite
     from rawko_state.model.entries import Entry, TaskHeader
     from rawko_state.store import InTrash, RetentionRow
+    from rawko_state.store.contract import BeforeDraft
     from rawko_state.tasks.writer import Writer
 else:
     # Not needed for lists and single tasks.
@@ -182,14 +183,20 @@ class FileStore(IndexedStore):
     def expire_leases(self) -> None:
         self.lent.expire()
 
-    def begin_draft(self, task_id: str, lines: bytes) -> None:
+    def begin_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> None:
         self.journal.layout.make()
+        if before is not None:
+            before(0)
         sink = drafts.FileSink(self.journal.layout.draft(task_id))
         sink.write(lines, durable=False)
         sink.leave()
 
-    def add_to_draft(self, task_id: str, lines: bytes) -> bool:
-        return drafts.append_lines(self.journal.layout.draft(task_id), lines)
+    def add_to_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> bool:
+        return drafts.append_lines(self.journal.layout.draft(task_id), lines, before)
+
+    def extend_draft(self, task_id: str, lines: bytes, lease: str, *, before: BeforeDraft | None = None) -> str | None:
+        self.check_lease(task_id, lease)
+        return self.position(task_id).seal if self.add_to_draft(task_id, lines, before=before) else None
 
     def drop_draft(self, task_id: str) -> None:
         with contextlib.suppress(FileNotFoundError):

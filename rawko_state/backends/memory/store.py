@@ -56,6 +56,7 @@ from rawko_state.search.query import Query, Text
 from rawko_state.search.scoring import PostingSource
 from rawko_state.search.words import Counts
 from rawko_state.store import Answer, InTrash, RetentionRow, TaskFilter
+from rawko_state.store.contract import BeforeDraft
 from rawko_state.tasks.writer import Writer
 
 BY_HAND: Final = "deleted"
@@ -325,15 +326,23 @@ class MemoryStore(IndexedStore):
     def expire_leases(self) -> None:
         """Does nothing: leases expire by the clock."""
 
-    def begin_draft(self, task_id: str, lines: bytes) -> None:
+    def begin_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> None:
+        if before is not None:
+            before(0)
         self.drafts[task_id] = lines
 
-    def add_to_draft(self, task_id: str, lines: bytes) -> bool:
+    def add_to_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> bool:
         with self.lock:
             if task_id not in self.drafts:
                 return False
+            if before is not None:
+                before(len(self.drafts[task_id]))
             self.drafts[task_id] += lines
             return True
+
+    def extend_draft(self, task_id: str, lines: bytes, lease: str, *, before: BeforeDraft | None = None) -> str | None:
+        self.check_lease(task_id, lease)
+        return self.position(task_id).seal if self.add_to_draft(task_id, lines, before=before) else None
 
     def drop_draft(self, task_id: str) -> None:
         self.drafts.pop(task_id, None)

@@ -33,9 +33,12 @@ class PostgresServerState(StateTables):
     joins_writes = True
 
     def _write(self, statements: Sequence[Statement], *, durable: bool) -> None:
-        with self.postgres.transaction(durable=durable) as connection:
-            for statement, values in statements:
-                connection.execute(statement, values)
+        def write() -> None:
+            with self.postgres.transaction(durable=durable) as connection:
+                for statement, values in statements:
+                    connection.execute(statement, values)
+
+        self.postgres.retrying(write)
 
     def __init__(self, postgres: Postgres) -> None:
         self.postgres = postgres

@@ -5,7 +5,7 @@ one transaction. Any number of processes may use the store at once.
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -17,15 +17,15 @@ from rawko_state.backends.base import IndexedStore
 from rawko_state.backends.bulk import upload_task
 from rawko_state.backends.leases import LEASE, ExpiringLease
 from rawko_state.backends.postgres.bytes import PostgresFiles, PostgresSync, pieces_of, spooled
-from rawko_state.backends.postgres.connection import Postgres, PostgresDatabase, is_taken
+from rawko_state.backends.postgres.connection import IMPORT, Postgres, PostgresDatabase, is_taken
 from rawko_state.backends.postgres.names import DEFAULT, check_workspace, schema_of
 from rawko_state.backends.postgres.tables import TaskTables, Thrown, holder_name
 from rawko_state.backends.postgres.verify import repaired, verdict_of
 from rawko_state.backends.postgres.writer import PostgresWriter, projected
 from rawko_state.backends.redaction import Counting, Found, noted
-from rawko_state.errors import AmbiguousTask, InvalidValue, StorageError, TaskBusy, TaskExists, TaskNotFound
+from rawko_state.errors import AmbiguousTask, InvalidValue, RawkoError, StorageError, TaskBusy, TaskExists, TaskNotFound
 from rawko_state.format.reader import MemoryBytes, TaskBytes
-from rawko_state.format.records import first_record
+from rawko_state.format.records import BuiltRecord, first_record
 from rawko_state.format.seal import GENESIS
 from rawko_state.index import retention
 from rawko_state.journal.layout import new_id
@@ -39,6 +39,7 @@ from rawko_state.tasks.writer import Writer
 
 if TYPE_CHECKING:
     from rawko_state.backends.postgres.search import PostgresFinder
+    from rawko_state.store.contract import BeforeDraft
     from rawko_state.tasks.events import Pace
 
 BY_HAND: Final = "deleted"
@@ -117,10 +118,7 @@ class PostgresStore(IndexedStore):
             record = first_record(replace(header, id=name.id, created=created), entries)
             lease = self._lease(name.id) if attached else None
             try:
-                with self.postgres.transaction():
-                    if before is not None:
-                        before(record.appended())
-                    self._put(name, MemoryBytes(record.data))
+                self.postgres.retrying(functools.partial(self._create, name, record, before))
                 return PostgresWriter(self, name, lease)
             except StorageError as error:
                 if lease is not None:
@@ -133,6 +131,12 @@ class PostgresStore(IndexedStore):
                 if lease is not None:
                     lease.release()
                 raise
+
+    def _create(self, name: TaskName, record: BuiltRecord, before: BeforeWrite | None) -> None:
+        with self.postgres.transaction():
+            if before is not None:
+                before(record.appended())
+            self._put(name, MemoryBytes(record.data))
 
     def _open_writer(self, name: TaskName, lease: float | None = None) -> Writer:
         held = None if lease is None else self._lease(name.id, lease)
@@ -162,17 +166,47 @@ class PostgresStore(IndexedStore):
     def expire_leases(self) -> None:
         """Does nothing: leases expire by PostgreSQL's clock."""
 
-    def begin_draft(self, task_id: str, lines: bytes) -> None:
-        with self.postgres.transaction(durable=False):
-            self.tasks.begin_draft(task_id)
-            self.tasks.add_to_draft(task_id, lines)
+    def begin_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> None:
+        def begin() -> None:
+            with self.postgres.transaction(durable=False):
+                if before is not None:
+                    before(0)
+                self.tasks.begin_draft(task_id)
+                self.tasks.add_to_draft(task_id, lines)
+
+        self.postgres.retrying(begin)
         self.tasks.notify(task_id)
 
-    def add_to_draft(self, task_id: str, lines: bytes) -> bool:
-        with self.postgres.transaction(durable=False):
-            found = self.tasks.add_to_draft(task_id, lines)
+    def add_to_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> bool:
+        def add() -> bool:
+            with self.postgres.transaction(durable=False):
+                found = self.tasks.add_to_draft(task_id, lines)
+                if found and before is not None:
+                    before(0)  # it joins this transaction, so the place does not matter
+                return found
+
+        found = self.postgres.retrying(add)
         self.tasks.notify(task_id)
         return found
+
+    def extend_draft(self, task_id: str, lines: bytes, lease: str, *, before: BeforeDraft | None = None) -> str | None:
+        def extend() -> tuple[bool, bool, str | None]:
+            with self.postgres.transaction():
+                if before is not None:
+                    before(0)
+                found = self.tasks.extend_draft(task_id, lines, lease)
+                if not found[1]:
+                    raise _Undone(*found)  # without its line, the key must not be kept either
+                return found
+
+        try:
+            seal = self.postgres.retrying(extend)[2]
+        except _Undone as error:
+            if not error.held:
+                raise TaskBusy(task_id, self.tasks.holder(task_id) or "nobody", reason="lost") from None
+            return None
+        self.tasks.notify(task_id)
+        return seal or GENESIS
 
     def drop_draft(self, task_id: str) -> None:
         self.tasks.drop_draft(task_id)
@@ -196,9 +230,8 @@ class PostgresStore(IndexedStore):
     @contextlib.contextmanager
     def import_lock(self) -> Iterator[None]:
         """Prevents other processes from importing other agents' sessions meanwhile."""
-        key = int.from_bytes(hashlib.sha256(f"import {self.workspace}".encode()).digest()[:8], "big", signed=True)
-        with self.postgres.transaction() as connection:
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
+        with self.postgres.transaction():
+            self.postgres.lock_row(self.tasks.rows.schema, IMPORT)
             yield
 
     def add_file(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
@@ -206,7 +239,18 @@ class PostgresStore(IndexedStore):
         if name is None:
             raise InvalidValue(f"not the name of a task file: {filename!r}")
         name = replace(name, packed=False)
-        with spooled(data) as source, self.tasks.keeping_blobs(), self.postgres.transaction():
+        outputs = list(blobs)
+        with spooled(data) as source:
+            try:
+                return self.postgres.retrying(lambda: self._add(name, source, outputs))
+            except StorageError as error:
+                if is_taken(error):
+                    raise TaskExists(name.id) from None
+                raise
+
+    def _add(self, name: TaskName, source: TaskBytes, blobs: Sequence[bytes]) -> TaskName | None:
+        with self.postgres.transaction():
+            self.tasks.keep_blobs()
             there = self.tasks.size(name.id)
             if there is not None:
                 if there == source.size() and self._is_same(name.id, source):
@@ -214,17 +258,18 @@ class PostgresStore(IndexedStore):
                 raise TaskExists(name.id)
             for content in blobs:
                 self.journal.put_blob(content)
-            try:
-                self._put(name, source)
-            except StorageError as error:
-                if is_taken(error):
-                    raise TaskExists(name.id) from None
-                raise
+            self._put(name, source)
         return name
 
     def replace_task(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
         """Replaces a task with a longer version, if it still has this size and ends with this seal."""
-        with spooled(data) as source, self.tasks.keeping_blobs(), self.postgres.transaction():
+        outputs = list(blobs)
+        with spooled(data) as source:
+            return self.postgres.retrying(lambda: self._replaced(name, source, outputs, size, seal))
+
+    def _replaced(self, name: TaskName, source: TaskBytes, blobs: Sequence[bytes], size: int, seal: str) -> bool:
+        with self.postgres.transaction():
+            self.tasks.keep_blobs()
             row = self.tasks.rows.row(name.id, lock=True)
             if (
                 row is None
@@ -285,7 +330,7 @@ class PostgresStore(IndexedStore):
         for task, rule in tasks:
             if not proceed():
                 return
-            if self._throw(task, rule, by):
+            if self.postgres.retrying(functools.partial(self._throw, task, rule, by)):
                 yield task.id
 
     def _throw(self, task: RetentionRow, rule: str, by: str | None) -> bool:
@@ -305,7 +350,7 @@ class PostgresStore(IndexedStore):
     def delete(self, prefix: str, *, by: str | None = None) -> str:
         name = self.find(prefix)
         task = next(iter(self.retention_rows(name.id)), None)
-        if task is None or not self._throw(task, BY_HAND, by):
+        if task is None or not self.postgres.retrying(functools.partial(self._throw, task, BY_HAND, by)):
             raise TaskBusy(name.id, reason="changed")
         return name.id
 
@@ -317,7 +362,7 @@ class PostgresStore(IndexedStore):
     def restore(self, prefix: str | None = None) -> list[str]:
         thrown = self.tasks.thrown()
         chosen = thrown if prefix is None else [self._in_trash(prefix, thrown)]
-        back = [each.id for each in chosen if self._restored(each)]
+        back = [each.id for each in chosen if self.postgres.retrying(functools.partial(self._restored, each))]
         if prefix is not None and not back:
             raise TaskExists(chosen[0].id, " in the workspace")
         return back
@@ -358,10 +403,14 @@ class PostgresStore(IndexedStore):
             if not proceed():
                 break
             going.append(each)
-            with self.postgres.transaction():
-                self.tasks.drop_thrown(each.key)
-                self.tasks.drop_unused_blobs(each.blobs)
+            self.postgres.retrying(functools.partial(self._drop_thrown, each))
         return [InTrash(each.id, each.at.astimezone(timezone.utc), each.rule, each.size) for each in going]
+
+    def _drop_thrown(self, each: Thrown) -> None:
+        with self.postgres.transaction():
+            self.tasks.lock_blobs()
+            self.tasks.drop_thrown(each.key)
+            self.tasks.drop_unused_blobs(each.blobs)
 
     def pack(self, task: RetentionRow) -> bool:
         """PostgreSQL compresses large values itself."""
@@ -421,6 +470,14 @@ class PostgresStore(IndexedStore):
 
     def flush(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int:
         return 0
+
+
+class _Undone(RawkoError):
+    """A line was not added to a draft."""
+
+    def __init__(self, held: bool, added: bool, seal: str | None) -> None:
+        super().__init__("no draft")
+        self.held = held
 
 
 class _Listener:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import tempfile
 import threading
@@ -26,7 +27,7 @@ from rawko_state.index.projection import LocatedRecord, NewRows, Projector, Row,
 from rawko_state.journal.blobs import OUTPUT_LIMIT
 from rawko_state.journal.chain import Chain
 from rawko_state.model.appended import Appended, Position
-from rawko_state.model.entries import Entry, ToolCall, Turn
+from rawko_state.model.entries import Blob, Entry, ToolCall, Turn
 from rawko_state.model.names import TaskName
 from rawko_state.model.state import TaskState
 from rawko_state.search.documents import Document, documents
@@ -70,6 +71,8 @@ class PostgresWriter(Writer):
     def __init__(self, store: PostgresStore, name: TaskName, lease: ExpiringLease | None) -> None:
         self.id = name.id
         self._store, self._tasks, self._name, self._lease = store, store.tasks, name, lease
+        self._blobs: dict[str, bytes] = {}
+        """Long outputs that the next record names."""
         self._take(self._row())
 
     @property
@@ -110,6 +113,12 @@ class PostgresWriter(Writer):
         return self._store.reader(self.id)
 
     def append(self, make: Make, expect: str | None = None, before: BeforeWrite | None = None) -> Appended:
+        done = self._tasks.rows.postgres.retrying(lambda: self._append_once(make, expect, before))
+        self._blobs = {}
+        self._tasks.notify(self.id)
+        return done
+
+    def _append_once(self, make: Make, expect: str | None, before: BeforeWrite | None) -> Appended:
         seal = ""
 
         def note_seal(done: Appended) -> None:
@@ -120,19 +129,19 @@ class PostgresWriter(Writer):
 
         try:
             with self._tasks.rows.postgres.transaction():
+                if self._blobs:
+                    self._tasks.keep_blobs()  # before the row: whoever deletes blobs takes the locks in this order
                 row = self._tasks.rows.row(self.id, lock=True)
                 if row is None:
                     raise ChainMoved(f"task {self.id} is gone")
                 if self._lease is not None:
                     self._lease.check()  # another process may have taken over the task while this one was stopped
                 is_plain = row["tail_seal"] is not None and row["indexed_end"] == row["file_size"]
-                done = (self._append if is_plain else self._append_to_file)(row, make, expect, note_seal)
+                return (self._append if is_plain else self._append_to_file)(row, make, expect, note_seal)
         except StorageError as error:
             if seal and not isinstance(error, OutcomeUnknown):
                 raise OutcomeUnknown(str(error), self.id, None, seal) from error
             raise
-        self._tasks.notify(self.id)
-        return done
 
     def _append(self, row: Row, make: Make, expect: str | None, before: BeforeWrite) -> Appended:
         projector = Projector(self.id, row["file_path"], row)
@@ -151,13 +160,15 @@ class PostgresWriter(Writer):
         state = record.state
         changed = (state.status, state.duration_ms) != (old.status, old.duration_ms)
         copies = self._stale_copies(state) if changed else []
-        with self._tasks.rows.connection.pipeline():
-            self._tasks.put_bytes(self.id, offset, record.data)
-            self._tasks.rows.put(projector, new)
-            _put_besides(self._tasks, self.id, record)
-            for copy in copies:
-                if copy.data is not None:
-                    self._tasks.overwrite(self.id, copy.offset, copy.data)
+        self._tasks.put_bytes(self.id, offset, record.data)
+        for named in new.blobs:
+            if named["sha256"] in self._blobs:
+                self._tasks.put_blob(named["sha256"], self._blobs[named["sha256"]])
+        self._tasks.rows.put(projector, new)
+        _put_besides(self._tasks, self.id, record)
+        for copy in copies:
+            if copy.data is not None:
+                self._tasks.overwrite(self.id, copy.offset, copy.data)
         self._take(projector.row)
         return done
 
@@ -175,6 +186,8 @@ class PostgresWriter(Writer):
                 done = chain.append(make, expect=expect, before=before)
             finally:
                 chain.close()
+            for sha256, data in self._blobs.items():
+                self._tasks.put_blob(sha256, data)
             self._store.rewrite(self._name, path.read_bytes())
         self._take(self._row())
         return done
@@ -187,15 +200,17 @@ class PostgresWriter(Writer):
                     yield found
 
     def keeping_blobs(self, turn: Turn | None = None) -> contextlib.AbstractContextManager[None]:
-        long = turn is None or any(isinstance(call, ToolCall) and _is_long(call) for call in turn.tools)
-        return self._tasks.keeping_blobs() if long else contextlib.nullcontext()
+        """Nothing to do: they are written in the transaction of the record that names them."""
+        return contextlib.nullcontext()
 
     def with_blobs(self, turn: Turn, redact: Callable[[str], str]) -> Turn:
         def kept(call: ToolCall | str) -> ToolCall | str:
             if not isinstance(call, ToolCall) or not _is_long(call):
                 return call
             data = redact(call.output or "").encode("utf-8", "surrogatepass")
-            return replace(call, output=None, blob=self._store.journal.put_blob(data))
+            blob = Blob(hashlib.sha256(data).hexdigest(), len(data))
+            self._blobs[blob.sha256] = data
+            return replace(call, output=None, blob=blob)
 
         return replace(turn, tools=tuple(kept(call) for call in turn.tools)) if turn.tools else turn
 

@@ -135,6 +135,12 @@ class Http:
         except ValueError:
             raise ServerRefused(f"{self.url} did not answer as a rawko server does") from None
 
+    @property
+    def last_seal(self) -> str | None:
+        """The task's last seal according to the response that this thread got last, if it says so."""
+        found: str | None = getattr(self._local, "etag", None)
+        return found.strip('"') if found else None
+
     def fetch(self, path: str, start: int, length: int) -> bytes:
         """A range of a resource's bytes; fewer at the end."""
         headers = self._headers({"Range": f"bytes={start}-{start + length - 1}"})
@@ -174,6 +180,7 @@ class Http:
                 if fresh:
                     time.sleep(0.2 * (attempt + 1))
                 continue
+            self._local.etag = response.getheader("ETag")
             if response.will_close:
                 connection.close()
                 self.close()
