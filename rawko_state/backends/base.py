@@ -636,6 +636,15 @@ class IndexedStore(BaseStore):
         """Disk use in bytes, by purpose."""
         return self.journal.disk_use()
 
+    def health(self) -> tuple[int, str, list[str]]:
+        index = self.sync.fresh()
+        return index.count(), index.name, []
+
+    def concerns(self) -> list[tuple[str, str]]:
+        alive = self.alive()
+        found = queries.concerns(self.sync.fresh())
+        return [(task_id, what) for task_id, what, growing in found if not (growing and task_id in alive)]
+
 
 def entries_of(reader: TaskReader, *, whole: bool) -> Iterator[tuple[str, Entry]]:
     """All blocks of a task, each with the kind of its record."""

@@ -68,19 +68,24 @@ def server_of(root: Path, settings: Settings | None = None) -> str | None:
     return str(found.value)
 
 
+def server_named(root: Path, remote: str | None = None, settings: Settings | None = None) -> str | None:
+    """The server to use: the one given, unless it is "local", else the one in the settings."""
+    return None if remote == LOCAL else remote or server_of(root, settings)
+
+
 def open_store(
     root: Path, *, remote: str | None = None, workspace: str | None = None, warn: Warn | None = None
 ) -> Store:
     """The store for commands and programs in a project. ``remote="local"`` selects the files, whatever the settings say."""
     settings = load(root)
-    url = None if remote == LOCAL else remote or server_of(root, settings)
+    url = server_named(root, remote, settings)
     if url is None:
         if workspace is not None or settings.value("workspace").origin == "RAWKO_WORKSPACE":
             named = "--workspace" if workspace is not None else "RAWKO_WORKSPACE"
             raise InvalidValue(f"{named} is for servers that have such; the files of a project have none")
         return _recording_surroundings(open_files(root, warn), settings)
     named = workspace or settings["workspace"]
-    store = remote_store.RemoteStore(url, workspace=named, root=root, warn=warn or _silent)
+    store = remote_store.RemoteStore(url, workspace=named, ca=settings["remote-ca"], root=root, warn=warn or _silent)
     return _recording_surroundings(store, settings)
 
 

@@ -136,6 +136,7 @@ SETTINGS: Final = (
     Setting("redact.env", WORDS, (), "Environment variables whose values are secrets: taken out wherever they stand."),
     Setting("redact.off", WORDS, (), "Rules of redaction that are not to be applied; `all` for none of them.", own_only=True),
     Setting("redact.patterns", PATTERNS, {}, "Your own formats of secrets.", own_only=True),
+    Setting("remote-ca", TEXT, None, "A file with certificates to trust besides the system's.", own_only=True),
     Setting("remote-server", TEXT, None, "The address of a `rawko serve` that is used instead of the files here."),
     Setting("resume.budget", WHOLE, None, "Tokens that the context of `rawko resume` is shortened to, without --budget."),
     Setting("runners", COMMANDS, {}, "For each agent the command that `rawko resume` runs when that is next.", own_only=True),

@@ -52,6 +52,8 @@ class Param:
     def _one(self, text: str) -> Any:
         kind = self.schema.get("type")
         value: Any = text
+        if "\x00" in text:
+            raise InvalidValue(f"{self.name}: holds a NUL character, which nothing that is kept does")
         if kind == "integer":
             if not text.removeprefix("-").isdecimal() or len(text) > 19 or not text.isascii():
                 raise InvalidValue(f"{self.name}: expected integer")

@@ -361,6 +361,20 @@ class Store(Protocol):
     def check(self) -> None:
         """Raises RawkoError if the tasks cannot be reached now."""
 
+    def disk(self) -> Mapping[str, int]:
+        """Disk usage in bytes, by purpose."""
+
+    def concerns(self) -> list[tuple[str, str]]:
+        """Problems with task files, as far as the index can tell: ids and messages."""
+
+    def health(self) -> tuple[int, str, list[str]]:
+        """The number of tasks in the index, its location, and its problems. Updates the index first."""
+
+    def reindex(
+        self, step: Callable[[int, int], None] | None = None, flushing: Callable[[int, int], None] | None = None
+    ) -> list[tuple[str, str]]:
+        """Rebuilds what is derived from the tasks' bytes. Returns the tasks that could not be fully read, and why."""
+
     def daily(self) -> AbstractContextManager[bool]:
         """For daily maintenance: True in the one process that should do it, while it holds this."""
 
@@ -440,22 +454,8 @@ class ProjectStore(HostedStore, Protocol):
     def state_folder(self) -> Path:
         """The folder with the task files and everything that belongs to them."""
 
-    def disk(self) -> Mapping[str, int]:
-        """Disk usage in bytes, by purpose."""
-
-    def concerns(self) -> list[tuple[str, str]]:
-        """Problems with task files, as far as the index can tell: ids and messages."""
-
-    def health(self) -> tuple[int, str, list[str]]:
-        """The number of tasks in the index, its location, and its problems. Updates the index first."""
-
     def search_trouble(self) -> str | None:
         """Why the search index cannot be used; None if it can."""
-
-    def reindex(
-        self, step: Callable[[int, int], None] | None = None, flushing: Callable[[int, int], None] | None = None
-    ) -> list[tuple[str, str]]:
-        """Rebuilds the index and the search index from the files. Returns the tasks that could not be fully read, and why."""
 
     def lock(self, name: str, *, timeout: float = 60.0) -> AbstractContextManager[None]:
         """A named lock of this project, shared between processes. Raises StorageError on timeout."""

@@ -26,6 +26,7 @@ class Served(NamedTuple):
 
 @contextlib.contextmanager
 def served(root: Path, database: str | None = None, host: Host | None = None, **options: Any) -> Iterator[Served]:
+    """``options`` are those of the server's Options."""
     wanted = Options(root=root, database=database, port=0, **options)
     server = build(wanted, lambda message: None, host)
     running = uvicorn.Server(listening(server, wanted, grace=3))

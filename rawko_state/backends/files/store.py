@@ -453,10 +453,10 @@ class FileStore(IndexedStore):
         return self._finder().flush(step=step, wait=wait)
 
     def reindex(
-        self, step: Callable[[int, int], None] | None = None, folding: Callable[[int, int], None] | None = None
+        self, step: Callable[[int, int], None] | None = None, flushing: Callable[[int, int], None] | None = None
     ) -> list[tuple[str, str]]:
         """Rebuilds the index and the search index from the files. Returns the tasks whose files could not be fully read, and why.
-        ``step`` is called with files done and in total, ``folding`` with bytes."""
+        ``step`` is called with files done and in total, ``flushing`` with bytes."""
         self.journal.layout.make()
         with contextlib.ExitStack() as stack:
             mine = False
@@ -468,7 +468,7 @@ class FileStore(IndexedStore):
             def then(index: Index) -> None:
                 try:
                     if mine:
-                        flush.flush_anew(index, self.journal, folding)
+                        flush.flush_anew(index, self.journal, flushing)
                 except (RawkoError, OSError) as trouble:
                     self._warn(f"{trouble}; searches read the task files")
 

@@ -286,6 +286,14 @@ class MemoryStore(IndexedStore):
     def _abandoned(self) -> list[tuple[str, bool]]:
         return [(task_id, True) for task_id in sorted(set(self.drafts) - self.alive())]
 
+    def reindex(
+        self, step: Callable[[int, int], None] | None = None, flushing: Callable[[int, int], None] | None = None
+    ) -> list[tuple[str, str]]:
+        with self.lock:
+            for held in list(self.held.values()):
+                self.put(held.name, held.data)
+        return [(task_id, what) for task_id, what in self.concerns() if "damaged" in what]
+
     def put(self, name: TaskName, data: bytes) -> None:
         """Adds a whole task, or replaces an existing one."""
         with self.lock:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from rawko_state.backends.base import IndexedStore
 from rawko_state.backends.bulk import upload_task
 from rawko_state.backends.leases import LEASE, ExpiringLease
-from rawko_state.backends.postgres.bytes import PostgresFiles, PostgresSync, pieces_of, spooled
+from rawko_state.backends.postgres.bytes import PostgresBytes, PostgresFiles, PostgresSync, pieces_of, spooled
 from rawko_state.backends.postgres.connection import IMPORT, Postgres, PostgresDatabase, is_taken
 from rawko_state.backends.postgres.names import DEFAULT, check_workspace, schema_of
 from rawko_state.backends.postgres.tables import TaskTables, Thrown, holder_name
@@ -458,6 +458,29 @@ class PostgresStore(IndexedStore):
             if repair and verdict.can_repair:
                 verdict = repaired(self, name, verdict)
             yield verdict
+
+    def reindex(
+        self, step: Callable[[int, int], None] | None = None, flushing: Callable[[int, int], None] | None = None
+    ) -> list[tuple[str, str]]:
+        """Derives the rows of every task from its bytes again, task by task. Others may read and write meanwhile."""
+        ids = self.tasks.ids()
+        for number, task_id in enumerate(ids, 1):
+            self.postgres.retrying(functools.partial(self._reindexed, task_id))
+            if step is not None:
+                step(number, len(ids))
+        return [(task_id, what) for task_id, what in self.concerns() if "damaged" in what]
+
+    def _reindexed(self, task_id: str) -> None:
+        with self.postgres.transaction():
+            self.tasks.keep_blobs()
+            row = self.tasks.rows.row(task_id, lock=True)
+            if row is None:
+                return  # deleted meanwhile
+            name = parse_name(str(row["file_path"]).rpartition("/")[2])
+            assert name is not None
+            with spooled(pieces_of(PostgresBytes(self.tasks, task_id))) as source:
+                self.tasks.rows.forget(task_id)
+                self._put(name, source, base=row["fold_base"])
 
     # Search
 

@@ -30,6 +30,17 @@ class Thrown(NamedTuple):
     blobs: tuple[str, ...]
 
 
+class Matching(NamedTuple):
+    """A document that a search may want."""
+
+    task: str
+    created: str | None
+    offset: int
+    length: int
+    data: bytes
+    """Its bytes, as far as they are in one row."""
+
+
 class TaskTables:
     """Tables in addition to those that every database has."""
 
@@ -117,17 +128,20 @@ class TaskTables:
         for offset, length, words in documents:
             self._do(statement, (task_id, offset, length, list(words)))
 
-    def holding(self, query: str, most: int) -> dict[str, list[tuple[int, int]]]:
-        """Documents that match a tsquery, by task. If there are too many, those of the newest tasks."""
-        found: dict[str, list[tuple[int, int]]] = {}
-        rows = self._ask(
-            f'SELECT d.task_id, d."offset", d.length FROM {self._at("documents")} d JOIN {self._at("tasks")} t'
-            f' ON t.id = d.task_id WHERE d.words @@ %s::tsquery ORDER BY t.created_at DESC, d.task_id, d."offset" LIMIT %s',
-            (query, most),
-        )
-        for task_id, offset, length in rows:
-            found.setdefault(task_id, []).append((offset, length))
-        return found
+    def holding(self, query: str) -> Iterator[Matching]:
+        """All documents that match a tsquery, task by task, with their bytes. They come one after another from one statement,
+        however many there are."""
+        with mapped(self._name), self.rows.connection.cursor() as cursor:
+            for row in cursor.stream(
+                f'SELECT d.task_id, t.created_at, d."offset", d.length,'
+                f' substring(b.data FROM (d."offset" - b."offset" + 1)::int FOR d.length::int)'
+                f" FROM {self._at('documents')} d JOIN {self._at('tasks')} t ON t.id = d.task_id"
+                f" LEFT JOIN LATERAL (SELECT * FROM {self._at('record_bytes')} r WHERE r.task_id = d.task_id"
+                f' AND r."offset" <= d."offset" ORDER BY r."offset" DESC LIMIT 1) b ON true'
+                f' WHERE d.words @@ %s::tsquery ORDER BY d.task_id, d."offset"',
+                (query,),
+            ):
+                yield Matching(row[0], row[1], row[2], row[3], bytes(row[4] or b""))
 
     def words_like(self, prefix: str, most: int = 1000) -> list[str]:
         """Indexed words that start with ``prefix``."""
