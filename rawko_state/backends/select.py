@@ -145,18 +145,18 @@ def open_postgres(url: str, workspace: str, root: Path) -> HostedStore:
     return store
 
 
-def open_host(root: Path, database: str | None, warn: Warn) -> Host:
+def open_host(root: Path, database: str | None, warn: Warn, *, listen: str | None = None) -> Host:
     """The host that a server runs on: a project's files, or a database."""
     if database is None:
         return files_host.FileHost(root, warn)
-    host = open_database(database, root, warn)
+    host = open_database(database, root, warn, listen=listen)
     host.create_workspace(host.default)
     return host
 
 
-def open_database(url: str, root: Path, warn: Warn = _silent) -> Host:
-    """Opens a database with its workspaces."""
-    return postgres_host.PostgresHost(url, root, warn)
+def open_database(url: str, root: Path, warn: Warn = _silent, *, listen: str | None = None) -> Host:
+    """Opens a database with its workspaces. ``listen`` is a direct address, if ``url`` is a pooler."""
+    return postgres_host.PostgresHost(url, root, warn, listen)
 
 
 def open_server_state(root: Path) -> ServerState:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.errors import InvalidValue
+from rawko_state.server import fair_json
 from rawko_state.server.schemas import ANY, Schema, check
 
 if TYPE_CHECKING:
@@ -206,11 +207,7 @@ class Operation:
                 call.data = {}
                 return
             try:
-                call.data = json.loads(call.body, parse_constant=_no_constant)
+                call.data = fair_json.loads(call.body)
             except (ValueError, RecursionError) as error:
                 raise InvalidValue(f"the body is not JSON: {error}") from None
             check(call.data, self.body or ANY)
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")

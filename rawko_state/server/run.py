@@ -17,7 +17,7 @@ import uvicorn
 
 from rawko_state.backends.select import open_host
 from rawko_state.config.settings import load
-from rawko_state.errors import InvalidValue
+from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.lifecycle.cleanup import carry_out, described, planned
 from rawko_state.lifecycle.retention import policy_of
 from rawko_state.server.app import Server, log_to_stderr
@@ -39,6 +39,8 @@ class Options:
     host: str = "127.0.0.1"
     port: int = 8737
     database: str | None = None
+    listen: str | None = None
+    """A direct address of the database for notifications, if ``database`` is a pooler."""
     hosts: tuple[str, ...] = ()
     rate: float = 0.0
     quiet: bool = False
@@ -49,7 +51,7 @@ def build(options: Options, warn: Callable[[str], None], host: Host | None = Non
     """The server, not yet listening, for the files or the database in the options, or for any ``host``. Without tokens, it may
     not be reachable from other machines."""
     local = is_loopback(options.host)
-    host = host or open_host(options.root, options.database, warn)
+    host = host or open_host(options.root, options.database, warn, listen=options.listen)
     hub = Hub(notified=host.is_notified)
     workspaces = Workspaces(host, hub.changed)
     if not local and not workspaces.state.has_tokens(valid=True):
@@ -119,9 +121,11 @@ async def _jobs(server: Server, options: Options, warn: Callable[[str], None]) -
     if host.is_notified:
         threading.Thread(target=host.listen, args=(stop, server.hub.changed), daemon=True, name="listen").start()
     reconciled, cleaned = time.monotonic(), 0.0
+    away = False
     try:
         while True:
             now = time.monotonic()
+            away = await _told(server, away, warn)
             await _quietly(server, server.workspaces.tidy)
             if now - reconciled >= _RECONCILE_EVERY:
                 reconciled = now
@@ -133,6 +137,19 @@ async def _jobs(server: Server, options: Options, warn: Callable[[str], None]) -
             await asyncio.sleep(_TIDY_EVERY)
     finally:
         stop.set()
+
+
+async def _told(server: Server, away: bool, warn: Callable[[str], None]) -> bool:
+    """Says once that the tasks cannot be reached, and once that they can be again. Returns whether they can't."""
+    try:
+        await server.run(server.workspaces.check)
+    except RawkoError as error:
+        if not away:
+            warn(f"{error}; requests get 503 until it is back")
+        return True
+    if away:
+        warn(f"{server.workspaces.host.kind} tasks can be reached again")
+    return False
 
 
 async def _quietly(server: Server, work: Callable[..., Any], *arguments: Any) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.backends.base import BaseStore, entries_of
 from rawko_state.backends.remote.client import Http, token_for
-from rawko_state.errors import InvalidValue, RawkoError, ServerAway, TaskNotFound
+from rawko_state.errors import InvalidValue, RawkoError, ServerAway, StorageError, TaskNotFound
 from rawko_state.format.reader import TaskReader
 from rawko_state.format.records import emit_blocks, scan_bytes
 from rawko_state.format.values import write_time
@@ -313,7 +313,7 @@ class RemoteStore(BaseStore):
                             yield from_wire(Event, json.loads(data))
                     if until is not None and until():
                         return
-            except ServerAway:
+            except (ServerAway, StorageError):  # the server is away, or its database is
                 lost = lost or time.monotonic()
                 if time.monotonic() - lost > _PATIENCE:
                     raise
