@@ -173,7 +173,10 @@ async def throughput(clients: int, seconds: float, beside: str | None, workers: 
         if beside:
             head, mark, query = url.partition("?")
             second = f"{head.rpartition('/')[0]}/beside{mark}{query}"
-            processes += [serve(older, second, ports[3], beside), serve(tempfile.mkdtemp(dir=older), None, ports[4], beside)]
+            processes += [
+                serve(older, second, ports[3], beside),
+                serve(tempfile.mkdtemp(dir=older), None, ports[4], beside),
+            ]
             measured = [
                 ("PG before", ports[3]),
                 ("PG after", ports[1]),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from rawko_state.errors import ChainMoved, InvalidValue
+from rawko_state.errors import ChainMoved, InvalidValue, TaskBusy
 from rawko_state.format.records import scan_bytes
 from rawko_state.format.values import read_time, write_time
 from rawko_state.model import status as words
@@ -174,7 +174,10 @@ def append_record(call: Call) -> Any:
 
     lease = call.headers.get("rawko-lease")
     if lease:
-        call.store.take_lease(call.id, lease)  # raises TaskBusy if another client has taken over the task
+        try:
+            call.store.check_lease(call.id, lease)  # the client renews it by itself
+        except TaskBusy:
+            call.store.take_lease(call.id, lease)  # raises TaskBusy if another client has taken over the task
 
     call.answer = _added
     return call.writing(lambda task: _added(task.add(entries, expect=call.expected)))

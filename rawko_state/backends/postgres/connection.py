@@ -36,6 +36,7 @@ from rawko_state.index.rows import TaskDatabase
 from rawko_state.index.schema import tables_for
 
 CHANNEL: Final = "rawko"
+_REQUESTS: Final = "requests"
 MIGRATE, BLOBS, IMPORT = "migrate", "blobs", "import"
 """The rows of a schema's table ``locks``. Advisory locks are not shared by the nodes of a distributed engine, rows are."""
 _TRIES: Final = 6
@@ -109,6 +110,9 @@ class Postgres:
     @property
     def connection(self) -> psycopg.Connection[Any]:
         """This thread's connection. A lost one is replaced, unless a transaction was lost with it."""
+        gathering: psycopg.Connection[Any] | None = getattr(self._local, "gathering", None)
+        if gathering is not None:
+            return gathering
         with mapped(self.name):
             if not self.db.is_closed():
                 found: psycopg.Connection[Any] = self.db.connection()  # type: ignore[no-untyped-call]
@@ -169,6 +173,28 @@ class Postgres:
                 if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
                     with contextlib.suppress(psycopg.Error):
                         connection.rollback()
+
+    @contextlib.contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Runs what the block executes as one statement, so that a transaction takes one round trip. The first part must return a
+        row: if it does not, nothing is done and ConditionFailed is raised. The block can't fetch anything."""
+        assert not self.in_transaction
+        connection, gathering = self.connection, _Gathering()
+        self._local.depth, self._local.gathering = 1, gathering
+        try:
+            yield
+        finally:
+            self._local.depth, self._local.gathering = 0, None
+        try:
+            with mapped(self.name):
+                connection.execute(gathering.statement(), gathering.values)
+        except (InvalidValue, StorageError) as error:
+            cause = error.__cause__
+            if isinstance(cause, pg_errors.DivisionByZero) or (
+                isinstance(cause, psycopg.IntegrityError) and cause.diag.table_name != _REQUESTS
+            ):
+                raise ConditionFailed("another writer was faster") from error
+            raise
 
     def retrying(self, work: Callable[[], _T]) -> _T:
         """Repeats a transaction that the database has undone because of a conflict or a deadlock with another one."""
@@ -263,6 +289,26 @@ class Postgres:
             except psycopg.Error:
                 first = False
                 stop.wait(0.5)
+
+
+class ConditionFailed(RawkoError):
+    """A gathered statement did nothing, because its condition did not hold."""
+
+
+class _Gathering:
+    """Takes the place of a connection, and gathers statements into one."""
+
+    def __init__(self) -> None:
+        self._statements: list[str] = []
+        self.values: list[Any] = []
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
+        self._statements.append(statement)
+        self.values += values
+
+    def statement(self) -> str:
+        parts = ", ".join(f"s{number} AS ({each})" for number, each in enumerate(self._statements))
+        return f"WITH {parts} SELECT 1 / count(*) FROM s0"  # an error undoes the whole statement
 
 
 class Notifier:
@@ -373,8 +419,9 @@ class PostgresDatabase(TaskDatabase):
         names = tuple(name for name, value in row.items() if value != saved[name])
         if names:
             sets = ", ".join(f'"{name}" = %s' for name in names)
-            values = (*(row[name] for name in names), row["id"])
-            self.connection.execute(f"UPDATE {self.at('tasks')} SET {sets} WHERE id = %s", values)
+            where = "" if after is None else " AND file_size = %s AND tail_seal = %s RETURNING 1"
+            values = (*(row[name] for name in names), row["id"], *(after or ()))
+            self.connection.execute(f"UPDATE {self.at('tasks')} SET {sets} WHERE id = %s{where}", values)
         return True
 
     def _many(self, statement: str, values: Sequence[tuple[Any, ...]]) -> None:

@@ -24,7 +24,7 @@ from rawko_state.backends.postgres.verify import repaired, verdict_of
 from rawko_state.backends.postgres.writer import PostgresWriter, projected
 from rawko_state.backends.redaction import Counting, Found, noted
 from rawko_state.errors import AmbiguousTask, InvalidValue, RawkoError, StorageError, TaskBusy, TaskExists, TaskNotFound
-from rawko_state.format.reader import MemoryBytes, TaskBytes
+from rawko_state.format.reader import MemoryBytes, TaskBytes, entry_of
 from rawko_state.format.records import BuiltRecord, first_record
 from rawko_state.format.seal import GENESIS
 from rawko_state.index import retention
@@ -32,9 +32,9 @@ from rawko_state.journal.layout import new_id
 from rawko_state.journal.rewrite import Rewriting, with_note
 from rawko_state.journal.verify import Verdict
 from rawko_state.model.appended import BeforeWrite
-from rawko_state.model.entries import Entry, TaskHeader
+from rawko_state.model.entries import Entry, TaskHeader, Turn
 from rawko_state.model.names import TaskName, name_for, parse_name
-from rawko_state.store import InTrash, RetentionRow
+from rawko_state.store import InTrash, RetentionRow, TurnRow
 from rawko_state.tasks.writer import Writer
 
 if TYPE_CHECKING:
@@ -89,6 +89,16 @@ class PostgresStore(IndexedStore):
         except TaskNotFound as error:
             in_trash = any(each.id.startswith(prefix) for each in self.tasks.thrown())
             raise TaskNotFound(prefix, error.closest, in_trash=in_trash) from None
+
+    def turn(self, prefix: str, number: int, *, row: TurnRow | None = None) -> Turn:
+        """One statement, if the id is given in full."""
+        found = None if row is not None else self.tasks.turn(prefix, number)
+        if found is not None and len(found[3]) == found[2]:
+            damaged, offset, _, data = found
+            turn = entry_of(data, offset)
+            if isinstance(turn, Turn):
+                return replace(turn, damaged=True) if damaged else turn
+        return super().turn(prefix, number, row=row)
 
     def _finder(self) -> PostgresFinder:
         from rawko_state.backends.postgres.search import PostgresFinder

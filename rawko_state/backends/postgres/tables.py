@@ -102,6 +102,17 @@ class TaskTables:
         )
         return b"".join(bytes(row[0]) for row in pieces)
 
+    def turn(self, task_id: str, number: int) -> tuple[int, int, int, bytes] | None:
+        """Whether a turn's record is damaged, its offset and length, and its bytes as far as they are in one row."""
+        rows = self._ask(
+            f'SELECT a.damaged, a."offset", a.length, substring(b.data FROM (a."offset" - b."offset" + 1)::int FOR a.length::int)'
+            f" FROM {self._at('task_agents')} a JOIN LATERAL (SELECT * FROM {self._at('record_bytes')} r"
+            f' WHERE r.task_id = a.task_id AND r."offset" <= a."offset" ORDER BY r."offset" DESC LIMIT 1) b ON true'
+            f' WHERE a.task_id = %s AND a.turn = %s ORDER BY a."offset" LIMIT 1',
+            (task_id, number),
+        )
+        return (rows[0][0], rows[0][1], rows[0][2], bytes(rows[0][3])) if rows else None
+
     def put_bytes(self, task_id: str, offset: int, data: bytes) -> None:
         """Appends bytes to a task, in rows of limited size."""
         statement = f'INSERT INTO {self._at("record_bytes")} (task_id, "offset", length, data) VALUES (%s, %s, %s, %s)'
