@@ -39,6 +39,14 @@ from rawko_state.errors import RawkoError
     metavar="N",
     help="Connections that one address may have open; 0: any. Behind a proxy, all clients have its address.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes that share the port; needs --database.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="No line for every request.")
 @click.pass_context
 def command(
@@ -50,6 +58,7 @@ def command(
     hosts: tuple[str, ...],
     rate: float,
     connections: int,
+    workers: int,
     quiet: bool,
 ) -> None:
     """Serve tasks over HTTP and WebSocket: those of the project around it, or of PostgreSQL.
@@ -72,5 +81,6 @@ def command(
         ) from None
 
     root = root_of(ctx, anywhere=database is not None)
-    options = Options(root, host, port, database, listen, hosts, rate, quiet, Limits(connections=connections))
+    limits = Limits(connections=connections)
+    options = Options(root, host, port, database, listen, hosts, rate, quiet, limits, workers)
     run(options, lambda message: click.echo(f"rawko: {visible(message)}", err=True))

@@ -24,6 +24,7 @@ from rawko_state.server.app import Server, log_to_stderr
 from rawko_state.server.feeds import Hub
 from rawko_state.server.guard import Guard, is_loopback
 from rawko_state.server.limits import Limits, protocol_with
+from rawko_state.server.workers import reserved, supervise
 from rawko_state.server.workspaces import Workspaces
 from rawko_state.store.hosting import Host
 
@@ -45,6 +46,7 @@ class Options:
     rate: float = 0.0
     quiet: bool = False
     limits: Limits = field(default_factory=Limits)
+    workers: int = 1
 
 
 def build(options: Options, warn: Callable[[str], None], host: Host | None = None) -> Server:
@@ -69,6 +71,9 @@ def build(options: Options, warn: Callable[[str], None], host: Host | None = Non
 
 def run(options: Options, warn: Callable[[str], None]) -> None:
     """Serves until SIGTERM or SIGINT. Streams then end with a code that tells clients to reconnect."""
+    if options.workers > 1:
+        _run_workers(options, warn)
+        return
     server = build(options, warn)
     log_to_stderr(quiet=options.quiet)
     uvicorn_server = _Uvicorn(listening(server, options), server, warn)
@@ -76,6 +81,25 @@ def run(options: Options, warn: Callable[[str], None]) -> None:
         uvicorn_server.run()
     except SystemExit as stop:
         raise InvalidValue(f"{options.host}:{options.port} cannot be listened on; is another server there?") from stop
+
+
+def _run_workers(options: Options, warn: Callable[[str], None]) -> None:
+    if options.database is None:
+        raise InvalidValue("several workers need a database (--database): leases on files belong to one process")
+    build(options, warn).workspaces.close()  # migrates, and says now what is wrong
+    held = reserved(options.host, options.port)
+    port = held.getsockname()[1]
+    shown = f"[{options.host}]" if ":" in options.host else options.host
+    warn(f"serving postgres tasks on http://{shown}:{port}")
+
+    def work() -> None:
+        mine = reserved(options.host, port)
+        server = build(options, warn)
+        log_to_stderr(quiet=options.quiet)
+        _Uvicorn(listening(server, options), server, lambda message: None).run([mine])
+
+    supervise(options.workers, work, warn)
+    held.close()
 
 
 def listening(server: Server, options: Options, *, grace: int = _GRACE) -> uvicorn.Config:
