@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import threading
 import time
@@ -76,6 +77,7 @@ def run(options: Options, warn: Callable[[str], None]) -> None:
         return
     server = build(options, warn)
     log_to_stderr(quiet=options.quiet)
+    gc.freeze()  # what is loaded now stays: the collector need not look at it again
     uvicorn_server = _Uvicorn(listening(server, options), server, warn)
     try:
         uvicorn_server.run()

@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from rawko_state.backends.postgres import host
 from rawko_state.backends.remote.store import RemoteStore
 from tests.server.clients import Client
 from tests.support.machine import wait_for
@@ -49,6 +50,7 @@ def counted(database: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> It
         statements.append(pgq.query.decode())
         return maybe(cursor, pgq, **more)
 
+    monkeypatch.setattr(host, "_REMEMBERED", 3600.0)  # the machine may be slow
     with served(project, database) as running:
         token = running.server.workspaces.state.create_token("write")
         monkeypatch.setenv("RAWKO_REMOTE_TOKEN", token)

@@ -7,6 +7,7 @@ the schema ``rawko`` (see ``host``).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import random
 import re
@@ -187,7 +188,7 @@ class Postgres:
             self._local.depth, self._local.gathering = 0, None
         try:
             with mapped(self.name):
-                connection.execute(gathering.statement(), gathering.values)
+                psycopg.RawCursor(connection).execute(gathering.statement(), gathering.values)
         except (InvalidValue, StorageError) as error:
             cause = error.__cause__
             if isinstance(cause, pg_errors.DivisionByZero) or (
@@ -307,8 +308,22 @@ class _Gathering:
         self.values += values
 
     def statement(self) -> str:
-        parts = ", ".join(f"s{number} AS ({each})" for number, each in enumerate(self._statements))
-        return f"WITH {parts} SELECT 1 / count(*) FROM s0"  # an error undoes the whole statement
+        """With PostgreSQL's own placeholders: psycopg would parse so long a text each time."""
+        key = tuple(self._statements)
+        found = _gathered.get(key)
+        if found is None:
+            parts = ", ".join(f"s{number} AS ({each})" for number, each in enumerate(self._statements))
+            numbers = itertools.count(1)
+            whole = f"WITH {parts} SELECT 1 / count(*) FROM s0"  # an error undoes the whole statement
+            found = re.sub("%s", lambda _: f"${next(numbers)}", whole)
+            if len(_gathered) >= _MOST_GATHERED:
+                _gathered.clear()
+            _gathered[key] = found
+        return found
+
+
+_gathered: dict[tuple[str, ...], str] = {}
+_MOST_GATHERED: Final = 500
 
 
 class Notifier:
