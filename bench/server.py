@@ -2,7 +2,7 @@
 
     python bench/server.py                        all of it, 60 s of load
     python bench/server.py --seconds 10           a shorter load
-    python bench/server.py --only throughput
+    python bench/server.py --only throughput --beside DIR    beside an older checkout, in the same run
     python bench/server.py --only load --kill server|postgres|one-of-two
 
 PostgreSQL is started from a Python package, or RAWKO_TEST_POSTGRES names one. The ledger is kept by the writers, outside the server.
@@ -76,10 +76,12 @@ def postgres():
         server.cleanup()
 
 
-def serve(root: str, database: str | None, port: int) -> subprocess.Popen:
-    words = [sys.executable, "-m", "rawko_state", "-C", root, "serve", "--quiet", "--port", str(port)]
-    words += ["--database", database] if database else []
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+def serve(root: str, database: str | None, port: int, code: str | None = None, *more: str) -> subprocess.Popen:
+    """``code`` is a checkout of another version."""
+    words = [sys.executable, "-m", "rawko_state", "-C", root, "serve", "--quiet", "--rate", "0", "--port", str(port)]
+    words += [*(["--database", database] if database else []), *more]
+    env = {**os.environ, **({"PYTHONPATH": code} if code else {})}
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env, cwd=code)
     line = process.stderr.readline()
     if "serving" not in line:
         raise SystemExit(line + process.stderr.read())
@@ -145,19 +147,42 @@ TURN = json.dumps(
 ).encode()
 
 
-async def throughput(clients: int, seconds: float) -> None:
+async def throughput(clients: int, seconds: float, beside: str | None, workers: int) -> None:
     import psycopg
 
-    with postgres() as (url, _), tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as other:
+    with (
+        postgres() as (url, _),
+        tempfile.TemporaryDirectory() as root,
+        tempfile.TemporaryDirectory() as other,
+        tempfile.TemporaryDirectory() as older,
+    ):
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("DROP TABLE IF EXISTS bare")
             connection.execute("CREATE TABLE bare (id bigserial PRIMARY KEY, data bytea)")
-        ports = [free_port() for _ in range(3)]
+            if beside:
+                connection.execute("DROP DATABASE IF EXISTS beside")
+                connection.execute("CREATE DATABASE beside")
+        ports = [free_port() for _ in range(5)]
+        more = ("--workers", str(workers)) if workers > 1 else ()
         processes = [
             subprocess.Popen([sys.executable, "-c", BARE, url, str(ports[0])]),
-            serve(root, url, ports[1]),
+            serve(root, url, ports[1], None, *more),
             serve(other, None, ports[2]),
         ]
+        measured = [("PostgreSQL", ports[1]), ("files", ports[2])]
+        if beside:
+            head, mark, query = url.partition("?")
+            second = f"{head.rpartition('/')[0]}/beside{mark}{query}"
+            processes += [
+                serve(older, second, ports[3], beside),
+                serve(tempfile.mkdtemp(dir=older), None, ports[4], beside),
+            ]
+            measured = [
+                ("PG before", ports[3]),
+                ("PG after", ports[1]),
+                ("f. before", ports[4]),
+                ("f. after", ports[2]),
+            ]
         await asyncio.sleep(2)
         try:
             bare = await rate(ports[0], clients, seconds, lambda n, c: ("POST", "/put", TURN))
@@ -169,7 +194,7 @@ async def throughput(clients: int, seconds: float) -> None:
             print(
                 f"  bare: one SELECT                {bare_read[0]:7.0f}/s   median {bare_read[1]:6.1f} ms   99th {bare_read[2]:6.1f} ms"
             )
-            for name, port in (("PostgreSQL", ports[1]), ("files", ports[2])):
+            for name, port in measured:
                 tasks = []
                 for _ in range(clients):
                     _, body = await Http1(port).ask("POST", "/api/v1/tasks", json.dumps({"request": "x"}).encode())
@@ -364,6 +389,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=["throughput", "load"])
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--beside", metavar="DIR", help="a checkout of another version, measured in the same run")
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--writers", type=int, default=200)
     parser.add_argument("--followers", type=int, default=1000)
     parser.add_argument("--pause", type=float, default=4.0, help="seconds between two appends of a writer")
@@ -375,7 +403,7 @@ def main() -> None:
         os.environ[name] = home
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if chosen.only != "load":
-        asyncio.run(throughput(16, min(10, chosen.seconds)))
+        asyncio.run(throughput(chosen.clients, min(10, chosen.seconds), chosen.beside, chosen.workers))
     if chosen.only != "throughput":
         for kill in [chosen.kill] if chosen.kill else ["nothing", "server", "postgres", "one-of-two"]:
             asyncio.run(load(chosen.writers, chosen.followers, chosen.seconds, chosen.pause, kill, chosen.backend))

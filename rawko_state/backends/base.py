@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rawko_state.index import projection
     from rawko_state.model import appended
     from rawko_state.model import entries as entry_types
-    from rawko_state.model.appended import Position
+    from rawko_state.model.appended import BeforeWrite, Position
     from rawko_state.model.entries import Blob, Entry, Note, Parent, TaskHeader, ToolCall, Turn
     from rawko_state.model.events import Event
     from rawko_state.model.state import TaskState
@@ -80,7 +80,7 @@ class BaseStore(ABC):
         entries: Sequence[Entry],
         *,
         attached: bool,
-        before: Callable[[str, str], None] | None,
+        before: BeforeWrite | None,
     ) -> Writer:
         """Creates a task and chooses its id. ``attached``: takes its lease too."""
 
@@ -151,13 +151,13 @@ class BaseStore(ABC):
         detached: bool = False,
         fields: Mapping[str, str] | None = None,
         sections: Mapping[str, str] | None = None,
-        before: Callable[[str, str], None] | None = None,
+        before: BeforeWrite | None = None,
     ) -> Task:
         """Starts a task; its file is durable when this returns.
 
         An attached task (the default) is run by this process until it is finished or closed. A detached task may be written to by
-        one process after another. ``fields`` become ``X-Name:`` lines of the header. ``before`` is called with the id and the
-        first seal just before the task is created. If the setting ``record.surroundings`` allows it, missing values for repo,
+        one process after another. ``fields`` become ``X-Name:`` lines of the header. ``before`` is called with the
+        first record just before the task is created. If the setting ``record.surroundings`` allows it, missing values for repo,
         branch, commit, cwd, runtime and agent are detected.
         """
         if not request.strip():
@@ -194,7 +194,7 @@ class BaseStore(ABC):
         entries: Sequence[Entry],
         *,
         detached: bool = False,
-        before: Callable[[str, str], None] | None = None,
+        before: BeforeWrite | None = None,
     ) -> Task:
         """Creates a task from its first record: a header and the entries after it. The id is chosen here."""
         clean = [self.redactor.entry(entry) for entry in entries]
@@ -235,7 +235,7 @@ class BaseStore(ABC):
         by: str | None = None,
         detached: bool = False,
         title: str | None = None,
-        before: Callable[[str, str], None] | None = None,
+        before: BeforeWrite | None = None,
     ) -> Task:
         """Creates a task that continues from a turn of another task, which does not change. Turn numbers continue too."""
         parent = self.summary(prefix)
@@ -634,6 +634,15 @@ class IndexedStore(BaseStore):
     def disk(self) -> dict[str, int]:
         """Disk use in bytes, by purpose."""
         return self.journal.disk_use()
+
+    def health(self) -> tuple[int, str, list[str]]:
+        index = self.sync.fresh()
+        return index.count(), index.name, []
+
+    def concerns(self) -> list[tuple[str, str]]:
+        alive = self.alive()
+        found = queries.concerns(self.sync.fresh())
+        return [(task_id, what) for task_id, what, growing in found if not (growing and task_id in alive)]
 
 
 def entries_of(reader: TaskReader, *, whole: bool) -> Iterator[tuple[str, Entry]]:

@@ -68,19 +68,24 @@ def server_of(root: Path, settings: Settings | None = None) -> str | None:
     return str(found.value)
 
 
+def server_named(root: Path, remote: str | None = None, settings: Settings | None = None) -> str | None:
+    """The server to use: the one given, unless it is "local", else the one in the settings."""
+    return None if remote == LOCAL else remote or server_of(root, settings)
+
+
 def open_store(
     root: Path, *, remote: str | None = None, workspace: str | None = None, warn: Warn | None = None
 ) -> Store:
     """The store for commands and programs in a project. ``remote="local"`` selects the files, whatever the settings say."""
     settings = load(root)
-    url = None if remote == LOCAL else remote or server_of(root, settings)
+    url = server_named(root, remote, settings)
     if url is None:
         if workspace is not None or settings.value("workspace").origin == "RAWKO_WORKSPACE":
             named = "--workspace" if workspace is not None else "RAWKO_WORKSPACE"
             raise InvalidValue(f"{named} is for servers that have such; the files of a project have none")
         return _recording_surroundings(open_files(root, warn), settings)
     named = workspace or settings["workspace"]
-    store = remote_store.RemoteStore(url, workspace=named, root=root, warn=warn or _silent)
+    store = remote_store.RemoteStore(url, workspace=named, ca=settings["remote-ca"], root=root, warn=warn or _silent)
     return _recording_surroundings(store, settings)
 
 
@@ -140,18 +145,18 @@ def open_postgres(url: str, workspace: str, root: Path) -> HostedStore:
     return store
 
 
-def open_host(root: Path, database: str | None, warn: Warn) -> Host:
+def open_host(root: Path, database: str | None, warn: Warn, *, listen: str | None = None) -> Host:
     """The host that a server runs on: a project's files, or a database."""
     if database is None:
         return files_host.FileHost(root, warn)
-    host = open_database(database, root, warn)
+    host = open_database(database, root, warn, listen=listen)
     host.create_workspace(host.default)
     return host
 
 
-def open_database(url: str, root: Path, warn: Warn = _silent) -> Host:
-    """Opens a database with its workspaces."""
-    return postgres_host.PostgresHost(url, root, warn)
+def open_database(url: str, root: Path, warn: Warn = _silent, *, listen: str | None = None) -> Host:
+    """Opens a database with its workspaces. ``listen`` is a direct address, if ``url`` is a pooler."""
+    return postgres_host.PostgresHost(url, root, warn, listen)
 
 
 def open_server_state(root: Path) -> ServerState:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli.printing import visible
-from rawko_state.cli.project import files_of, stood_at
+from rawko_state.cli.project import files_of, is_remote, stood_at, store_of
 from rawko_state.config.project import find_project, worktrees
 from rawko_state.config.repository import Repository
 from rawko_state.config.secret import key_path, user_key
@@ -26,13 +26,17 @@ from rawko_state.model.status import RUNNING
 from rawko_state.store import TaskFilter
 
 if TYPE_CHECKING:
-    from rawko_state.store.contract import ProjectStore
+    from rawko_state.store.contract import ProjectStore, Store
 
 
 @click.command(name="doctor")
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Look at the project and its index. Exits with 1 if something is wrong."""
+    """Look at the project and its index. Exits with 1 if something is wrong. With --remote, look at those of the server (role
+    admin)."""
+    far = store_of(ctx, only_look=True) if is_remote(ctx) else None
+    if far is not None:
+        ctx.exit(1 if _server(far) else 0)
     root = find_project(override=ctx.find_root().obj)
     open_to_all = list(_open_to_all(root / ".rawko" / "state"))
     if open_to_all:
@@ -87,6 +91,18 @@ def command(ctx: click.Context) -> None:
     ctx.exit(1 if wrong else 0)
 
 
+def _server(store: Store) -> bool:
+    """Whether something is wrong with the tasks of a server."""
+    count, where, faults = store.health()
+    click.echo(f"server    {visible(store.where)}")
+    for name, size in store.disk().items():
+        click.echo(f"{visible(name):9} {size:,} bytes")
+    click.echo(f"tasks     {count} in the index ({visible(where)})")
+    wrong = [(f"the index: {fault}", "rawko reindex") for fault in faults] + list(_tasks(store))
+    _report(wrong)
+    return bool(wrong)
+
+
 def _report(wrong: list[tuple[str, str]]) -> None:
     for text, advice in wrong:
         click.echo(click.style("! ", fg="red") + visible(text))
@@ -110,7 +126,7 @@ def _search(store: ProjectStore) -> Iterator[tuple[str, str]]:
 _MOST = 10
 
 
-def _tasks(store: ProjectStore) -> Iterator[tuple[str, str]]:
+def _tasks(store: Store) -> Iterator[tuple[str, str]]:
     """Task files with problems; only a few ids for each kind of problem."""
     try:
         found = store.concerns()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import time
@@ -11,22 +10,9 @@ from collections.abc import Callable
 
 import click
 
-# C0 and C1 controls except LF and TAB, DEL, and the characters that change the writing direction.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+from rawko_state.format.visible import visible
 
-
-def visible(text: str) -> str:
-    """The text with control characters made visible: ESC as ␛, others as \\xNN or \\uNNNN."""
-    return _UNSAFE.sub(_shown, text)
-
-
-def _shown(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if code == 0x7F:
-        return "␡"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+__all__ = ["one_line", "progress", "screen", "size_text", "visible"]
 
 
 def size_text(size: float) -> str:

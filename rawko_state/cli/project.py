@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from rawko_state.backends.select import LOCAL, learn_of, open_files, open_store
+from rawko_state.backends.select import LOCAL, learn_of, open_files, open_store, server_named
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.config.project import find_project
 from rawko_state.config.settings import load
@@ -68,6 +68,11 @@ def root_of(ctx: click.Context, *, anywhere: bool = False) -> Path:
         if anywhere or named not in (None, LOCAL):
             return Path.cwd()
         raise
+
+
+def is_remote(ctx: click.Context) -> bool:
+    """Whether --remote or the settings name a server."""
+    return server_named(root_of(ctx, anywhere=True), ctx.find_root().meta.get(REMOTE)) is not None
 
 
 def files_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> ProjectStore:

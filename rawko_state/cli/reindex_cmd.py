@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rawko_state.cli.printing import progress, visible
-from rawko_state.cli.project import files_of
+from rawko_state.cli.project import store_of
 
 
 @click.command(name="reindex")
@@ -16,8 +16,9 @@ def command(ctx: click.Context, only_search: bool, quiet: bool) -> None:
     """Rebuild the index and the search index from the task files, beside the old ones, and put them in their place.
 
     Others may read and write meanwhile; it may be interrupted at any moment. Exits with 1 if a file could not be fully read.
+    With --remote the server does it (role admin).
     """
-    store = files_of(ctx)
+    store = store_of(ctx)
     files, taken = (None, None) if quiet else (progress("index "), progress("search"))
     done, problems = 0, []
     if only_search:

@@ -235,7 +235,7 @@ def _print(store: Store, context: Context, form: str, budget: int | None, how: s
         )
     else:
         text = _rendered(store, context, form, budget)
-    click.echo(visible(text) if form == "prompt" and sys.stdout.isatty() else text, nl=False)
+    click.echo(visible(text) if form == "prompt" else text, nl=False)
 
 
 def _run(store: Store, task: Task, context: Context, command_line: str, form: str, budget: int | None) -> int:

@@ -15,6 +15,13 @@ from rawko_state.errors import RawkoError
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=8737, show_default=True, help="0 for any that is free.")
 @click.option("--database", metavar="URL", envvar="RAWKO_DATABASE", help="postgresql://…: serve its workspaces.")
+@click.option(
+    "--listen-database",
+    "listen",
+    metavar="URL",
+    envvar="RAWKO_LISTEN_DATABASE",
+    help="A direct address of the database for notifications, if --database is a pooler.",
+)
 @click.option("--allowed-host", "hosts", multiple=True, metavar="NAME", help="A name that this server is called by.")
 @click.option(
     "--rate",
@@ -24,10 +31,35 @@ from rawko_state.errors import RawkoError
     metavar="N",
     help="Requests a second that one client may make; 0: any.",
 )
+@click.option(
+    "--connections",
+    type=click.IntRange(0),
+    default=2000,
+    show_default=True,
+    metavar="N",
+    help="Connections that one address may have open; 0: any. Behind a proxy, all clients have its address.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes that share the port; needs --database.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="No line for every request.")
 @click.pass_context
 def command(
-    ctx: click.Context, host: str, port: int, database: str | None, hosts: tuple[str, ...], rate: float, quiet: bool
+    ctx: click.Context,
+    host: str,
+    port: int,
+    database: str | None,
+    listen: str | None,
+    hosts: tuple[str, ...],
+    rate: float,
+    connections: int,
+    workers: int,
+    quiet: bool,
 ) -> None:
     """Serve tasks over HTTP and WebSocket: those of the project around it, or of PostgreSQL.
 
@@ -41,6 +73,7 @@ def command(
     The address of the API is /api/v1, its description is at /openapi.json; see docs/server.md and docs/deploy.md.
     """
     try:
+        from rawko_state.server.limits import Limits
         from rawko_state.server.run import Options, run
     except ImportError as error:
         raise RawkoError(
@@ -48,5 +81,6 @@ def command(
         ) from None
 
     root = root_of(ctx, anywhere=database is not None)
-    options = Options(root, host, port, database, hosts, rate, quiet)
+    limits = Limits(connections=connections)
+    options = Options(root, host, port, database, listen, hosts, rate, quiet, limits, workers)
     run(options, lambda message: click.echo(f"rawko: {visible(message)}", err=True))

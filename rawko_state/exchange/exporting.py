@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rawko_state.errors import InvalidValue
 from rawko_state.exchange.json_form import records_object, task_object
+from rawko_state.format.visible import visible
 from rawko_state.store.contract import Store
 
 EXACT: Final = ("json", "jsonl", "task")
@@ -52,7 +53,7 @@ def _pieces(store: Store, task_id: str, form: str, as_is: bool) -> Iterator[byte
     else:
         from rawko_state.exchange.page import page as render
     for text in render(summary.id, summary.status, entries):
-        yield text.encode("utf-8", "replace")
+        yield visible(text).encode("utf-8", "replace")
 
 
 def whole_object(store: Store, task_id: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +26,14 @@ class TaskBytes(Protocol):
         """Size on disk and modification time, to detect later changes."""
 
     def close(self) -> None: ...
+
+
+def entry_of(data: bytes, offset: int) -> Entry | None:
+    """The block whose bytes these are, at an offset of its task."""
+    for record in Scan(BytesIO(data).read, start=offset):
+        for block in record.blocks:
+            return block.entry(lambda at, length: data[at - offset : at - offset + length])
+    return None
 
 
 class MemoryBytes:

@@ -16,7 +16,7 @@ from rawko_state.format.codec import FORMAT_VERSION, copy_value, encode
 from rawko_state.format.scan import Problem, Record, Scan
 from rawko_state.format.seal import GENESIS, HeaderShape, header_shape, seal_line, seal_of
 from rawko_state.format.values import write_duration
-from rawko_state.model.appended import LocatedBlock
+from rawko_state.model.appended import Appended, LocatedBlock
 from rawko_state.model.entries import Entry, TaskHeader, Torn
 from rawko_state.model.state import TaskState
 
@@ -37,6 +37,9 @@ class BuiltRecord(NamedTuple):
     @property
     def end(self) -> int:
         return self.offset + len(self.data)
+
+    def appended(self, *, alone: bool = True) -> Appended:
+        return Appended(self.seal, self.parent, self.offset, self.end, self.state, self.blocks, alone)
 
 
 def build_record(entries: Sequence[Entry], state: TaskState, parent: str, offset: int) -> BuiltRecord:

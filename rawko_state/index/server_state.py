@@ -8,19 +8,21 @@ import hmac
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Final
 
 from rawko_state.errors import InvalidValue
 from rawko_state.index import database
+from rawko_state.index.group_commit import GroupCommit, Statement
 from rawko_state.index.orm import Sqlite, p
 from rawko_state.index.userdb import UserState, default_path, now
-from rawko_state.store.hosting import ROLES, StoredRequest, Token
+from rawko_state.store.hosting import ROLES, AuditEntry, KeyedRequest, StoredRequest, Token
 
 REMEMBERED: Final = timedelta(days=2)
 """How long a request can be repeated without being executed again."""
+_REQUEST: Final = ("scope", "who", "key", "body", "task", "seal", "status", "answer", "at")
 _TOKEN = re.compile(r"rawko_([0-9a-f]{12})_([0-9A-Za-z_-]{43})")
 
 
@@ -68,6 +70,10 @@ class StateTables(ABC):
         right = hmac.compare_digest(_hash(match[2]), row["hash"] if row else "0" * 64)
         return _token(row) if row and right and row["revoked_at"] is None else None
 
+    def recalls(self, text: str | None) -> bool:
+        """A local read takes less time than handing it to another thread."""
+        return True
+
     def tokens(self) -> list[Token]:
         with self.mapped():
             query = self._tokens.select().where(self._tokens.scope == self.scope)
@@ -112,27 +118,42 @@ class StateTables(ABC):
             row = table.select().where(mine).dicts().first()
         return StoredRequest(row["body"], row["task"], row["seal"], row["status"], row["answer"]) if row else None
 
-    def intend(self, who: str, key: str, body: str, task: str, seal: str) -> None:
-        """Notes that a record is about to be written for this request. With PostgreSQL, in the transaction that writes it."""
-        with self.mapped():
-            self._requests.insert(
-                scope=self.scope, who=who, key=key, body=body, task=task, seal=seal, at=now()
-            ).execute()
+    joins_writes = False
 
     @abstractmethod
-    def lightly(self) -> contextlib.AbstractContextManager[None]:
-        """Writes inside this need not survive a power failure, so they do not wait for the disk."""
+    def _write(self, statements: Sequence[Statement], *, durable: bool) -> None:
+        """Runs statements as one transaction, or as part of the current one."""
 
-    def answered(self, who: str, key: str, body: str, status: int, answer: str) -> None:
-        """Stores the response. If this is lost, the seal shows whether the record was written."""
-        table = self._requests
-        with self.mapped(), self.lightly():
-            table.insert(
-                scope=self.scope, who=who, key=key, body=body, status=status, answer=answer, at=now()
-            ).on_conflict(
-                conflict_target=[table.scope, table.who, table.key],
-                update={table.status: status, table.answer: answer},
-            ).execute()
+    def with_record(
+        self, task: str, seal: str, key: KeyedRequest | None, audit: AuditEntry | None, *, durable: bool = True
+    ) -> None:
+        statements: list[Statement] = []
+        if key is not None:
+            status = key.status if self.joins_writes else None
+            values = (self.scope, key.who, key.key, key.body, task, seal, status, key.answer, now())
+            statements.append((self._insert("requests", _REQUEST), values))
+        if audit is not None:
+            statements.append(self._audit_statement(audit))
+        self._write(statements, durable=durable)
+
+    def finished(self, key: KeyedRequest | None, audit: Sequence[AuditEntry], *, durable: bool = True) -> None:
+        statements = [self._audit_statement(entry) for entry in audit]
+        if key is not None:
+            statement = (
+                f"{self._insert('requests', _REQUEST)} ON CONFLICT (scope, who, key)"
+                " DO UPDATE SET status = excluded.status, answer = excluded.answer"
+            )
+            values = (self.scope, key.who, key.key, key.body, None, None, key.status, key.answer, now())
+            statements.append((statement, values))
+        if statements:
+            self._write(statements, durable=durable)
+
+    def _audit_statement(self, entry: AuditEntry) -> Statement:
+        return self._insert("audit", ("at", "scope", *entry._fields)), (now(), self.scope, *entry)
+
+    def _insert(self, table: str, columns: Sequence[str]) -> str:
+        marks = ", ".join(self._mark for _ in columns)
+        return f"INSERT INTO {self._at(table)} ({', '.join(columns)}) VALUES ({marks})"
 
     def forget_request(self, who: str, key: str) -> None:
         table = self._requests
@@ -140,14 +161,6 @@ class StateTables(ABC):
             table.delete().where((table.scope == self.scope) & (table.who == who) & (table.key == key)).execute()
 
     # Audit log
-
-    def audit_all(self, rows: Sequence[tuple[str, str, str | None, str | None, int, str]]) -> None:
-        """Each row: who, what, workspace, task, status, peer address."""
-        names = ("who", "action", "workspace", "task", "status", "peer")
-        made = [{"at": now(), "scope": self.scope, **dict(zip(names, row, strict=True))} for row in rows]
-        if made:
-            with self.mapped(), self.lightly():
-                self._audit.insert_many(made).execute()
 
     def audited(self, limit: int, workspace: str | None, before: int | None = None) -> list[dict[str, Any]]:
         """Newest first."""
@@ -161,11 +174,13 @@ class StateTables(ABC):
             rows = query.order_by(table.id.desc()).limit(limit).dicts()
             return [{name: value for name, value in row.items() if name != "scope"} for row in rows]
 
-    def tidy(self) -> None:
-        """Deletes requests that are too old to be repeated."""
-        limit = (datetime.now(timezone.utc) - REMEMBERED).strftime("%Y-%m-%dT%H:%M:%S")
+    def tidy(self, audit_age: float | None = None) -> None:
+        """Deletes requests that are too old to be repeated, and audit entries older than ``audit_age`` seconds."""
         with self.mapped():
-            self._requests.delete().where(self._requests.at < limit).execute()
+            self._requests.delete().where(self._requests.at < _ago(REMEMBERED)).execute()
+            if audit_age is not None:
+                old = (self._audit.scope == self.scope) & (self._audit.at < _ago(timedelta(seconds=audit_age)))
+                self._audit.delete().where(old).execute()
 
 
 class FileServerState(StateTables):
@@ -180,6 +195,7 @@ class FileServerState(StateTables):
         self._tokens, self._requests, self._audit, _ = server_tables(self.db)
         with self.mapped():
             self.db.create_tables([self._tokens, self._requests, self._audit], safe=True)
+        self.group = GroupCommit(self._connection, self.mapped)
 
     def mapped(self) -> contextlib.AbstractContextManager[None]:
         return database.mapped(str(self.path))
@@ -187,17 +203,16 @@ class FileServerState(StateTables):
     def _connection(self) -> Any:
         return self.db.connection()  # type: ignore[no-untyped-call]
 
-    @contextlib.contextmanager
-    def lightly(self) -> Iterator[None]:
-        self._connection().execute("PRAGMA synchronous = NORMAL")
-        try:
-            yield
-        finally:
-            self._connection().execute("PRAGMA synchronous = FULL")
+    def _write(self, statements: Sequence[Statement], *, durable: bool) -> None:
+        self.group.write(statements, durable=durable)
 
     def close(self) -> None:
         with contextlib.suppress(p.PeeweeException):
             self.db.close()
+
+
+def _ago(age: timedelta) -> str:
+    return (datetime.now(timezone.utc) - age).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _hash(secret: str) -> str:

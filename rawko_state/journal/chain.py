@@ -32,7 +32,7 @@ from rawko_state.journal import disk
 from rawko_state.journal.locks import append_lock
 from rawko_state.journal.source import open_source
 from rawko_state.lazy import lazy
-from rawko_state.model.appended import Appended
+from rawko_state.model.appended import Appended, BeforeWrite
 from rawko_state.model.entries import Entry
 from rawko_state.model.state import TaskState
 
@@ -149,13 +149,13 @@ class Chain:
         make: Callable[[TaskState], Iterable[Entry]],
         *,
         expect: str | None = None,
-        before: Callable[[str], None] | None = None,
+        before: BeforeWrite | None = None,
     ) -> Appended:
         """Appends one record, and returns when it is durable.
 
         ``make`` is called under the lock with the state, and returns what to write, so that a turn's number is right whoever else
-        appends. With ``expect``, raises ChainMoved unless that is the last seal. ``before`` is called with the record's seal just
-        before it is written.
+        appends. With ``expect``, raises ChainMoved unless that is the last seal. ``before`` is called with the record
+        just before it is written.
         """
         if self._descriptor < 0:
             raise ChainMoved(f"{self.path} is closed")
@@ -169,8 +169,9 @@ class Chain:
             closing, parent = self._closing() or (b"", self._seal)
             first = b"\n" * self._unterminated + closing
             record = build_record(list(make(self._state)), self._state, parent, self._size + len(first))
+            done = record.appended(alone=not closing)
             if before is not None:
-                before(record.seal)
+                before(done)
             self._write(first + record.data, record.seal)
             state = record.state
             changed = (state.status, state.duration_ms) != (self._state.status, self._state.duration_ms)
@@ -178,7 +179,7 @@ class Chain:
             self._seal, self._state, self._sealed, self._unterminated = record.seal, state, True, False
             if changed:
                 self._write_copies()
-            return Appended(record.seal, parent, record.offset, record.end, state, record.blocks, alone=not closing)
+            return done
 
     def fetch(self, offset: int, length: int) -> bytes:
         return self._source.fetch(offset, length)

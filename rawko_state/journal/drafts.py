@@ -75,12 +75,15 @@ def draft_lines(path: Path) -> list[bytes]:
         raise StorageError(f"cannot read {path}: {error.strerror}", str(path), error.errno) from error
 
 
-def append_lines(path: Path, lines: bytes) -> bool:
-    """Adds lines to a draft that another process began. False if there is none."""
+def append_lines(path: Path, lines: bytes, before: Callable[[int], None] | None = None) -> bool:
+    """Adds lines to a draft that another process began. False if there is none. ``before`` is called with their place just before
+    they are written."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0))
     except FileNotFoundError:
         return False
     with os.fdopen(descriptor, "ab") as stream:
+        if before is not None:
+            before(os.fstat(descriptor).st_size)
         stream.write(lines)
     return True

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rawko_state.journal import reader as readers
     from rawko_state.journal.chain import Chain, Checkpoint
     from rawko_state.model import long_texts
+    from rawko_state.model.appended import BeforeWrite
     from rawko_state.model.entries import Blob, Entry, TaskHeader, ToolCall, Turn
 else:
     # A query that finds nothing new reads no task file.
@@ -64,12 +65,12 @@ class Journal:
         *,
         lease: bool = True,
         taken: Callable[[str], bool] | None = None,
-        before: Callable[[str, str], None] | None = None,
+        before: BeforeWrite | None = None,
     ) -> Created:
         """Creates a task file with its first record. The id is chosen here unless the header has one.
 
-        ``taken`` says whether an id is in use; without it, all file names are checked. ``before`` is called with the id and the
-        first seal just before the file is created.
+        ``taken`` says whether an id is in use; without it, all file names are checked. ``before`` is called with the
+        first record just before the file is created.
         """
         self.layout.make()
         created = header.created or datetime.now(timezone.utc).replace(microsecond=0)
@@ -82,7 +83,7 @@ class Journal:
             try:
                 record = records.first_record(header, entries)
                 if before is not None:
-                    before(task_id, record.seal)
+                    before(record.appended())
                 stamps = self._into_place(name_for(created, task_id), record.data, record.seal, taken or self._is_taken)
                 if stamps is not None:
                     break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rawko_state.model.entries import Entry
@@ -37,3 +38,8 @@ class Appended(NamedTuple):
     """The record's blocks; empty if another machine wrote it."""
     alone: bool = True
     """Whether the record directly follows the previous last record, with no TORN record in between."""
+
+
+BeforeWrite = Callable[[Appended], None]
+"""Called with a record just before it is written. What it writes to the same database joins the record's transaction, so both are
+kept or neither is. If it raises, nothing is written."""

@@ -93,6 +93,14 @@ def document_at(reader: TaskReader, offset: int, length: int) -> Document | None
     return None
 
 
+def document_of(data: bytes, offset: int) -> Document | None:
+    """The document whose bytes these are, at an offset of its task."""
+    for record in Scan(BytesIO(data).read, start=offset):
+        for block in record.blocks:
+            return document(block, lambda at, length: data[at - offset : at - offset + length])
+    return None
+
+
 def stretch_of(
     reader: TaskReader, start: int, end: int, wanted: Callable[[str], bool] | None = None
 ) -> Iterator[Document]:

@@ -34,6 +34,7 @@ from rawko_state.server.openapi import document
 from rawko_state.server.operations import READ, Call, Operation
 from rawko_state.server.problems import Refused
 from rawko_state.server.responses import (
+    NO_SNIFF,
     answered,
     json_answer,
     no_method,
@@ -45,7 +46,7 @@ from rawko_state.server.responses import (
 )
 from rawko_state.server.streams import Streams
 from rawko_state.server.workspaces import Workspace, Workspaces
-from rawko_state.store.hosting import Token
+from rawko_state.store.hosting import AuditEntry, Token
 
 OPERATIONS: Final = (*reading.OPERATIONS, *writing.OPERATIONS, *keeping.OPERATIONS)
 PREFIX: Final = "/api/v1"
@@ -53,7 +54,8 @@ LARGEST: Final = 64 << 20
 LARGEST_UPLOAD: Final = 16 << 30
 _THREADS: Final = 8
 """More would not be faster: most of a request is Python code, which runs one thread at a time."""
-_SMALL: Final = 1 << 20
+_CHECK: Final = 5.0
+"""Seconds that a readiness check may take."""
 _log = logging.getLogger("rawko.server")
 
 
@@ -75,6 +77,7 @@ class Server:
         self._once = Idempotency()
         self.auditor = Auditor(workspaces.state)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="request")
+        self._checks = ThreadPoolExecutor(1, thread_name_prefix="check")
         self._streams = Streams(self)
         registry = CollectorRegistry()
         self._registry = registry
@@ -90,7 +93,7 @@ class Server:
         by_path: dict[str, dict[str, Operation]] = {}
         for each in OPERATIONS:
             by_path.setdefault(PREFIX + each.path, {})[each.method] = each
-        routes: list[Any] = [
+        others: list[Any] = [
             Route("/healthz", self._healthy),
             Route("/readyz", self._ready),
             Route("/metrics", self._metrics),
@@ -99,11 +102,14 @@ class Server:
             Route(f"{PREFIX}/tasks/{{id}}/events/stream", self._streams.stream),
             WebSocketRoute(f"{PREFIX}/tasks/{{id}}/events/socket", self._streams.socket),
         ]
-        routes += [
-            Route(path, functools.partial(self._request, methods), methods=list(methods))
-            for path, methods in by_path.items()
-        ]
-        return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={404: not_found, 405: no_method})
+        routes: list[Any] = []
+        # They are tried in order, so those that are used most come first.
+        for path in sorted(by_path, key=lambda path: _OFTEN.index(path) if path in _OFTEN else len(_OFTEN)):
+            methods = by_path[path]
+            routes.append(Route(path, functools.partial(self._request, methods), methods=list(methods)))
+        return Starlette(
+            routes=[*routes, *others], lifespan=self._lifespan, exception_handlers={404: not_found, 405: no_method}
+        )
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -118,6 +124,7 @@ class Server:
             await self.run(self.auditor.close)
             self._streams.close()
             self._pool.shutdown(wait=True)
+            self._checks.shutdown(wait=True)
             self.workspaces.close()
 
     async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
@@ -134,18 +141,15 @@ class Server:
             self.guard.check_origin(request.headers, secure=request.url.scheme == "https")
             peer = peer_of(request.scope)
             body, token = b"", None
-            length = request.headers.get("content-length", "")
-            small = length.isdecimal() and int(length[:20]) <= _SMALL
-            if operation.uploads or (operation.changes and not small):
-                # Reject before reading the body.
-                token = await self.run(self.admitted, request.headers, peer, operation.role)
+            if operation.changes:
+                token = await self._before_body(request, peer, operation)
             if operation.uploads:
                 upload = await self._spooled(request)
             elif operation.changes:
                 body = await self._body(request)
-            token, answer = await self.run(self._do, operation, request, token, peer, body, upload)
+            done: tuple[Token, Response] = await self.run(self._do, operation, request, token, peer, body, upload)
+            token, response = done
             who = token.id
-            response = answered(operation, answer, self.run)
         except ClientDisconnect:
             response = Response(status_code=400)
         except RawkoError as error:
@@ -175,6 +179,17 @@ class Server:
                 "who": who,
             }
             _log.info(json.dumps(line))
+
+    async def _before_body(self, request: Request, peer: str, operation: Operation) -> Token:
+        """Rejects a client that may not send this, before it has sent the body. What is left of the body is not read either."""
+        try:
+            if self.guard.recalls(request.headers):
+                return self.admitted(request.headers, peer, operation.role)
+            token: Token = await self.run(self.admitted, request.headers, peer, operation.role)
+            return token
+        except Refused as error:
+            error.headers = {**error.headers, "Connection": "close"}
+            raise
 
     def admitted(self, headers: Headers, peer: str, role: str) -> Token:
         who = self.guard.who(headers, peer)
@@ -217,27 +232,45 @@ class Server:
 
     def _do(
         self, operation: Operation, request: Request, token: Token | None, peer: str, body: bytes, upload: Path | None
-    ) -> tuple[Token, tuple[Any, bool]]:
+    ) -> tuple[Token, Response]:
         """Runs in a worker thread: everything that may wait for a disk or a database."""
         who = token or self.admitted(request.headers, peer, operation.role)
         workspace = self.workspace(who, request.headers, request.query_params.get("workspace"))
         call = Call(workspace, who, peer, {}, body, upload, request.headers)
-        status = operation.status
+        if operation.changes and operation.name not in _UNAUDITED:
+            call.audit = AuditEntry(who.id, operation.name, workspace.name or None, None, operation.status, peer)
         try:
             call.params = params_of(operation, request)
             operation.parse(call)
-            return who, self._once.do(operation, call, lambda: operation.do(call))
+            answer, again = self._once.do(operation, call, lambda: operation.do(call))
         except RawkoError as error:
-            status = problems.status_of(error)
             if isinstance(error, StorageGone):
                 self.workspaces.forget(workspace)
+            self._rejected(call, problems.status_of(error))
             raise
         except (UnicodeError, OverflowError, RecursionError) as error:
-            status = 422
+            self._rejected(call, 422)
             raise InvalidValue(f"a value that cannot be kept: {error}") from None
-        finally:
-            if operation.changes and operation.name not in _UNAUDITED:
-                self.auditor.add(who.id, operation.name, workspace.name or None, call.task, status, peer)
+        except BaseException:
+            self._rejected(call, 500)
+            raise
+        self._done(call, answer, again)
+        return who, answered(operation, (answer, again), self.run, call.says)
+
+    def _done(self, call: Call, answer: Any, again: bool) -> None:
+        """Makes durable what belongs to a change, unless its record's transaction did: before this, it is not acknowledged."""
+        if call.stored and not again:
+            return
+        key = None if again or call.key is None else call.key._replace(answer=json.dumps(answer))
+        if call.audit is not None:
+            self.auditor.add(call.audit._replace(task=call.task), key)
+        elif key is not None:
+            with contextlib.suppress(RawkoError):
+                call.state.finished(key, [], durable=False)
+
+    def _rejected(self, call: Call, status: int) -> None:
+        if call.audit is not None:
+            self.auditor.note(call.audit._replace(task=call.task, status=status))
 
     def workspace(self, who: Token, headers: Headers, query: str | None) -> Workspace:
         wanted = headers.get("rawko-workspace") or query
@@ -252,10 +285,16 @@ class Server:
         if self.hub.closing.is_set():
             return json_answer({"status": "stopping"}, 503)
         try:
-            await self.run(self.workspaces.host.check)
-        except RawkoError as error:
-            return json_answer({"status": "not ready", "detail": str(error)}, 503)
+            await asyncio.wait_for(self._checked(), _CHECK)
+        except (RawkoError, asyncio.TimeoutError) as error:
+            # Anyone may ask, so the reason is for the log alone.
+            _log.warning(json.dumps({"at": now(), "operation": "readyz", "fault": str(error) or type(error).__name__}))
+            return json_answer({"status": "not ready"}, 503)
         return json_answer({"status": "ready"})
+
+    async def _checked(self) -> None:
+        """Uses a thread of its own: requests that wait for an unreachable database take all the others."""
+        await asyncio.get_running_loop().run_in_executor(self._checks, self.workspaces.check)
 
     async def _metrics(self, request: Request) -> Response:
         try:
@@ -263,7 +302,7 @@ class Server:
             await self.run(self.admitted, request.headers, peer_of(request.scope), READ)
         except RawkoError as error:
             return problem_answer(error)
-        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(self._registry), 200, NO_SNIFF, CONTENT_TYPE_LATEST)
 
     async def _openapi(self, request: Request) -> Response:
         try:
@@ -273,13 +312,27 @@ class Server:
         return json_answer(document(OPERATIONS, PREFIX, workspaces=bool(self.workspaces.host.default)))
 
 
+_OFTEN: Final = [f"{PREFIX}/tasks/{{id}}{rest}" for rest in ("/turns", "/records", "/draft", "/turns/{n}", "")]
 _UNAUDITED: Final = frozenset({"take_lease", "begin_draft", "add_to_draft", "drop_draft", "list_freed"})
 """Operations that are called many times a second and leave nothing behind."""
 
 
+class _JsonLines(logging.Formatter):
+    """Our own lines are JSON already. What a library logs becomes JSON too, without a traceback, which may hold content."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.name == _log.name:
+            return record.getMessage() if not record.exc_info else super().format(record)
+        line = {"at": now(), "logger": record.name, "level": record.levelname.lower(), "message": record.getMessage()}
+        if record.exc_info and record.exc_info[0] is not None:
+            line["fault"] = record.exc_info[0].__name__
+        return json.dumps(line)
+
+
 def log_to_stderr(*, quiet: bool) -> None:
+    """One JSON object a line, whoever logs it."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    _log.handlers = [handler]
-    _log.propagate = False
+    handler.setFormatter(_JsonLines())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.captureWarnings(True)
     _log.setLevel(logging.WARNING if quiet else logging.INFO)

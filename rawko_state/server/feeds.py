@@ -34,6 +34,8 @@ SLOW: Final = 15.0
 """Maximum seconds to send one message."""
 TOO_SLOW, GOING_AWAY, NOT_ADMITTED = 4008, 1012, 4001
 """WebSocket close codes. After the first two, a client may reconnect at once with its cursor."""
+_ADMITTED: Final = 10.0
+"""Seconds after which a follower's token is checked again."""
 _BATCH: Final = 500
 _REMEMBERED: Final = 2_000
 _LOOK_EVERY: Final = 0.25
@@ -256,7 +258,7 @@ async def follow(
     with hub.following(workspace, task_id) as feed:
         hub.changed(workspace.name, task_id)
         while not hub.closing.is_set():
-            if time.monotonic() - admitted >= HEARTBEAT:
+            if time.monotonic() - admitted >= _ADMITTED:
                 await run(may)
                 admitted = time.monotonic()
             version = feed.version
@@ -270,7 +272,7 @@ async def follow(
                     return
             if found:
                 continue
-            wait = HEARTBEAT
+            wait = max(0.0, min(HEARTBEAT, _ADMITTED - (time.monotonic() - admitted)))
             if until_over:
                 finished, held = await run(ending, workspace, task_id)
                 if finished and not held:
@@ -278,7 +280,7 @@ async def follow(
                         return
                     continue
                 # A process that releases its finished task causes no event.
-                wait = _LOOK_EVERY if finished else HEARTBEAT
+                wait = _LOOK_EVERY if finished else wait
             if not await feed.changed(version, wait) and time.monotonic() - sent >= HEARTBEAT:
                 sent = time.monotonic()
                 yield None

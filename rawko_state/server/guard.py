@@ -8,11 +8,14 @@ server itself, for WebSockets as well as for requests.
 from __future__ import annotations
 
 import ipaddress
+import re
 import threading
 import time
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
 
 from rawko_state.errors import InvalidValue
 from rawko_state.server.problems import Refused
@@ -24,6 +27,7 @@ NOBODY: Final = Token("local", "admin", None, None, "", None)
 _MOST: Final = 10_000
 _FAILURES: Final = 20
 _PROTOCOL: Final = "bearer."
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5})?)?")
 
 
 def is_loopback(host: str) -> bool:
@@ -38,13 +42,10 @@ def is_loopback(host: str) -> bool:
 
 def split_host(value: str) -> tuple[str, int | None]:
     """The name and port in a Host header; raises InvalidValue if it is malformed."""
-    try:
-        parts = urlsplit(f"//{value}")
-        if parts.hostname is None or parts.path or parts.query or parts.fragment or "@" in value:
-            raise ValueError("not a host")
-        return parts.hostname.lower().rstrip("."), parts.port
-    except ValueError:
-        raise InvalidValue(f"not a host: {value!r:.100}") from None
+    match = _HOST.fullmatch(value)
+    if match is None or int(match[3] or 0) > 65_535:
+        raise InvalidValue(f"not a host: {value!r:.100}")
+    return (match[1] or match[2]).lower().rstrip("."), int(match[3]) if match[3] else None
 
 
 class Guard:
@@ -58,10 +59,13 @@ class Guard:
         self._rate = Rate(rate, 2 * rate)
         self._failures = Rate(_FAILURES / 60, _FAILURES)
 
-    def check_origin(self, headers: Mapping[str, str], *, secure: bool) -> None:
+    def check_origin(self, headers: Headers, *, secure: bool) -> None:
         """Rejects a foreign Host or Origin."""
+        given = headers.getlist("host")
         try:
-            host, port = split_host(headers.get("host", ""))
+            if len(given) != 1:
+                raise InvalidValue("a request has one Host header")
+            host, port = split_host(given[0])
         except InvalidValue as error:
             raise Refused(400, "BadHost", str(error)) from None
         if host not in self._hosts:
@@ -80,18 +84,28 @@ class Guard:
         if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             raise Refused(403, "ForeignOrigin", "requests from pages of other servers are not taken")
 
-    def who(self, headers: Mapping[str, str], peer: str) -> Token:
-        """The token that a request was made with."""
+    @staticmethod
+    def _given(headers: Mapping[str, str]) -> tuple[str, str, str]:
         given = headers.get("authorization", "")
         for protocol in headers.get("sec-websocket-protocol", "").split(","):
             if protocol.strip().startswith(_PROTOCOL):
                 given = f"Bearer {protocol.strip().removeprefix(_PROTOCOL)}"
         scheme, _, text = given.partition(" ")
+        return given, scheme, text.strip()
+
+    def recalls(self, headers: Mapping[str, str]) -> bool:
+        """Whether who() can be answered without waiting for a database."""
+        given, _, text = self._given(headers)
+        return self._state.recalls(text if given else None)
+
+    def who(self, headers: Mapping[str, str], peer: str) -> Token:
+        """The token that a request was made with."""
+        given, scheme, text = self._given(headers)
         if not given:
             if self._open and not self._state.has_tokens():
                 return NOBODY
             raise self._unknown("a token is needed: Authorization: Bearer …")
-        token = self._state.token(text.strip()) if scheme.lower() == "bearer" else None
+        token = self._state.token(text) if scheme.lower() == "bearer" else None
         if token is not None:
             return token
         # Only wrong tokens are limited: other clients may share the address, behind a proxy.

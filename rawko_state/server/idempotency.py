@@ -1,24 +1,21 @@
 """Idempotent requests: with a key chosen by the client, a request is done once, however often it is sent.
 
-Before a record is written for such a request, its seal is stored with the key: on PostgreSQL in the same transaction, otherwise
-in a database that is synced before the file is written. So after a crash at any point, looking for the seal shows whether the
-request was done.
+The key of a request is stored with the record that the request writes: on PostgreSQL in the same transaction, otherwise in a
+database that is synced before the file is written. So after a crash at any point, the seal shows whether the request was done.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from rawko_state.errors import RawkoError, StorageError, TaskNotFound
-from rawko_state.server.operations import Call, Operation
+from rawko_state.errors import RawkoError, TaskNotFound
+from rawko_state.server.operations import DRAFT, Call, Operation
 from rawko_state.server.problems import Refused
-from rawko_state.server.writing import done_before
-from rawko_state.store.hosting import StoredRequest
+from rawko_state.store.hosting import KeyedRequest, StoredRequest
 
 
 class Idempotency:
@@ -39,58 +36,58 @@ class Idempotency:
                 raise _in_progress()
             self._busy.add((who, key))
         try:
-            return self._do(operation, call, work, who, key)
+            call.key = KeyedRequest(who, key, _digest(operation, call), operation.status)
+            return self._do(operation, call, work)
         finally:
             with self._lock:
                 self._busy.discard((who, key))
 
-    def _do(self, operation: Operation, call: Call, work: Callable[[], Any], who: str, key: str) -> tuple[Any, bool]:
-        digest = _digest(operation, call)
-        kept = call.state.request(who, key)
-        if kept is not None:
-            found = self._replayed(call, kept, digest)
+    def _do(self, operation: Operation, call: Call, work: Callable[[], Any]) -> tuple[Any, bool]:
+        if not operation.records:
+            found, _ = self._earlier(call)
             if found is not None:
                 return found
-            call.state.forget_request(who, key)  # it was never done
-        intended: list[str] = []
+        for last in (False, True):
+            try:
+                return work(), False
+            except RawkoError:
+                # If the request was done before, its record or its key is in the way of doing it again.
+                if not operation.records and not call.seals:
+                    raise
+                found, stale = self._earlier(call)
+                if found is not None:
+                    return found
+                if last or not stale:
+                    raise
+        raise AssertionError("not reached")
 
-        def intend(task: str, seal: str) -> None:
-            intended.append(seal)
-            call.state.intend(who, key, digest, task, seal)
-
-        call.intend = intend
-        try:
-            answer = work()
-        except StorageError:
-            kept = call.state.request(who, key) if intended else None
-            found = self._replayed(call, kept, digest) if kept is not None else None
-            if found is not None:
-                return found  # it was done after all, or by another server first
-            if kept is not None and kept.seal not in intended:
-                raise _in_progress() from None
-            raise
-        if not hasattr(answer, "pieces"):
-            with contextlib.suppress(RawkoError):  # it is done; if it is sent again, the seal shows that
-                call.state.answered(who, key, digest, operation.status, json.dumps(answer))
-        return answer, False
+    def _earlier(self, call: Call) -> tuple[tuple[Any, bool] | None, bool]:
+        """The earlier answer, if the request was done before. Otherwise, whether a server died just before doing it: then its key
+        was in the way, and is removed."""
+        assert call.key is not None
+        kept = call.state.request(call.key.who, call.key.key)
+        if kept is None:
+            return None, False
+        if kept.body != call.key.body:
+            raise Refused(422, "KeyUsed", "this Idempotency-Key was used for another request")
+        if kept.status is None and not self._was_done(call, kept):
+            call.state.forget_request(call.key.who, call.key.key)
+            return None, True
+        call.task = kept.task or call.task
+        return (json.loads(kept.answer) if kept.answer is not None else None, True), False
 
     @staticmethod
-    def _replayed(call: Call, kept: StoredRequest, digest: str) -> tuple[Any, bool] | None:
-        """The answer that was given, or would have been; None if the request was not done."""
-        if kept.body != digest:
-            raise Refused(422, "KeyUsed", "this Idempotency-Key was used for another request")
-        if kept.answer is not None:
-            return json.loads(kept.answer), True
+    def _was_done(call: Call, kept: StoredRequest) -> bool:
         if kept.task is None or kept.seal is None:
-            return None
+            return False
+        if kept.seal.startswith(DRAFT):
+            at = int(kept.seal.removeprefix(DRAFT))
+            there = b"".join(call.store.draft_lines(kept.task))
+            return bool(call.lines) and there[at : at + len(call.lines)] == call.lines
         try:
-            before = done_before(call, kept.task, kept.seal)
+            return call.store.holds(kept.task, kept.seal)
         except TaskNotFound:
-            return None
-        if before is None:
-            return None
-        call.task = kept.task
-        return before, True
+            return False
 
 
 def _in_progress() -> Refused:

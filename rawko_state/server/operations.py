@@ -11,19 +11,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.errors import InvalidValue
+from rawko_state.server import fair_json
 from rawko_state.server.schemas import ANY, Schema, check
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rawko_state.model.appended import Appended
     from rawko_state.server.workspaces import Workspace
     from rawko_state.store.contract import HostedStore
-    from rawko_state.store.hosting import Registry, ServerState, Token
+    from rawko_state.store.hosting import AuditEntry, KeyedRequest, Registry, ServerState, Token
     from rawko_state.tasks.task import Task
 
 BYTES: Final = "application/octet-stream"
 BLOCKS: Final = "text/plain"
 READ, WRITE, ADMIN = "read", "write", "admin"
+DRAFT: Final = "draft "
+"""In place of a seal: where in a draft the request's lines begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class Param:
     def _one(self, text: str) -> Any:
         kind = self.schema.get("type")
         value: Any = text
+        if "\x00" in text:
+            raise InvalidValue(f"{self.name}: holds a NUL character, which nothing that is kept does")
         if kind == "integer":
             if not text.removeprefix("-").isdecimal() or len(text) > 19 or not text.isascii():
                 raise InvalidValue(f"{self.name}: expected integer")
@@ -83,11 +89,24 @@ class Call:
     upload: Path | None = None
     """The body, if it may be too large for memory."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    intend: Callable[[str, str], None] | None = None
-    """Called with the task and the seal of a record just before it is written."""
     task: str | None = None
     """The task that the request concerns, for the audit log."""
     data: Any = None
+    key: KeyedRequest | None = None
+    """The request's idempotency key. It is stored with the record that the request writes."""
+    audit: AuditEntry | None = None
+    """The request's audit entry, if it gets one. Like the key, it is stored with the record if the database can do that."""
+    stored: bool = False
+    """Whether key and audit entry were part of the record's transaction."""
+    seals: list[str] = field(default_factory=list)
+    """The seals of the records that the request was about to write."""
+    answer: Callable[[Appended], dict[str, Any]] = field(default_factory=lambda: done)
+    """The answer to the request, given its record."""
+
+    says: dict[str, str] = field(default_factory=dict)
+    """Headers of the response."""
+    lines: bytes = b""
+    """The lines that the request adds to a draft."""
 
     @property
     def store(self) -> HostedStore:
@@ -110,7 +129,7 @@ class Call:
     def id(self) -> str:
         """The full id of the task that the path names."""
         if self.task is None:
-            self.task = self.store.find(self.params["id"]).id
+            self.task = self.workspace.id_of(self.params["id"])
         return self.task
 
     @property
@@ -125,18 +144,32 @@ class Call:
 
     def writing(self, work: Callable[[Task], Any]) -> Any:
         """Calls ``work`` with the open task, with exclusive access."""
-        found = self.workspace.warm.using(self.id, work, self._before, self.expected)
+        found = self.workspace.warm.using(self.id, work, self.with_record, self.expected)
         self.changed(self.id)
         return found
 
-    def _before(self, seal: str) -> None:
-        if self.intend is not None:
-            self.intend(self.id, seal)
+    def with_record(self, record: Appended) -> None:
+        """Stores what belongs to the request's record. Called just before the record is written."""
+        self.task, joins = record.state.id, self.state.joins_writes
+        key = self.key and self.key._replace(answer=json.dumps(self.answer(record)))
+        audit = self.audit._replace(task=self.task) if self.audit is not None and joins else None
+        if key is not None or audit is not None:
+            self.seals.append(record.seal)
+            self.state.with_record(self.task, record.seal, key, audit)
+        self.stored = joins
 
-    def before_start(self, task_id: str, seal: str) -> None:
-        self.task = task_id
-        if self.intend is not None:
-            self.intend(task_id, seal)
+    def with_draft(self, at: int) -> None:
+        """The same for lines of a draft, which come to stand at this place."""
+        if self.key is not None:
+            key = self.key._replace(answer=json.dumps(None))
+            self.state.with_record(self.id, f"{DRAFT}{at}", key, None, durable=False)
+        self.stored = self.state.joins_writes
+
+
+def done(record: Appended) -> dict[str, Any]:
+    """The answer to most changes: the task's last seal and its state after the record."""
+    state = record.state
+    return {"version": 1, "task": state.id, "seal": record.seal, "turn": state.turns, "status": state.status}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +189,8 @@ class Operation:
     alone: bool = False
     """Belongs to the server, not to a workspace."""
     uploads: bool = False
+    records: bool = False
+    """Its one record is written, or nothing is done. So its key, which is stored with the record, need not be looked up first."""
 
     @property
     def name(self) -> str:
@@ -172,11 +207,7 @@ class Operation:
                 call.data = {}
                 return
             try:
-                call.data = json.loads(call.body, parse_constant=_no_constant)
+                call.data = fair_json.loads(call.body)
             except (ValueError, RecursionError) as error:
                 raise InvalidValue(f"the body is not JSON: {error}") from None
             check(call.data, self.body or ANY)
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")

@@ -19,7 +19,7 @@ from rawko_state.model import status as words
 from rawko_state.model.entries import Blob, Turn, blobs_of
 from rawko_state.model.events import Event
 from rawko_state.model.state import TaskState
-from rawko_state.server.operations import BYTES, READ, WRITE, Call, Operation, Param, Streamed
+from rawko_state.server.operations import BYTES, READ, Call, Operation, Param, Streamed
 from rawko_state.server.problems import Refused
 from rawko_state.server.schemas import COUNT, FLAG, STRING, lists, obj, of_type
 from rawko_state.store import RELEVANCE, SORTS, TIME, Hit, RunRow, Said, Stats, TaskFilter, TurnRow
@@ -314,19 +314,17 @@ def get_draft(call: Call) -> Any:
 
 
 def verify_task(call: Call) -> Any:
-    if call.params["repair"] and not call.who.may(WRITE):
-        raise Refused(403, "Forbidden", "to mend needs the role write")
-    (verdict,) = call.store.verify(call.id, repair=bool(call.params["repair"]))
-    return _verdict(verdict)
+    (verdict,) = call.store.verify(call.id)
+    return verdict_json(verdict)
 
 
 def verify_all(call: Call) -> Streamed:
     """One object a line and task."""
-    lines = (json.dumps(_verdict(verdict)).encode() + b"\n" for verdict in call.store.verify())
+    lines = (json.dumps(verdict_json(verdict)).encode() + b"\n" for verdict in call.store.verify())
     return Streamed(lines, "application/jsonl")
 
 
-def _verdict(verdict: Any) -> dict[str, Any]:
+def verdict_json(verdict: Any) -> dict[str, Any]:
     names = ("unsealed", "records", "turns", "torn", "faults", "warnings", "repaired", "can_repair")
     return {
         "id": verdict.name.id,
@@ -391,6 +389,6 @@ OPERATIONS: Final = (
     Operation("GET", "/tasks/{id}/blobs", "The long outputs that it refers to.", READ, list_blobs, (ID,), answer={"type": "object"}),
     Operation("GET", "/blobs/{sha256}", "A long output.", READ, get_blob, (Param("sha256", {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "", True), Param("size", {"type": "integer", "minimum": 0, "maximum": 10**15}, "", True)), answer=BYTES),
     Operation("GET", "/tasks/{id}/draft", "What its running turn has said.", READ, get_draft, (ID,), answer={"type": "object"}),
-    Operation("GET", "/tasks/{id}/verify", "Whether its chain is whole.", READ, verify_task, (ID, Param("repair", FLAG, "Mend what can be mended; needs the role write.")), answer={"type": "object"}),
+    Operation("GET", "/tasks/{id}/verify", "Whether its chain is whole.", READ, verify_task, (ID,), answer={"type": "object"}),
     Operation("GET", "/verify", "Whether all chains are whole.", READ, verify_all, answer="application/jsonl"),
 )  # fmt: skip

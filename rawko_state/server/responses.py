@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -17,6 +17,8 @@ from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.server import problems
 from rawko_state.server.operations import Operation, Streamed
 from rawko_state.server.problems import Refused
+
+NO_SNIFF: Final = {"X-Content-Type-Options": "nosniff"}
 
 
 def params_of(operation: Operation, request: Request) -> dict[str, Any]:
@@ -40,12 +42,12 @@ Run = Callable[..., Awaitable[Any]]
 """Runs a blocking call in one of the server's threads."""
 
 
-def answered(operation: Operation, outcome: tuple[Any, bool], run: Run) -> Response:
+def answered(operation: Operation, outcome: tuple[Any, bool], run: Run, says: dict[str, str]) -> Response:
     answer, again = outcome
     if isinstance(answer, Streamed):
         pieces = _piece_by_piece(answer.pieces, run)
-        return StreamingResponse(pieces, answer.status, answer.headers, answer.media)
-    headers = {"Idempotent-Replay": "true"} if again else {}
+        return StreamingResponse(pieces, answer.status, {**NO_SNIFF, **answer.headers}, answer.media)
+    headers = {**says, **({"Idempotent-Replay": "true"} if again else {})}
     if answer is None:
         return Response(status_code=204, headers=headers)
     return json_answer(answer, operation.status, headers)
@@ -60,14 +62,14 @@ def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = 
     return Response(
         json.dumps(value, default=str).encode(),
         status,
-        {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})},
+        {"Cache-Control": "no-store", **NO_SNIFF, **(headers or {})},
         "application/json",
     )
 
 
 def problem_answer(error: RawkoError, root: Path | None = None) -> Response:
     headers = error.headers if isinstance(error, Refused) else {}
-    return Response(problems.body(error, root), problems.status_of(error), headers, problems.MEDIA)
+    return Response(problems.body(error, root), problems.status_of(error), {**NO_SNIFF, **headers}, problems.MEDIA)
 
 
 async def not_found(request: Request, error: Exception) -> Response:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import gc
 import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -18,12 +18,14 @@ import uvicorn
 
 from rawko_state.backends.select import open_host
 from rawko_state.config.settings import load
-from rawko_state.errors import InvalidValue
+from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.lifecycle.cleanup import carry_out, described, planned
 from rawko_state.lifecycle.retention import policy_of
 from rawko_state.server.app import Server, log_to_stderr
 from rawko_state.server.feeds import Hub
 from rawko_state.server.guard import Guard, is_loopback
+from rawko_state.server.limits import Limits, protocol_with
+from rawko_state.server.workers import reserved, supervise
 from rawko_state.server.workspaces import Workspaces
 from rawko_state.store.hosting import Host
 
@@ -39,16 +41,20 @@ class Options:
     host: str = "127.0.0.1"
     port: int = 8737
     database: str | None = None
+    listen: str | None = None
+    """A direct address of the database for notifications, if ``database`` is a pooler."""
     hosts: tuple[str, ...] = ()
     rate: float = 0.0
     quiet: bool = False
+    limits: Limits = field(default_factory=Limits)
+    workers: int = 1
 
 
 def build(options: Options, warn: Callable[[str], None], host: Host | None = None) -> Server:
     """The server, not yet listening, for the files or the database in the options, or for any ``host``. Without tokens, it may
     not be reachable from other machines."""
     local = is_loopback(options.host)
-    host = host or open_host(options.root, options.database, warn)
+    host = host or open_host(options.root, options.database, warn, listen=options.listen)
     hub = Hub(notified=host.is_notified)
     workspaces = Workspaces(host, hub.changed)
     if not local and not workspaces.state.has_tokens(valid=True):
@@ -66,24 +72,51 @@ def build(options: Options, warn: Callable[[str], None], host: Host | None = Non
 
 def run(options: Options, warn: Callable[[str], None]) -> None:
     """Serves until SIGTERM or SIGINT. Streams then end with a code that tells clients to reconnect."""
+    if options.workers > 1:
+        _run_workers(options, warn)
+        return
     server = build(options, warn)
     log_to_stderr(quiet=options.quiet)
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    config = uvicorn.Config(
-        server.app,
-        host=options.host,
-        port=options.port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=_GRACE,
-        ws_max_size=1 << 20,
-    )
-    uvicorn_server = _Uvicorn(config, server, warn)
+    gc.freeze()  # what is loaded now stays: the collector need not look at it again
+    uvicorn_server = _Uvicorn(listening(server, options), server, warn)
     try:
         uvicorn_server.run()
     except SystemExit as stop:
         raise InvalidValue(f"{options.host}:{options.port} cannot be listened on; is another server there?") from stop
+
+
+def _run_workers(options: Options, warn: Callable[[str], None]) -> None:
+    if options.database is None:
+        raise InvalidValue("several workers need a database (--database): leases on files belong to one process")
+    build(options, warn).workspaces.close()  # migrates, and says now what is wrong
+    held = reserved(options.host, options.port)
+    port = held.getsockname()[1]
+    shown = f"[{options.host}]" if ":" in options.host else options.host
+    warn(f"serving postgres tasks on http://{shown}:{port}")
+
+    def work() -> None:
+        mine = reserved(options.host, port)
+        server = build(options, warn)
+        log_to_stderr(quiet=options.quiet)
+        _Uvicorn(listening(server, options), server, lambda message: None).run([mine])
+
+    supervise(options.workers, work, warn)
+    held.close()
+
+
+def listening(server: Server, options: Options, *, grace: int = _GRACE) -> uvicorn.Config:
+    """How uvicorn listens and what it accepts before a request reaches the server."""
+    return uvicorn.Config(
+        server.app,
+        host=options.host,
+        port=options.port,
+        http=protocol_with(options.limits),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=grace,
+        ws_max_size=1 << 20,
+    )
 
 
 class _Uvicorn(uvicorn.Server):
@@ -114,20 +147,35 @@ async def _jobs(server: Server, options: Options, warn: Callable[[str], None]) -
     if host.is_notified:
         threading.Thread(target=host.listen, args=(stop, server.hub.changed), daemon=True, name="listen").start()
     reconciled, cleaned = time.monotonic(), 0.0
+    away = False
     try:
         while True:
             now = time.monotonic()
+            away = await _told(server, away, warn)
             await _quietly(server, server.workspaces.tidy)
             if now - reconciled >= _RECONCILE_EVERY:
                 reconciled = now
                 await _quietly(server, _reconcile, server.workspaces)
             if now - cleaned >= _DAY or not cleaned:
                 cleaned = now
-                await _quietly(server, server.workspaces.state.tidy)
+                await _quietly(server, _tidy_state, server.workspaces, options.root)
                 await _quietly(server, _clean, server.workspaces, options.root, warn)
             await asyncio.sleep(_TIDY_EVERY)
     finally:
         stop.set()
+
+
+async def _told(server: Server, away: bool, warn: Callable[[str], None]) -> bool:
+    """Says once that the tasks cannot be reached, and once that they can be again. Returns whether they can't."""
+    try:
+        await server.run(server.workspaces.check)
+    except RawkoError as error:
+        if not away:
+            warn(f"{error}; requests get 503 until it is back")
+        return True
+    if away:
+        warn(f"{server.workspaces.host.kind} tasks can be reached again")
+    return False
 
 
 async def _quietly(server: Server, work: Callable[..., Any], *arguments: Any) -> None:
@@ -139,6 +187,13 @@ def _reconcile(workspaces: Workspaces) -> None:
     for workspace in workspaces.all():
         for task_id in workspace.store.reconcile():
             workspace.changed(task_id)
+
+
+def _tidy_state(workspaces: Workspaces, root: Path) -> None:
+    settings = load(root)
+    key = "server.audit.max_age"
+    # A setting that can't be read must not delete anything.
+    workspaces.state.tidy(None if settings.problems else settings[key])
 
 
 def _clean(workspaces: Workspaces, root: Path, warn: Callable[[str], None]) -> None:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from rawko_state.errors import RawkoError
+from rawko_state.errors import RawkoError, StorageError
 from rawko_state.server import problems
 from rawko_state.server.feeds import GOING_AWAY, NOT_ADMITTED, SLOW, TOO_SLOW, Hub, follow, hello
 from rawko_state.server.operations import READ
@@ -111,6 +111,10 @@ class Streams:
         except Refused as error:
             await socket.close(NOT_ADMITTED, str(error)[:120])
             return
+        except StorageError:
+            # The tasks cannot be reached now: come back, perhaps to another server.
+            await socket.close(GOING_AWAY, f"come back after {cursor}"[:120])
+            return
         except RawkoError as error:
             await socket.close(1011, str(error)[:120])
             return
@@ -141,6 +145,7 @@ class _Events:
             (b"content-type", b"text/event-stream"),
             (b"cache-control", b"no-store"),
             (b"x-accel-buffering", b"no"),
+            (b"x-content-type-options", b"nosniff"),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         gone = asyncio.create_task(_gone(receive))
@@ -174,6 +179,9 @@ class _Events:
             await put(f"event: bye\ndata: {bye}\n\n", more=False)
         except asyncio.TimeoutError:
             return  # the connection is closed; the client reconnects with Last-Event-ID
+        except StorageError:
+            bye = json.dumps({"code": GOING_AWAY, "cursor": cursor})
+            await put(f"event: bye\ndata: {bye}\n\n", more=False)
         except RawkoError as error:
             await put(f"event: problem\ndata: {json.dumps(problems.problem(error), default=str)}\n\n", more=False)
 

@@ -12,7 +12,7 @@ from rawko_state.format.values import read_time
 from rawko_state.server.feeds import PROTOCOL
 from rawko_state.server.operations import ADMIN, READ, WRITE, Call, Operation, Param
 from rawko_state.server.problems import Refused
-from rawko_state.server.reading import ID
+from rawko_state.server.reading import ID, verdict_json
 from rawko_state.server.schemas import ANY, COUNT, FLAG, STRING, STRINGS, TEXT, TIME, lists, obj
 from rawko_state.store import RetentionRow
 from rawko_state.store.wire import to_wire
@@ -24,6 +24,7 @@ def delete_task(call: Call) -> Any:
     """Into the trash, from which it can be brought back."""
     call.workspace.warm.close(call.id)
     gone = call.store.delete(call.id, by=call.by)
+    call.workspace.forget_id(gone)
     call.changed(gone)
     return {"version": 1, "task": gone}
 
@@ -57,6 +58,7 @@ def erase_task(call: Call) -> Any:
     with contextlib.suppress(TaskNotFound):  # it may be in the trash
         call.workspace.warm.close(call.store.find(prefix).id)
     call.task = call.store.erase(prefix, by=call.by)
+    call.workspace.forget_id(call.task)
     call.changed(call.task)
     return {"version": 1, "task": call.task}
 
@@ -88,6 +90,14 @@ def pack(call: Call) -> Any:
     found = call.store.retention_rows(call.id)
     call.workspace.warm.close(call.id)
     return {"version": 1, "packed": bool(found) and call.store.pack(found[0])}
+
+
+def repair_task(call: Call) -> Any:
+    """Repairs what can be, and says what was found."""
+    call.workspace.warm.close(call.id)
+    (verdict,) = call.store.verify(call.id, repair=True)
+    call.changed(call.id)
+    return verdict_json(verdict)
 
 
 def redact(call: Call) -> Any:
@@ -161,6 +171,29 @@ def _read(row: dict[str, Any]) -> dict[str, Any]:
 # The server itself
 
 
+def get_doctor(call: Call) -> Any:
+    """The state of the tasks and of what is derived from them."""
+    count, where, faults = call.store.health()
+    concerns = [{"task": task_id, "problem": what} for task_id, what in call.store.concerns()]
+    return {
+        "version": 1,
+        "release": __version__,
+        "kind": call.workspace.host.kind,
+        "disk": dict(call.store.disk()),
+        "tasks": count,
+        "index": where,
+        "faults": faults,
+        "unflushed": call.store.unflushed(),
+        "concerns": concerns,
+    }
+
+
+def reindex(call: Call) -> Any:
+    """Rebuilds what is derived from the tasks' bytes."""
+    problems = [{"task": task_id, "problem": what} for task_id, what in call.store.reindex()]
+    return {"version": 1, "tasks": len(call.store.task_ids()), "problems": problems}
+
+
 def get_hello(call: Call) -> Any:
     """Who one is talking to, and as whom."""
     return {
@@ -210,6 +243,7 @@ OPERATIONS: Final = (
     Operation("POST", "/retention/freed", "The bytes of long outputs that would go with some tasks.", READ, list_freed, body=obj({"ids": STRINGS}), answer={"type": "object"}),
     Operation("POST", "/trash", "Move tasks to the trash, each with the rule that takes it.", WRITE, discard, body=obj({"tasks": lists(_CHOSEN)}), answer={"type": "object"}),
     Operation("POST", "/tasks/{id}/pack", "Make it smaller, where that is done.", WRITE, pack, (ID,), answer={"type": "object"}),
+    Operation("POST", "/tasks/{id}/verify", "Repair its chain, where that can be done.", WRITE, repair_task, (ID,), answer={"type": "object"}),
     Operation("POST", "/tasks/{id}/redact", "Take secrets out of it.", WRITE, redact, (ID,), obj(None, dry_run=FLAG), {"type": "object"}),
     Operation("GET", "/kv", "Small values.", READ, list_values, (Param("scope", {"type": "string", "maxLength": 200}),), answer={"type": "object"}),
     Operation("GET", "/kv/{scope}/{key}", "One of them.", READ, get_value, (_SCOPE, _KEY), answer=obj({"version": COUNT, "value": STRING})),
@@ -221,6 +255,8 @@ OPERATIONS: Final = (
     Operation("POST", "/agents", "Say that there is one.", WRITE, add_agent, body=obj({"name": {"type": "string", "minLength": 1}, "version": STRING}, metadata=_METADATA), status=204),
     Operation("GET", "/runtimes", "Runtimes that are known.", READ, list_runtimes, answer={"type": "object"}),
     Operation("POST", "/runtimes", "Say that there is one.", WRITE, add_runtime, body=obj({"type": {"type": "string", "minLength": 1}}, devcontainer_path=TEXT, metadata=_METADATA), status=204),
+    Operation("GET", "/doctor", "What is wrong with the tasks, if anything.", ADMIN, get_doctor, answer={"type": "object"}),
+    Operation("POST", "/reindex", "Rebuild what is derived from the tasks.", ADMIN, reindex, answer={"type": "object"}),
     Operation("GET", "/hello", "Who this is.", READ, get_hello, answer={"type": "object"}),
     Operation("GET", "/workspaces", "The workspaces that one may use.", READ, list_workspaces, answer={"type": "object"}, alone=True),
     Operation("POST", "/workspaces", "Make one.", ADMIN, create_workspace, body=obj({"name": STRING}, external_id=TEXT), answer={"type": "object"}, status=201, alone=True),

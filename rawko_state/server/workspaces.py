@@ -14,6 +14,7 @@ from rawko_state.store.contract import HostedStore
 from rawko_state.store.hosting import Host, Registry, ServerState
 
 if TYPE_CHECKING:
+    from rawko_state.model.appended import BeforeWrite
     from rawko_state.tasks.task import Task
 
 _IDLE: Final = 20.0
@@ -45,9 +46,7 @@ class Warm:
     def __len__(self) -> int:
         return len(self._open)
 
-    def using(
-        self, task_id: str, work: Callable[[Task], Any], before: Callable[[str], None], expected: str | None = None
-    ) -> Any:
+    def using(self, task_id: str, work: Callable[[Task], Any], before: BeforeWrite, expected: str | None = None) -> Any:
         while True:
             with self._lock:
                 held = self._open.setdefault(task_id, _Open())
@@ -68,7 +67,7 @@ class Warm:
         held: _Open,
         task_id: str,
         work: Callable[[Task], Any],
-        before: Callable[[str], None],
+        before: BeforeWrite,
         expected: str | None,
     ) -> Any:
         fresh = held.task is None
@@ -135,6 +134,7 @@ class Workspace:
         self.name, self.store, self.registry, self.host, self._changed = name, store, registry, host, changed
         self.warm = Warm(store.attach)
         self._known: set[tuple[str, str]] = set()
+        self._ids: set[str] = set()
 
     @property
     def state(self) -> ServerState:
@@ -157,6 +157,20 @@ class Workspace:
             registry.saw_agent(clean, "")
         elif kind == "runtime" and clean not in {row["type"] for row in registry.runtimes()}:
             registry.saw_runtime(clean, None)
+
+    def id_of(self, prefix: str) -> str:
+        """The full id of a task. A full id that was found once is not looked up again: whatever uses it notices if it is gone."""
+        if prefix in self._ids:
+            return prefix
+        found = self.store.find(prefix).id
+        if found == prefix:
+            if len(self._ids) >= _MOST:
+                self._ids.clear()
+            self._ids.add(found)
+        return found
+
+    def forget_id(self, task_id: str) -> None:
+        self._ids.discard(task_id)
 
     def changed(self, task_id: str) -> None:
         """Wakes the followers of a task after a change."""
@@ -205,6 +219,14 @@ class Workspaces:
     def all(self) -> list[Workspace]:
         """All workspaces, including those not opened yet."""
         return [self.get(name) for name in self.host.names()]
+
+    def check(self) -> None:
+        """Raises RawkoError if the server's own tables or a workspace that is in use cannot be reached now."""
+        self.host.check()
+        known = set(self.host.names())
+        for each in self.opened():
+            if each.name in known:
+                each.store.check()
 
     def forget(self, workspace: Workspace) -> None:
         """Drops a workspace whose storage is gone, so that it is looked up again."""

@@ -6,16 +6,17 @@ import hashlib
 import json
 import re
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any, Final
 
-from rawko_state.errors import ChainMoved, InvalidValue
+from rawko_state.errors import ChainMoved, InvalidValue, TaskBusy
 from rawko_state.format.records import scan_bytes
 from rawko_state.format.values import read_time, write_time
 from rawko_state.model import status as words
 from rawko_state.model.appended import Appended
 from rawko_state.model.entries import MEMORY, Entry, Execution, Note, Request, Result, Resumed, TaskHeader, Turn
-from rawko_state.model.names import parse_name
-from rawko_state.server.operations import BLOCKS, BYTES, WRITE, Call, Operation, Param
+from rawko_state.model.names import name_for, parse_name
+from rawko_state.server.operations import BLOCKS, BYTES, WRITE, Call, Operation, Param, done
 from rawko_state.server.problems import Refused
 from rawko_state.server.reading import ID
 from rawko_state.server.schemas import ANY, COUNT, FLAG, MAPPING, STRING, STRINGS, TEXT, TIME, Schema, lists, obj
@@ -29,20 +30,8 @@ _ALLOWED: Final = (Turn, Note, Request, Execution, Result, Resumed)
 DONE: Final = obj({"version": COUNT, "task": STRING, "seal": STRING, "turn": COUNT, "status": STRING})
 
 
-def _done(task_id: str, seal: str, turn: int, status: str) -> dict[str, Any]:
-    return {"version": 1, "task": task_id, "seal": seal, "turn": turn, "status": status}
-
-
-def done(task_id: str, appended: Appended) -> dict[str, Any]:
-    return _done(task_id, appended.seal, appended.state.turns, appended.state.status)
-
-
-def done_before(call: Call, task_id: str, seal: str) -> dict[str, Any] | None:
-    """The answer to a request whose record was written; None if it was not."""
-    if not call.store.holds(task_id, seal):
-        return None
-    state = call.store.position(task_id).state
-    return _done(task_id, seal, state.turns, state.status)
+def _now(task: Task) -> dict[str, Any]:
+    return {"version": 1, "task": task.id, "seal": task.seal, "turn": task.state.turns, "status": task.state.status}
 
 
 def _recorded(call: Call, kind: str, more: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -52,7 +41,7 @@ def _recorded(call: Call, kind: str, more: dict[str, Any] | None = None) -> dict
     def work(task: Task) -> dict[str, Any]:
         recorder = Recorder(call.store, task)
         recorder.do(kind, data)
-        return _done(task.id, task.seal, task.state.turns, task.state.status)
+        return _now(task)
 
     found: dict[str, Any] = call.writing(work)
     if kind == "result":
@@ -61,11 +50,11 @@ def _recorded(call: Call, kind: str, more: dict[str, Any] | None = None) -> dict
 
 
 def start_task(call: Call) -> Any:
-    recorder = Recorder(call.store, detached=True, before=call.before_start)
+    recorder = Recorder(call.store, detached=True, before=call.with_record)
     recorder.do("start", dict(call.data))
     task = recorder.task
     assert task is not None
-    found = _done(task.id, task.seal, task.state.turns, task.state.status)
+    found = _now(task)
     task.close()
     call.task = task.id
     call.changed(task.id)
@@ -92,7 +81,7 @@ def remember(call: Call) -> Any:
     by = call.by
 
     def work(task: Task) -> dict[str, Any]:
-        return done(task.id, task.remember(by=by, **call.data))
+        return done(task.remember(by=by, **call.data))
 
     return call.writing(work)
 
@@ -111,12 +100,12 @@ def finish(call: Call) -> Any:
 
 def say(call: Call) -> Any:
     by = call.data.get("by") or call.by
-    return call.writing(lambda task: done(task.id, task.say(call.data["text"], by=by)))
+    return call.writing(lambda task: done(task.say(call.data["text"], by=by)))
 
 
 def _status(call: Call, status: str) -> Any:
     by = call.data.get("by") or call.by
-    return call.writing(lambda task: done(task.id, task.set_status(status, by=by, reason=call.data.get("reason"))))
+    return call.writing(lambda task: done(task.set_status(status, by=by, reason=call.data.get("reason"))))
 
 
 def pause(call: Call) -> Any:
@@ -136,14 +125,14 @@ def resume(call: Call) -> Any:
         task = call.store.attach(call.id)
         try:
             task.recover()
-            task.before_write, task.expected = call._before, call.expected
+            task.before_write, task.expected = call.with_record, call.expected
             resumed = task.reopen(by=by, detached=True, message=call.data.get("message"))
         finally:
             task.close()
     finally:
         call.store.release_lease(call.id, token)
     call.changed(call.id)
-    return done(call.id, resumed)
+    return done(resumed)
 
 
 def fork(call: Call) -> Any:
@@ -152,6 +141,7 @@ def fork(call: Call) -> Any:
     last = call.store.position(parent).seal
     if call.expected is not None and last != call.expected:
         raise ChainMoved(f"task {parent} has grown: its last seal is not {call.expected}", last=last)
+    call.answer = lambda record: {**done(record), "parent": f"{parent}@{call.data['turn']}"}
     task = call.store.fork(
         parent,
         call.data["turn"],
@@ -159,9 +149,9 @@ def fork(call: Call) -> Any:
         by=call.data.get("by") or call.by,
         title=call.data.get("title"),
         detached=True,
-        before=call.before_start,
+        before=call.with_record,
     )
-    found = _done(task.id, task.seal, task.state.turns, task.state.status)
+    found = _now(task)
     task.close()
     call.changed(task.id)
     return {**found, "parent": f"{parent}@{call.data['turn']}"}
@@ -184,19 +174,18 @@ def append_record(call: Call) -> Any:
 
     lease = call.headers.get("rawko-lease")
     if lease:
-        call.store.take_lease(call.id, lease)  # raises TaskBusy if another client has taken over the task
+        try:
+            call.store.check_lease(call.id, lease)  # the client renews it by itself
+        except TaskBusy:
+            call.store.take_lease(call.id, lease)  # raises TaskBusy if another client has taken over the task
 
-    def work(task: Task) -> dict[str, Any]:
-        added = task.add(entries, expect=call.expected)
-        return {
-            **done(task.id, added),
-            "parent": added.parent,
-            "offset": added.offset,
-            "end": added.end,
-            "state": to_wire(added.state),
-        }
+    call.answer = _added
+    return call.writing(lambda task: _added(task.add(entries, expect=call.expected)))
 
-    return call.writing(work)
+
+def _added(record: Appended) -> dict[str, Any]:
+    more = {"parent": record.parent, "offset": record.offset, "end": record.end, "state": to_wire(record.state)}
+    return {**done(record), **more}
 
 
 def create_record(call: Call) -> Any:
@@ -206,10 +195,16 @@ def create_record(call: Call) -> Any:
         raise InvalidValue("the first block of a task is its header")
     if not all(isinstance(entry, _ALLOWED) for entry in entries[1:]):
         raise InvalidValue("a record is made of turns, notes, requests, executions, results and resumptions")
-    task = call.store.create(replace(entries[0], id=""), entries[1:], detached=True, before=call.before_start)
-    found = _done(task.id, task.seal, task.state.turns, task.state.status)
-    found |= {"state": to_wire(task.state), "end": task.end, "file": call.store.find(task.id).filename}
-    header = entries[0]
+    header = replace(entries[0], id="", created=entries[0].created or datetime.now(timezone.utc).replace(microsecond=0))
+
+    def made(record: Appended) -> dict[str, Any]:
+        assert header.created is not None
+        name = name_for(header.created, record.state.id)
+        return {**done(record), "state": to_wire(record.state), "end": record.end, "file": name.filename}
+
+    call.answer = made
+    task = call.store.create(header, entries[1:], detached=True, before=call.with_record)
+    found = {**_now(task), "state": to_wire(task.state), "end": task.end, "file": call.store.find(task.id).filename}
     call.workspace.learn(header.repo, header.agent, header.runtime)
     task.close()
     call.task = task.id
@@ -272,9 +267,9 @@ def _holding(call: Call) -> None:
 def begin_draft(call: Call) -> Any:
     """The first line is the head: who speaks, since when, and after which record."""
     _holding(call)
-    lines = _clean(call, call.body)
-    _check_head(json.loads(lines.partition(b"\n")[0]))
-    call.store.begin_draft(call.id, lines)
+    call.lines = _clean(call, call.body)
+    _check_head(json.loads(call.lines.partition(b"\n")[0]))
+    call.store.begin_draft(call.id, call.lines, before=call.with_draft)
     call.changed(call.id)
 
 
@@ -288,10 +283,13 @@ def _check_head(head: dict[str, Any]) -> None:
 
 
 def add_to_draft(call: Call) -> Any:
-    _holding(call)
-    if not call.store.add_to_draft(call.id, _clean(call, call.body)):
+    """Answers with the task's last seal, so that the writer knows whether others have appended, without asking."""
+    call.lines = _clean(call, call.body)
+    seal = call.store.extend_draft(call.id, call.lines, call.params["token"], before=call.with_draft)
+    if seal is None:
         raise Refused(409, "NoDraft", f"task {call.id} has no draft; somebody has taken the task over")
     call.changed(call.id)
+    call.says["ETag"] = f'"{seal}"'
 
 
 def drop_draft(call: Call) -> Any:
@@ -366,27 +364,27 @@ _STOP: Final = obj(None, by=TEXT, reason=TEXT)
 _TOKEN: Final = Param("token", {"type": "string", "pattern": "^[0-9a-f]{32}$"}, "Of the lease.", True)
 
 OPERATIONS: Final = (
-    Operation("POST", "/tasks", "Start a task.", WRITE, start_task, body=START, answer=DONE, status=201),
-    Operation("POST", "/tasks/{id}/turns", "Append a turn; with If-Match, only after that seal.", WRITE, append_turn, (ID,), TURN, DONE, 201),
-    Operation("POST", "/tasks/{id}/decisions", "An arbiter's decision.", WRITE, decide, (ID,), obj(None, selected=TEXT, decision=TEXT, reason=TEXT, guidance=TEXT, agent={"type": "string", "minLength": 1}), DONE, 201),
-    Operation("POST", "/tasks/{id}/notes", "Title, labels, pin, or any data.", WRITE, add_note, (ID,), obj(None, text=TEXT, title=TEXT, labels=MAPPING, unlabel=STRINGS, pinned={"type": ["boolean", "null"]}, by=TEXT, kind=TEXT, data=ANY, in_context={"type": ["boolean", "null"]}), DONE, 201),
-    Operation("PATCH", "/tasks/{id}/memory", "Change what it is to keep in mind.", WRITE, remember, (ID,), obj(None, **dict.fromkeys(MEMORY, ANY)), DONE),
-    Operation("POST", "/tasks/{id}/questions", "A turn that ends in a question.", WRITE, ask, (ID,), obj({"agent": {"type": "string", "minLength": 1}, "text": STRING}, content=TEXT, **_QUESTION), DONE, 201),
-    Operation("POST", "/tasks/{id}/answers", "The answer to the open question.", WRITE, answer, (ID,), obj({"text": STRING}, by=TEXT), DONE, 201),
-    Operation("POST", "/tasks/{id}/messages", "Something that the user says.", WRITE, say, (ID,), obj({"text": STRING}, by=TEXT), DONE, 201),
-    Operation("POST", "/tasks/{id}/pause", "Pause it, also in the process that runs it.", WRITE, pause, (ID,), _STOP, DONE),
-    Operation("POST", "/tasks/{id}/cancel", "Cancel it.", WRITE, cancel, (ID,), _STOP, DONE),
+    Operation("POST", "/tasks", "Start a task.", WRITE, start_task, body=START, answer=DONE, status=201, records=True),
+    Operation("POST", "/tasks/{id}/turns", "Append a turn; with If-Match, only after that seal.", WRITE, append_turn, (ID,), TURN, DONE, 201, records=True),
+    Operation("POST", "/tasks/{id}/decisions", "An arbiter's decision.", WRITE, decide, (ID,), obj(None, selected=TEXT, decision=TEXT, reason=TEXT, guidance=TEXT, agent={"type": "string", "minLength": 1}), DONE, 201, records=True),
+    Operation("POST", "/tasks/{id}/notes", "Title, labels, pin, or any data.", WRITE, add_note, (ID,), obj(None, text=TEXT, title=TEXT, labels=MAPPING, unlabel=STRINGS, pinned={"type": ["boolean", "null"]}, by=TEXT, kind=TEXT, data=ANY, in_context={"type": ["boolean", "null"]}), DONE, 201, records=True),
+    Operation("PATCH", "/tasks/{id}/memory", "Change what it is to keep in mind.", WRITE, remember, (ID,), obj(None, **dict.fromkeys(MEMORY, ANY)), DONE, records=True),
+    Operation("POST", "/tasks/{id}/questions", "A turn that ends in a question.", WRITE, ask, (ID,), obj({"agent": {"type": "string", "minLength": 1}, "text": STRING}, content=TEXT, **_QUESTION), DONE, 201, records=True),
+    Operation("POST", "/tasks/{id}/answers", "The answer to the open question.", WRITE, answer, (ID,), obj({"text": STRING}, by=TEXT), DONE, 201, records=True),
+    Operation("POST", "/tasks/{id}/messages", "Something that the user says.", WRITE, say, (ID,), obj({"text": STRING}, by=TEXT), DONE, 201, records=True),
+    Operation("POST", "/tasks/{id}/pause", "Pause it, also in the process that runs it.", WRITE, pause, (ID,), _STOP, DONE, records=True),
+    Operation("POST", "/tasks/{id}/cancel", "Cancel it.", WRITE, cancel, (ID,), _STOP, DONE, records=True),
     Operation("POST", "/tasks/{id}/resume", "Go on with it, or add a run.", WRITE, resume, (ID,), obj(None, by=TEXT, message=TEXT), DONE),
-    Operation("POST", "/tasks/{id}/fork", "A new task that goes on after a turn.", WRITE, fork, (ID,), obj({"turn": {"type": "integer", "minimum": 1, "maximum": 10**15}}, message=TEXT, by=TEXT, title=TEXT), {"type": "object"}, 201),
-    Operation("POST", "/tasks/{id}/finish", "End the run.", WRITE, finish, (ID,), obj(None, status={"type": "string", "enum": ["success", "failure", "cancelled", "interrupted", "unknown"]}, summary=TEXT, files=STRINGS, error=TEXT, by=TEXT, output=ANY, tokens=_USED, cost=_DOLLARS), DONE),
-    Operation("POST", "/records", "Start a task from the bytes of its first record.", WRITE, create_record, (), BLOCKS, {"type": "object"}, 201),
-    Operation("POST", "/tasks/{id}/records", "Append the bytes of a record.", WRITE, append_record, (ID,), BLOCKS, {"type": "object"}, 201),
+    Operation("POST", "/tasks/{id}/fork", "A new task that goes on after a turn.", WRITE, fork, (ID,), obj({"turn": {"type": "integer", "minimum": 1, "maximum": 10**15}}, message=TEXT, by=TEXT, title=TEXT), {"type": "object"}, 201, records=True),
+    Operation("POST", "/tasks/{id}/finish", "End the run.", WRITE, finish, (ID,), obj(None, status={"type": "string", "enum": ["success", "failure", "cancelled", "interrupted", "unknown"]}, summary=TEXT, files=STRINGS, error=TEXT, by=TEXT, output=ANY, tokens=_USED, cost=_DOLLARS), DONE, records=True),
+    Operation("POST", "/records", "Start a task from the bytes of its first record.", WRITE, create_record, (), BLOCKS, {"type": "object"}, 201, records=True),
+    Operation("POST", "/tasks/{id}/records", "Append the bytes of a record.", WRITE, append_record, (ID,), BLOCKS, {"type": "object"}, 201, records=True),
     Operation("GET", "/tasks/{id}/records/{seal}", "Whether a record is there.", "read", holds_record, (ID, Param("seal", {"type": "string", "pattern": "^[0-9a-f]{16}$"}, "", True)), answer=obj({"version": COUNT, "holds": FLAG})),
     Operation("PUT", "/files/{file}", "A whole task file, byte for byte.", WRITE, place_task, (Param("file", {"type": "string", "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-[0-9A-Za-z]{1,64}\.task$"}, "Its name.", True),), BYTES, {"type": "object"}, uploads=True),
     Operation("PUT", "/blobs/{sha256}", "A long output.", WRITE, put_blob, (Param("sha256", {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "", True),), BYTES, {"type": "object"}),
     Operation("POST", "/tasks/{id}/lease", "Take the right to run it for a while, or keep it.", WRITE, take_lease, (ID,), obj(None, token={"type": "string", "pattern": "^[0-9a-f]{32}$"}, seconds={"type": "integer", "minimum": 1, "maximum": 300}), obj({"version": COUNT, "task": STRING, "token": STRING, "seconds": COUNT})),
     Operation("DELETE", "/tasks/{id}/lease", "Give it back.", WRITE, give_lease_back, (ID, _TOKEN), status=204),
-    Operation("PUT", "/tasks/{id}/draft", "Begin what a running turn says: its head, a line of JSON.", WRITE, begin_draft, (ID, _TOKEN), BYTES, status=204),
-    Operation("POST", "/tasks/{id}/draft", "More lines of it.", WRITE, add_to_draft, (ID, _TOKEN), BYTES, status=204),
+    Operation("PUT", "/tasks/{id}/draft", "Begin what a running turn says: its head, a line of JSON.", WRITE, begin_draft, (ID, _TOKEN), BYTES, status=204, records=True),
+    Operation("POST", "/tasks/{id}/draft", "More lines of it.", WRITE, add_to_draft, (ID, _TOKEN), BYTES, status=204, records=True),
     Operation("DELETE", "/tasks/{id}/draft", "Its turn has ended.", WRITE, drop_draft, (ID, _TOKEN), status=204),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rawko_state.model.appended import Position
+from rawko_state.model.appended import BeforeWrite, Position
 from rawko_state.model.entries import Blob, Entry, Note, Parent, TaskHeader, ToolCall, Turn
 from rawko_state.model.events import Event
 from rawko_state.model.names import TaskName
@@ -234,9 +234,9 @@ class Store(Protocol):
         detached: bool = False,
         fields: Mapping[str, str] | None = None,
         sections: Mapping[str, str] | None = None,
-        before: Callable[[str, str], None] | None = None,
+        before: BeforeWrite | None = None,
     ) -> Task:
-        """Starts a new task. ``before`` is called with its id and first seal just before it is created. A remote store does not
+        """Starts a new task. ``before`` is called with its first record just before it is created. A remote store does not
         call it: the server records what it needs itself."""
 
     def resume(
@@ -259,7 +259,7 @@ class Store(Protocol):
         by: str | None = None,
         detached: bool = False,
         title: str | None = None,
-        before: Callable[[str, str], None] | None = None,
+        before: BeforeWrite | None = None,
     ) -> Task:
         """Starts a new task that continues after a turn of another one."""
 
@@ -275,7 +275,7 @@ class Store(Protocol):
         entries: Sequence[Entry],
         *,
         detached: bool = False,
-        before: Callable[[str, str], None] | None = None,
+        before: BeforeWrite | None = None,
     ) -> Task:
         """Creates a task from its first record: the header, which gets a new id, and the entries that follow it."""
 
@@ -361,6 +361,20 @@ class Store(Protocol):
     def check(self) -> None:
         """Raises RawkoError if the tasks cannot be reached now."""
 
+    def disk(self) -> Mapping[str, int]:
+        """Disk usage in bytes, by purpose."""
+
+    def concerns(self) -> list[tuple[str, str]]:
+        """Problems with task files, as far as the index can tell: ids and messages."""
+
+    def health(self) -> tuple[int, str, list[str]]:
+        """The number of tasks in the index, its location, and its problems. Updates the index first."""
+
+    def reindex(
+        self, step: Callable[[int, int], None] | None = None, flushing: Callable[[int, int], None] | None = None
+    ) -> list[tuple[str, str]]:
+        """Rebuilds what is derived from the tasks' bytes. Returns the tasks that could not be fully read, and why."""
+
     def daily(self) -> AbstractContextManager[bool]:
         """For daily maintenance: True in the one process that should do it, while it holds this."""
 
@@ -386,6 +400,11 @@ class BulkWriter(Protocol):
         """Indexes what workers wrote. If that fails, the next scan of the folder does it."""
 
 
+BeforeDraft = Callable[[int], None]
+"""Called just before lines go to a draft, with their place in it. What it writes to the same database joins their transaction. If
+it raises, nothing is written."""
+
+
 class HostedStore(Store, Protocol):
     """What a server also needs from a store, because it writes on behalf of remote clients."""
 
@@ -404,11 +423,15 @@ class HostedStore(Store, Protocol):
     def expire_leases(self) -> None:
         """Releases leases that were not renewed in time, on backends where nothing else does."""
 
-    def begin_draft(self, task_id: str, lines: bytes) -> None:
+    def begin_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> None:
         """Starts the draft of a live turn with its head, and maybe more lines."""
 
-    def add_to_draft(self, task_id: str, lines: bytes) -> bool:
+    def add_to_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> bool:
         """Appends lines to the draft. False if there is none."""
+
+    def extend_draft(self, task_id: str, lines: bytes, lease: str, *, before: BeforeDraft | None = None) -> str | None:
+        """The same for the holder of a lease; TaskBusy for anyone else. Returns the task's last seal, which tells the holder
+        whether others have appended to the task. None if there is no draft."""
 
     def drop_draft(self, task_id: str) -> None: ...
 
@@ -431,22 +454,8 @@ class ProjectStore(HostedStore, Protocol):
     def state_folder(self) -> Path:
         """The folder with the task files and everything that belongs to them."""
 
-    def disk(self) -> Mapping[str, int]:
-        """Disk usage in bytes, by purpose."""
-
-    def concerns(self) -> list[tuple[str, str]]:
-        """Problems with task files, as far as the index can tell: ids and messages."""
-
-    def health(self) -> tuple[int, str, list[str]]:
-        """The number of tasks in the index, its location, and its problems. Updates the index first."""
-
     def search_trouble(self) -> str | None:
         """Why the search index cannot be used; None if it can."""
-
-    def reindex(
-        self, step: Callable[[int, int], None] | None = None, flushing: Callable[[int, int], None] | None = None
-    ) -> list[tuple[str, str]]:
-        """Rebuilds the index and the search index from the files. Returns the tasks that could not be fully read, and why."""
 
     def lock(self, name: str, *, timeout: float = 60.0) -> AbstractContextManager[None]:
         """A named lock of this project, shared between processes. Raises StorageError on timeout."""

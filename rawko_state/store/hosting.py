@@ -31,16 +31,38 @@ class Token(NamedTuple):
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
+class KeyedRequest(NamedTuple):
+    """A request with an idempotency key, and its answer once that is known."""
+
+    who: str
+    key: str
+    body: str
+    """A digest of the request."""
+    status: int
+    answer: str | None = None
+
+
 class StoredRequest(NamedTuple):
     """A request that was made with an idempotency key."""
 
     body: str
     task: str | None
     seal: str | None
-    """The seal of the record that it was about to write."""
+    """The seal of the record that it was about to write, or the place of the lines in a draft."""
     status: int | None
-    """The status of the response; None while it is not known."""
+    """The status of the response; None while it is not known whether the request was carried out."""
     answer: str | None
+
+
+class AuditEntry(NamedTuple):
+    """Who did what, to which task, from where, and the status of the response."""
+
+    who: str
+    action: str
+    workspace: str | None
+    task: str | None
+    status: int
+    peer: str
 
 
 class Project(NamedTuple):
@@ -73,27 +95,35 @@ class ServerState(Protocol):
 
     def tokens(self) -> list[Token]: ...
 
+    def recalls(self, text: str | None) -> bool:
+        """Whether token(text), or has_tokens() without a text, is answered from memory or as quickly."""
+
     def has_tokens(self, *, valid: bool = False) -> bool:
         """Whether a token was ever created: from then on one is required. With ``valid``, whether a valid one exists."""
 
     def revoke_token(self, key: str) -> bool: ...
 
+    @property
+    def joins_writes(self) -> bool:
+        """Whether what with_record() writes joins the record's transaction. If not, it is durable before the record is."""
+
     def request(self, who: str, key: str) -> StoredRequest | None: ...
 
-    def intend(self, who: str, key: str, body: str, task: str, seal: str) -> None:
-        """Notes that a record is about to be written for this request."""
+    def with_record(
+        self, task: str, seal: str, key: KeyedRequest | None, audit: AuditEntry | None, *, durable: bool = True
+    ) -> None:
+        """Stores what belongs to a record, from its ``before`` hook. Raises if the key is already in use. Unless this joins the
+        record's transaction, the key is stored as not carried out yet."""
 
-    def answered(self, who: str, key: str, body: str, status: int, answer: str) -> None: ...
+    def finished(self, key: KeyedRequest | None, audit: Sequence[AuditEntry], *, durable: bool = True) -> None:
+        """Stores the answer to a request that was carried out, and its audit entry."""
 
     def forget_request(self, who: str, key: str) -> None: ...
 
-    def audit_all(self, rows: Sequence[tuple[str, str, str | None, str | None, int, str]]) -> None:
-        """Each row: who, what, workspace, task, status, peer address."""
-
     def audited(self, limit: int, workspace: str | None, before: int | None = None) -> list[dict[str, Any]]: ...
 
-    def tidy(self) -> None:
-        """Deletes requests that are too old to be repeated."""
+    def tidy(self, audit_age: float | None = None) -> None:
+        """Deletes requests that are too old to be repeated, and audit entries older than ``audit_age`` seconds."""
 
     def close(self) -> None: ...
 

@@ -11,7 +11,7 @@ from rawko_state.errors import InvalidValue
 from rawko_state.format.diffs import compared, unified
 from rawko_state.format.parts import read_money
 from rawko_state.format.values import read_time, read_tokens, write_tokens
-from rawko_state.model.appended import Appended
+from rawko_state.model.appended import Appended, BeforeWrite
 from rawko_state.model.entries import (
     Diff,
     Field,
@@ -42,7 +42,7 @@ class Recorder:
         task: Task | None = None,
         *,
         detached: bool = False,
-        before: Callable[[str, str], None] | None = None,
+        before: BeforeWrite | None = None,
     ) -> None:
         """With a task, continues it; otherwise the first line starts or resumes one. It is ``detached`` if there is no process
         whose death should end it. ``before`` is passed on to start()."""

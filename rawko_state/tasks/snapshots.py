@@ -99,8 +99,10 @@ def _own_index(top: Path, *, copy: bool = True) -> Iterator[dict[str, str]]:
         yield {"GIT_INDEX_FILE": str(path)}
 
 
+# A repository's settings can name programs, and a folder that was unpacked from somewhere brings its own: none of them is run.
 _QUIETLY: Final = (
-    "-c", f"core.hooksPath={os.devnull}", "-c", "core.safecrlf=false", "-c", "advice.addEmbeddedRepo=false",
+    "-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false", "-c", "diff.external=", "-c", "core.pager=cat",
+    "-c", "core.safecrlf=false", "-c", "advice.addEmbeddedRepo=false",
 )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ class Task:
         self._seen: Position | None = None
         """The position before others last appended."""
         self.before_write: BeforeWrite | None = None
-        """Called with each record's seal just before it is written, for callers that must find out later whether it was."""
+        """Called with each record just before it is written, for callers that write something with it."""
         self.expected: str | None = None
         """The seal that the next record must follow. If it is no longer the last one, ChainMoved is raised."""
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from rawko_state.format.reader import TaskReader
-from rawko_state.model.appended import Appended, Position
+from rawko_state.model.appended import Appended, BeforeWrite, Position
 from rawko_state.model.entries import Entry, Turn
 from rawko_state.model.state import TaskState
 from rawko_state.tasks.draft import Draft, DraftContent
 
+__all__ = ["BeforeWrite", "Make", "Writer"]
+
 Make = Callable[[TaskState], list[Entry]]
 """Returns what to append, given the state it will follow. Called under the append lock, so it must be quick: entries are already
 redacted, and only numbered here. May be called again if another writer was faster."""
-BeforeWrite = Callable[[str], None]
-"""Called with a record's seal just before it is written."""
 
 
 class Writer(ABC):

@@ -670,3 +670,18 @@ class StoreConformance:
         assert store.flush_due() in (None, "now", "background")
         assert store.flush(wait=True) >= 0
         assert [hit.task.id for hit in store.search("said").hits] == [task.id]
+
+    def test_health(self, store: Store, another: Store) -> None:
+        task = store.start("x", detached=True)
+        task.add_turn(said(content="said"))
+        assert all(isinstance(size, int) for size in store.disk().values())
+        count, where, faults = store.health()
+        assert (count, faults) == (1, [])
+        assert where
+        assert store.concerns() == []
+        before = store.summary(task.id)
+        assert store.reindex() == []
+        assert store.summary(task.id) == before
+        assert [hit.task.id for hit in another.search("said").hits] == [task.id]
+        task.add_turn(said(content="goes on"))
+        assert another.turn(task.id, 2).content == "goes on"

@@ -12,13 +12,14 @@ import pytest
 from rawko_state.backends.files.store import FileStore
 from rawko_state.backends.memory.host import MemoryHost
 from rawko_state.backends.memory.store import MemoryStore
-from rawko_state.backends.postgres.connection import MIGRATIONS, Postgres
+from rawko_state.backends.postgres.connection import MIGRATIONS, Postgres, _is_usable
 from rawko_state.backends.postgres.names import check_workspace
 from rawko_state.backends.postgres.store import PostgresStore
 from rawko_state.backends.remote.store import RemoteStore
 from rawko_state.errors import ChainMoved, IndexNewer, InvalidValue, StorageError
 from rawko_state.model.entries import Turn
 from rawko_state.testing import HostedConformance, StoreConformance
+from tests.support.machine import wait_for
 from tests.support.serving import Served, served
 
 
@@ -226,25 +227,28 @@ class TestTheChainInTheDatabase:
 class TestConnections:
     def test_a_lost_connection_is_made_again(self, pg: PostgresStore) -> None:
         task = pg.start("x", detached=True)
-        pid = pg.postgres.connection.info.backend_pid
+        """Before it is used: nobody sees an error after the database was restarted."""
+        mine = pg.postgres.connection
         other = Postgres(pg.postgres.url)
-        other.connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        other.connection.execute("SELECT pg_terminate_backend(%s)", (mine.info.backend_pid,))
         other.close()
-        with pytest.raises(StorageError):
-            task.add_turn(Turn(number=1, agent="a"))
+        wait_for(lambda: not _is_usable(mine))
         task.add_turn(Turn(number=1, agent="a"))
         assert pg.summary(task.id).turns == 1
 
-    def test_a_follower_is_not_told_that_a_task_is_gone_when_the_database_is(self, pg: PostgresStore) -> None:
+    def test_a_follower_is_not_told_that_a_task_is_gone_when_the_database_is(
+        self, pg: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         task = pg.start("x", detached=True)
         reader = pg.event_reader(task.id)
         seen = [event.kind for event in reader.poll()]
         task.add_turn(Turn(number=1, agent="a", content="y"))
-        other = Postgres(pg.postgres.url)
-        other.connection.execute("SELECT pg_terminate_backend(%s)", (pg.postgres.connection.info.backend_pid,))
-        other.close()
-        with pytest.raises(StorageError):
-            list(reader.poll())
+        with monkeypatch.context() as patch:
+            # The connection is lost while it is used.
+            patch.setattr("rawko_state.backends.postgres.connection._is_usable", lambda connection: True)
+            pg.postgres.connection.close()
+            with pytest.raises(StorageError):
+                list(reader.poll())
         assert [event.kind for event in reader.poll()] == ["turn"]
         assert "gap" not in seen
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.backends.postgres.connection import Postgres
+from rawko_state.backends.postgres.host import PostgresServerState
 from rawko_state.backends.postgres.store import PostgresStore
 from rawko_state.backends.remote.store import RemoteStore
 from rawko_state.errors import RawkoError
+from rawko_state.index.server_state import FileServerState
 from rawko_state.model.entries import Turn
+from rawko_state.store.hosting import ServerState
 from tests.server.clients import Client
 from tests.support.machine import patience, wait_for
 from tests.support.postgres import OwnPostgres, is_installed
@@ -86,6 +90,14 @@ class TestFaults:
             (verdict,) = store.verify(task)
             assert verdict.faults == []
 
+    @staticmethod
+    def _check_audit(state: ServerState, ledger: dict[str, list[str]]) -> None:
+        """Every acknowledged turn has an entry. A request whose answer was lost and that was sent again may have two."""
+        rows = state.audited(10**6, None)
+        entries = Counter(row["task"] for row in rows if row["action"] == "append_turn" and row["status"] == 201)
+        for task, texts in ledger.items():
+            assert entries[task] >= len(texts), task
+
     def test_kill_9_of_a_server_of_files(self, project: Path, tmp_path: Path) -> None:
         process, port = self._serve(project)
         stop, tasks = threading.Event(), [Client(port).start() for _ in range(4)]
@@ -108,6 +120,9 @@ class TestFaults:
             assert process.stderr is not None
             process.stderr.close()
         self._check(FileStore(project), ledger)
+        state = FileServerState(project)
+        self._check_audit(state, ledger)
+        state.close()
 
     def test_kill_9_of_one_of_two_servers_on_postgres(self, database: str, project: Path, tmp_path: Path) -> None:
         one, first = self._serve(project, database)
@@ -130,6 +145,7 @@ class TestFaults:
                 process.stderr.close()
         store = PostgresStore(database, root=tmp_path)
         self._check(store, ledger)
+        self._check_audit(PostgresServerState(store.postgres), ledger)
         store.close()
 
     def test_kill_9_of_postgres(self, project: Path, tmp_path: Path) -> None:
@@ -158,6 +174,7 @@ class TestFaults:
             process.stderr.close()
         store = PostgresStore(uri, root=tmp_path)
         self._check(store, ledger)
+        self._check_audit(PostgresServerState(store.postgres), ledger)
         store.close()
         database.stop()
 

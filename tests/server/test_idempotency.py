@@ -8,6 +8,7 @@ import uuid
 
 import pytest
 
+from rawko_state.store.hosting import KeyedRequest
 from tests.server.clients import Client
 from tests.support.serving import Served
 
@@ -47,7 +48,7 @@ class TestOnce:
         task = ask.start()
         db = any_server.server.workspaces.state
         key = uuid.uuid4().hex
-        monkeypatch.setattr(type(db), "answered", lambda *_: None)
+        monkeypatch.setattr(type(db), "finished", lambda *_, **__: None)
         body = {"agent": "a", "content": "once"}
         first = ask("POST", f"tasks/{task}/turns", body, Idempotency_Key=key)[1]
         again = ask("POST", f"tasks/{task}/turns", body, Idempotency_Key=key)
@@ -69,7 +70,7 @@ class TestOnce:
         done = db.request("/local", key)
         assert done is not None
         db.forget_request("/local", key)
-        db.intend("/local", key, done.body, task, "f" * 16)
+        db.with_record(task, "f" * 16, KeyedRequest("/local", key, done.body, 201, done.answer), None)
         assert client("POST", f"tasks/{task}/turns", body, Idempotency_Key=key)[0] == 201
         assert client("GET", f"tasks/{task}")[1]["task"]["turns"] == 3
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from rawko_state.server.app import Server
-from rawko_state.server.run import Options, build
+from rawko_state.server.run import Options, build, listening
 from rawko_state.store.hosting import Host
 from tests.support.machine import patience
 
@@ -26,9 +26,10 @@ class Served(NamedTuple):
 
 @contextlib.contextmanager
 def served(root: Path, database: str | None = None, host: Host | None = None, **options: Any) -> Iterator[Served]:
-    server = build(Options(root=root, database=database, **options), lambda message: None, host)
-    config = uvicorn.Config(server.app, host="127.0.0.1", port=0, log_config=None, timeout_graceful_shutdown=3)
-    running = uvicorn.Server(config)
+    """``options`` are those of the server's Options."""
+    wanted = Options(root=root, database=database, port=0, **options)
+    server = build(wanted, lambda message: None, host)
+    running = uvicorn.Server(listening(server, wanted, grace=3))
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     while not running.started:

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from rawko_state.journal import trash as journal_trash
     from rawko_state.journal.chain import Chain
     from rawko_state.journal.verify import Verdict
+    from rawko_state.model.appended import BeforeWrite
     from rawko_state.model.entries import Entry, TaskHeader
     from rawko_state.store import InTrash, RetentionRow
+    from rawko_state.store.contract import BeforeDraft
     from rawko_state.tasks.writer import Writer
 else:
     # Not needed for lists and single tasks.
@@ -144,7 +146,7 @@ class FileStore(IndexedStore):
         entries: Sequence[Entry],
         *,
         attached: bool,
-        before: Callable[[str, str], None] | None,
+        before: BeforeWrite | None,
     ) -> Writer:
         new = self.journal.create(header, entries, lease=attached, taken=self._taken(), before=before)
         projector = self.sync.created(new.name, new.stamps)
@@ -181,14 +183,20 @@ class FileStore(IndexedStore):
     def expire_leases(self) -> None:
         self.lent.expire()
 
-    def begin_draft(self, task_id: str, lines: bytes) -> None:
+    def begin_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> None:
         self.journal.layout.make()
+        if before is not None:
+            before(0)
         sink = drafts.FileSink(self.journal.layout.draft(task_id))
         sink.write(lines, durable=False)
         sink.leave()
 
-    def add_to_draft(self, task_id: str, lines: bytes) -> bool:
-        return drafts.append_lines(self.journal.layout.draft(task_id), lines)
+    def add_to_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> bool:
+        return drafts.append_lines(self.journal.layout.draft(task_id), lines, before)
+
+    def extend_draft(self, task_id: str, lines: bytes, lease: str, *, before: BeforeDraft | None = None) -> str | None:
+        self.check_lease(task_id, lease)
+        return self.position(task_id).seal if self.add_to_draft(task_id, lines, before=before) else None
 
     def drop_draft(self, task_id: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -445,10 +453,10 @@ class FileStore(IndexedStore):
         return self._finder().flush(step=step, wait=wait)
 
     def reindex(
-        self, step: Callable[[int, int], None] | None = None, folding: Callable[[int, int], None] | None = None
+        self, step: Callable[[int, int], None] | None = None, flushing: Callable[[int, int], None] | None = None
     ) -> list[tuple[str, str]]:
         """Rebuilds the index and the search index from the files. Returns the tasks whose files could not be fully read, and why.
-        ``step`` is called with files done and in total, ``folding`` with bytes."""
+        ``step`` is called with files done and in total, ``flushing`` with bytes."""
         self.journal.layout.make()
         with contextlib.ExitStack() as stack:
             mine = False
@@ -460,7 +468,7 @@ class FileStore(IndexedStore):
             def then(index: Index) -> None:
                 try:
                     if mine:
-                        flush.flush_anew(index, self.journal, folding)
+                        flush.flush_anew(index, self.journal, flushing)
                 except (RawkoError, OSError) as trouble:
                     self._warn(f"{trouble}; searches read the task files")
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rawko_state.backends.memory.store import MemoryStore
 from rawko_state.errors import InvalidValue
 from rawko_state.index import database
+from rawko_state.index.group_commit import GroupCommit, Statement
 from rawko_state.index.orm import Sqlite
 from rawko_state.index.server_state import StateTables, server_tables
 from rawko_state.index.userdb import RegistryTables, registry_tables
@@ -23,6 +24,7 @@ class MemoryServerState(StateTables):
         self.db = Sqlite(None, {})
         self._tokens, self._requests, self._audit, _ = server_tables(self.db)
         self.db.create_tables([self._tokens, self._requests, self._audit], safe=True)
+        self._group = GroupCommit(self._connection, self.mapped)
 
     def mapped(self) -> contextlib.AbstractContextManager[None]:
         return database.mapped("the server's state")
@@ -30,9 +32,8 @@ class MemoryServerState(StateTables):
     def _connection(self) -> Any:
         return self.db.connection()  # type: ignore[no-untyped-call]
 
-    @contextlib.contextmanager
-    def lightly(self) -> Iterator[None]:
-        yield
+    def _write(self, statements: Sequence[Statement], *, durable: bool) -> None:
+        self._group.write(statements, durable=durable)
 
     def close(self) -> None:
         """Does nothing: all threads share one connection, which lives as long as this object."""

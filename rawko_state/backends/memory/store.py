@@ -45,6 +45,7 @@ from rawko_state.index.projection import NewRows, Projector, located
 from rawko_state.journal.layout import Layout, new_id
 from rawko_state.journal.rewrite import Rewriting, with_note
 from rawko_state.journal.verify import Verdict, verify, walk
+from rawko_state.model.appended import BeforeWrite
 from rawko_state.model.entries import Blob, Entry, TaskHeader, ToolCall
 from rawko_state.model.names import TaskName, name_for, parse_name
 from rawko_state.search import engine
@@ -55,6 +56,7 @@ from rawko_state.search.query import Query, Text
 from rawko_state.search.scoring import PostingSource
 from rawko_state.search.words import Counts
 from rawko_state.store import Answer, InTrash, RetentionRow, TaskFilter
+from rawko_state.store.contract import BeforeDraft
 from rawko_state.tasks.writer import Writer
 
 BY_HAND: Final = "deleted"
@@ -245,7 +247,7 @@ class MemoryStore(IndexedStore):
         entries: Sequence[Entry],
         *,
         attached: bool,
-        before: Callable[[str, str], None] | None,
+        before: BeforeWrite | None,
     ) -> Writer:
         created = header.created or datetime.now(timezone.utc).replace(microsecond=0)
         with self.lock:
@@ -257,7 +259,7 @@ class MemoryStore(IndexedStore):
             name = name_for(created, task_id)
             record = first_record(replace(header, id=task_id, created=created), entries)
             if before is not None:
-                before(task_id, record.seal)
+                before(record.appended())
             self.put(name, record.data)
             return MemoryWriter(self, task_id, self.take_lease(task_id, seconds=10**9) if attached else None)
 
@@ -283,6 +285,14 @@ class MemoryStore(IndexedStore):
 
     def _abandoned(self) -> list[tuple[str, bool]]:
         return [(task_id, True) for task_id in sorted(set(self.drafts) - self.alive())]
+
+    def reindex(
+        self, step: Callable[[int, int], None] | None = None, flushing: Callable[[int, int], None] | None = None
+    ) -> list[tuple[str, str]]:
+        with self.lock:
+            for held in list(self.held.values()):
+                self.put(held.name, held.data)
+        return [(task_id, what) for task_id, what in self.concerns() if "damaged" in what]
 
     def put(self, name: TaskName, data: bytes) -> None:
         """Adds a whole task, or replaces an existing one."""
@@ -324,15 +334,23 @@ class MemoryStore(IndexedStore):
     def expire_leases(self) -> None:
         """Does nothing: leases expire by the clock."""
 
-    def begin_draft(self, task_id: str, lines: bytes) -> None:
+    def begin_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> None:
+        if before is not None:
+            before(0)
         self.drafts[task_id] = lines
 
-    def add_to_draft(self, task_id: str, lines: bytes) -> bool:
+    def add_to_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> bool:
         with self.lock:
             if task_id not in self.drafts:
                 return False
+            if before is not None:
+                before(len(self.drafts[task_id]))
             self.drafts[task_id] += lines
             return True
+
+    def extend_draft(self, task_id: str, lines: bytes, lease: str, *, before: BeforeDraft | None = None) -> str | None:
+        self.check_lease(task_id, lease)
+        return self.position(task_id).seal if self.add_to_draft(task_id, lines, before=before) else None
 
     def drop_draft(self, task_id: str) -> None:
         self.drafts.pop(task_id, None)

@@ -99,7 +99,7 @@ class MemoryWriter(Writer):
             raise ChainMoved(f"task {self.id} has grown: its last seal is {parent}, not {expect}", last=parent)
         record = build_record(make(old), old, parent, len(held.data))
         if before is not None:
-            before(record.seal)
+            before(record.appended())
         located = LocatedRecord("sealed", record.offset, len(record.data), record.seal, parent, 0, record.blocks)
         rows = projector.take(located)
         held.data += record.data
@@ -111,7 +111,7 @@ class MemoryWriter(Writer):
         projector.row["file_size"], projector.row["file_mtime_ns"] = len(held.data), held.mtime_ns
         with index.transaction():
             index.put(projector, rows)
-        return Appended(record.seal, parent, record.offset, record.end, record.state, record.blocks)
+        return record.appended()
 
     def _append_to_file(self, make: Make, expect: str | None, before: BeforeWrite | None) -> Appended:
         """Appends to a task that was written by hand or has a torn end, the way a file would. Happens at most once per task."""

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from rawko_state.backends.postgres.connection import Postgres, mapped
 from rawko_state.backends.postgres.names import DEFAULT, check_workspace, schema_of, workspace_of
 from rawko_state.backends.postgres.store import PostgresStore
+from rawko_state.index.group_commit import Statement
 from rawko_state.index.server_state import StateTables, server_tables
 from rawko_state.index.userdb import RegistryTables, now, registry_tables
+from rawko_state.store.hosting import Token
 
 SCHEMA: Final = "rawko"
+_TOKENS: Final = "tokens"
+_REMEMBERED: Final = 2.0
+_MOST: Final = 10_000
 
 
 class PostgresServerState(StateTables):
@@ -29,15 +35,23 @@ class PostgresServerState(StateTables):
     def _connection(self) -> Any:
         return self.postgres.connection
 
-    @contextlib.contextmanager
-    def lightly(self) -> Iterator[None]:
-        with self.postgres.transaction(durable=False):
-            yield
+    joins_writes = True
+
+    def _write(self, statements: Sequence[Statement], *, durable: bool) -> None:
+        def write() -> None:
+            with self.postgres.transaction(durable=durable) as connection:
+                for statement, values in statements:
+                    connection.execute(statement, values)
+
+        self.postgres.retrying(write)
 
     def __init__(self, postgres: Postgres) -> None:
         self.postgres = postgres
         postgres.prepare(SCHEMA, PG_MIGRATIONS)
         self._tokens, self._requests, self._audit, self._workspaces = server_tables(postgres.db, SCHEMA)
+        self._known: dict[str, tuple[Token, float]] = {}
+        """Tokens that were looked up, and until when that holds."""
+        self._open_until = self._closed = 0.0
 
     @contextlib.contextmanager
     def mapped(self) -> Iterator[None]:
@@ -47,6 +61,60 @@ class PostgresServerState(StateTables):
 
     def close(self) -> None:
         self.postgres.close()
+
+    # Tokens, remembered for a moment. A change to them is notified to all servers; the time limit is for the case that a
+    # notification is lost.
+
+    def recalls(self, text: str | None) -> bool:
+        now = time.monotonic()
+        if text is None:
+            return bool(self._closed) or now < self._open_until
+        found = self._known.get(text)
+        return found is not None and now < found[1]
+
+    def token(self, text: str) -> Token | None:
+        found = self._known.get(text)
+        if found is not None and time.monotonic() < found[1]:
+            return found[0]
+        until = time.monotonic() + _REMEMBERED
+        token = super().token(text)
+        if token is None:
+            self._known.pop(text, None)
+        else:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            self._known[text] = (token, until)
+        return token
+
+    def has_tokens(self, *, valid: bool = False) -> bool:
+        if valid:
+            return super().has_tokens(valid=True)
+        if self._closed or time.monotonic() < self._open_until:
+            return bool(self._closed)
+        until = time.monotonic() + _REMEMBERED
+        if super().has_tokens():
+            self._closed = 1.0  # for good
+        else:
+            self._open_until = until
+        return bool(self._closed)
+
+    def create_token(self, role: str, workspace: str | None = None, note: str | None = None) -> str:
+        made = super().create_token(role, workspace, note)
+        self._changed_tokens()
+        return made
+
+    def revoke_token(self, key: str) -> bool:
+        found = super().revoke_token(key)
+        self._changed_tokens()
+        return found
+
+    def _changed_tokens(self) -> None:
+        self.forget_tokens()
+        self.postgres.notifier.notify(SCHEMA, _TOKENS)
+
+    def forget_tokens(self) -> None:
+        self._known.clear()
+        self._open_until = 0.0
 
     def workspaces(self) -> list[dict[str, Any]]:
         with self.mapped():
@@ -93,9 +161,9 @@ class PostgresHost:
     default = DEFAULT
     is_notified = True
 
-    def __init__(self, url: str, root: Path, warn: Callable[[str], None]) -> None:
+    def __init__(self, url: str, root: Path, warn: Callable[[str], None], listen: str | None = None) -> None:
         self.root, self._warn = root, warn
-        self.postgres = Postgres(url)
+        self.postgres = Postgres(url, listen)
         try:
             self.state = PostgresServerState(self.postgres)
         except BaseException:
@@ -124,11 +192,15 @@ class PostgresHost:
 
     def check(self) -> None:
         with mapped(self.postgres.name):
-            self.postgres.connection.execute("SELECT 1")
+            self.postgres.connection.execute(f"SELECT 1 FROM {SCHEMA}.tokens LIMIT 1")
 
     def listen(self, stop: threading.Event, changed: Callable[[str, str], None]) -> None:
         def heard(payload: str) -> None:
             schema, *ids = payload.split(" ")
+            if payload == "*" or schema == SCHEMA:
+                self.state.forget_tokens()
+            if schema == SCHEMA:
+                return
             if payload == "*":
                 changed("*", "*")
             for task_id in ids:

@@ -5,27 +5,22 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Collection
-from typing import Final
 
 from rawko_state.backends.known import IndexedTasks
 from rawko_state.backends.postgres.bytes import PostgresSync
 from rawko_state.backends.postgres.connection import PostgresDatabase
-from rawko_state.backends.postgres.tables import TaskTables, quoted
+from rawko_state.backends.postgres.tables import Matching, TaskTables, quoted
 from rawko_state.backends.postgres.writer import TOOL
 from rawko_state.format.values import seconds
-from rawko_state.index import queries
 from rawko_state.search import engine
 from rawko_state.search.documents import Document
 from rawko_state.search.finder import Finder, Tail, Warn, terms_of
 from rawko_state.search.pages import Filling, TurnRef
 from rawko_state.search.query import Field, Query, Text
 from rawko_state.search.scoring import PostingSource
-from rawko_state.search.turn_text import Documents
+from rawko_state.search.turn_text import Documents, document_of
 from rawko_state.search.words import Counts
 from rawko_state.store import Answer, TaskFilter
-
-_MOST: Final = 5_000
-"""Documents to read per search. A query of only very common words is answered from the newest ones."""
 
 
 class PostgresFinder(Finder):
@@ -51,30 +46,33 @@ class PostgresFinder(Finder):
             f"{quoted(TOOL + tool.rstrip('*')[:200])}{':*' if tool.endswith('*') else ''}" for tool in sorted(tools)
         ]
         filling = Filling(Counts(), terms, prefixes)
-        found = self._tables.holding(" | ".join(wanted), _MOST) if wanted else {}
-        known = queries.ids(index, TaskFilter(ids=tuple(found)), ()) if found else {}
-        paths = index_paths(index, found)
-        for task_id, places in found.items():
-            if task_id not in known:
+        last, split = "", []
+        for each in self._tables.holding(" | ".join(wanted)) if wanted else ():
+            if len(each.data) != each.length:
+                split.append(each)  # its bytes are in several rows; read them when this statement is done
                 continue
-            filling.own(task_id, engine.FRESH, seconds(known[task_id]))
-            for offset, length in places:
-                document = self._documents.one(task_id, paths[task_id], TurnRef(offset, length, "other", 0))
-                if document is not None:
-                    filling.add(document)
+            if each.task != last:
+                last = each.task
+                filling.own(last, engine.FRESH, seconds(each.created))
+            document = document_of(each.data, each.offset)
+            if document is not None:
+                filling.add(document)
+        for each in split:
+            filling.own(each.task, engine.FRESH, seconds(each.created))
+            document = self._split_document(each)
+            if document is not None:
+                filling.add(document)
         return [Tail(filling)]
+
+    def _split_document(self, each: Matching) -> Document | None:
+        """None if the task was deleted meanwhile."""
+        return document_of(self._tables.fetch(each.task, each.offset, each.length), each.offset)
 
     def _truth(self, index: PostgresDatabase) -> engine.Truth:
         return _Truth(index, self._documents)
 
     def _vocabulary(self, index: PostgresDatabase, letters: tuple[str, ...]) -> set[str]:
         return {word for letter in letters for word in self._tables.words_like(letter)}
-
-
-def index_paths(index: PostgresDatabase, ids: Collection[str]) -> dict[str, str]:
-    task = index.tables.tasks
-    with index.mapped():
-        return dict(task.select(task.id, task.file_path).where(task.id.in_(list(ids))).tuples()) if ids else {}
 
 
 class _Truth:
@@ -92,4 +90,5 @@ class _Truth:
         return 0, sys.maxsize
 
     def document(self, task_id: str, place: TurnRef) -> Document | None:
-        return self._documents.one(task_id, self._paths[task_id], place)
+        path = self._paths.get(task_id)
+        return None if path is None else self._documents.one(task_id, path, place)

@@ -5,7 +5,7 @@ one transaction. Any number of processes may use the store at once.
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -16,28 +16,30 @@ from typing import TYPE_CHECKING, Final
 from rawko_state.backends.base import IndexedStore
 from rawko_state.backends.bulk import upload_task
 from rawko_state.backends.leases import LEASE, ExpiringLease
-from rawko_state.backends.postgres.bytes import PostgresFiles, PostgresSync, pieces_of, spooled
-from rawko_state.backends.postgres.connection import Postgres, PostgresDatabase, is_duplicate
+from rawko_state.backends.postgres.bytes import PostgresBytes, PostgresFiles, PostgresSync, pieces_of, spooled
+from rawko_state.backends.postgres.connection import IMPORT, Postgres, PostgresDatabase, is_taken
 from rawko_state.backends.postgres.names import DEFAULT, check_workspace, schema_of
 from rawko_state.backends.postgres.tables import TaskTables, Thrown, holder_name
 from rawko_state.backends.postgres.verify import repaired, verdict_of
 from rawko_state.backends.postgres.writer import PostgresWriter, projected
 from rawko_state.backends.redaction import Counting, Found, noted
-from rawko_state.errors import AmbiguousTask, InvalidValue, StorageError, TaskBusy, TaskExists, TaskNotFound
-from rawko_state.format.reader import MemoryBytes, TaskBytes
-from rawko_state.format.records import first_record
+from rawko_state.errors import AmbiguousTask, InvalidValue, RawkoError, StorageError, TaskBusy, TaskExists, TaskNotFound
+from rawko_state.format.reader import MemoryBytes, TaskBytes, entry_of
+from rawko_state.format.records import BuiltRecord, first_record
 from rawko_state.format.seal import GENESIS
 from rawko_state.index import retention
 from rawko_state.journal.layout import new_id
 from rawko_state.journal.rewrite import Rewriting, with_note
 from rawko_state.journal.verify import Verdict
-from rawko_state.model.entries import Entry, TaskHeader
+from rawko_state.model.appended import BeforeWrite
+from rawko_state.model.entries import Entry, TaskHeader, Turn
 from rawko_state.model.names import TaskName, name_for, parse_name
-from rawko_state.store import InTrash, RetentionRow
+from rawko_state.store import InTrash, RetentionRow, TurnRow
 from rawko_state.tasks.writer import Writer
 
 if TYPE_CHECKING:
     from rawko_state.backends.postgres.search import PostgresFinder
+    from rawko_state.store.contract import BeforeDraft
     from rawko_state.tasks.events import Pace
 
 BY_HAND: Final = "deleted"
@@ -88,6 +90,16 @@ class PostgresStore(IndexedStore):
             in_trash = any(each.id.startswith(prefix) for each in self.tasks.thrown())
             raise TaskNotFound(prefix, error.closest, in_trash=in_trash) from None
 
+    def turn(self, prefix: str, number: int, *, row: TurnRow | None = None) -> Turn:
+        """One statement, if the id is given in full."""
+        found = None if row is not None else self.tasks.turn(prefix, number)
+        if found is not None and len(found[3]) == found[2]:
+            damaged, offset, _, data = found
+            turn = entry_of(data, offset)
+            if isinstance(turn, Turn):
+                return replace(turn, damaged=True) if damaged else turn
+        return super().turn(prefix, number, row=row)
+
     def _finder(self) -> PostgresFinder:
         from rawko_state.backends.postgres.search import PostgresFinder
 
@@ -107,7 +119,7 @@ class PostgresStore(IndexedStore):
         entries: Sequence[Entry],
         *,
         attached: bool,
-        before: Callable[[str, str], None] | None,
+        before: BeforeWrite | None,
     ) -> Writer:
         created = header.created or datetime.now(timezone.utc).replace(microsecond=0)
         wanted = header.id
@@ -116,15 +128,12 @@ class PostgresStore(IndexedStore):
             record = first_record(replace(header, id=name.id, created=created), entries)
             lease = self._lease(name.id) if attached else None
             try:
-                with self.postgres.transaction():
-                    if before is not None:
-                        before(name.id, record.seal)
-                    self._put(name, MemoryBytes(record.data))
+                self.postgres.retrying(functools.partial(self._create, name, record, before))
                 return PostgresWriter(self, name, lease)
             except StorageError as error:
                 if lease is not None:
                     lease.release()
-                if not is_duplicate(error):
+                if not is_taken(error):
                     raise
                 if wanted:
                     raise TaskExists(wanted) from None
@@ -132,6 +141,12 @@ class PostgresStore(IndexedStore):
                 if lease is not None:
                     lease.release()
                 raise
+
+    def _create(self, name: TaskName, record: BuiltRecord, before: BeforeWrite | None) -> None:
+        with self.postgres.transaction():
+            if before is not None:
+                before(record.appended())
+            self._put(name, MemoryBytes(record.data))
 
     def _open_writer(self, name: TaskName, lease: float | None = None) -> Writer:
         held = None if lease is None else self._lease(name.id, lease)
@@ -161,17 +176,47 @@ class PostgresStore(IndexedStore):
     def expire_leases(self) -> None:
         """Does nothing: leases expire by PostgreSQL's clock."""
 
-    def begin_draft(self, task_id: str, lines: bytes) -> None:
-        with self.postgres.transaction(durable=False):
-            self.tasks.begin_draft(task_id)
-            self.tasks.add_to_draft(task_id, lines)
+    def begin_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> None:
+        def begin() -> None:
+            with self.postgres.transaction(durable=False):
+                if before is not None:
+                    before(0)
+                self.tasks.begin_draft(task_id)
+                self.tasks.add_to_draft(task_id, lines)
+
+        self.postgres.retrying(begin)
         self.tasks.notify(task_id)
 
-    def add_to_draft(self, task_id: str, lines: bytes) -> bool:
-        with self.postgres.transaction(durable=False):
-            found = self.tasks.add_to_draft(task_id, lines)
+    def add_to_draft(self, task_id: str, lines: bytes, *, before: BeforeDraft | None = None) -> bool:
+        def add() -> bool:
+            with self.postgres.transaction(durable=False):
+                found = self.tasks.add_to_draft(task_id, lines)
+                if found and before is not None:
+                    before(0)  # it joins this transaction, so the place does not matter
+                return found
+
+        found = self.postgres.retrying(add)
         self.tasks.notify(task_id)
         return found
+
+    def extend_draft(self, task_id: str, lines: bytes, lease: str, *, before: BeforeDraft | None = None) -> str | None:
+        def extend() -> tuple[bool, bool, str | None]:
+            with self.postgres.transaction():
+                if before is not None:
+                    before(0)
+                found = self.tasks.extend_draft(task_id, lines, lease)
+                if not found[1]:
+                    raise _Undone(*found)  # without its line, the key must not be kept either
+                return found
+
+        try:
+            seal = self.postgres.retrying(extend)[2]
+        except _Undone as error:
+            if not error.held:
+                raise TaskBusy(task_id, self.tasks.holder(task_id) or "nobody", reason="lost") from None
+            return None
+        self.tasks.notify(task_id)
+        return seal or GENESIS
 
     def drop_draft(self, task_id: str) -> None:
         self.tasks.drop_draft(task_id)
@@ -180,8 +225,10 @@ class PostgresStore(IndexedStore):
         return self.tasks.draft_from(task_id, 0).splitlines(keepends=True)
 
     def check(self) -> None:
+        """Reads from the workspace's own tables, which may be on another node than the others."""
         with self.tasks.rows.mapped():
-            self.postgres.connection.execute("SELECT 1")
+            for table in ("tasks", "record_bytes"):
+                self.postgres.connection.execute(f"SELECT 1 FROM {self.tasks.rows.at(table)} LIMIT 1")
 
     def check_lease(self, task_id: str, token: str) -> None:
         """Raises TaskBusy unless this token holds the lease."""
@@ -193,9 +240,8 @@ class PostgresStore(IndexedStore):
     @contextlib.contextmanager
     def import_lock(self) -> Iterator[None]:
         """Prevents other processes from importing other agents' sessions meanwhile."""
-        key = int.from_bytes(hashlib.sha256(f"import {self.workspace}".encode()).digest()[:8], "big", signed=True)
-        with self.postgres.transaction() as connection:
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
+        with self.postgres.transaction():
+            self.postgres.lock_row(self.tasks.rows.schema, IMPORT)
             yield
 
     def add_file(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
@@ -203,7 +249,18 @@ class PostgresStore(IndexedStore):
         if name is None:
             raise InvalidValue(f"not the name of a task file: {filename!r}")
         name = replace(name, packed=False)
-        with spooled(data) as source, self.tasks.keeping_blobs(), self.postgres.transaction():
+        outputs = list(blobs)
+        with spooled(data) as source:
+            try:
+                return self.postgres.retrying(lambda: self._add(name, source, outputs))
+            except StorageError as error:
+                if is_taken(error):
+                    raise TaskExists(name.id) from None
+                raise
+
+    def _add(self, name: TaskName, source: TaskBytes, blobs: Sequence[bytes]) -> TaskName | None:
+        with self.postgres.transaction():
+            self.tasks.keep_blobs()
             there = self.tasks.size(name.id)
             if there is not None:
                 if there == source.size() and self._is_same(name.id, source):
@@ -211,17 +268,18 @@ class PostgresStore(IndexedStore):
                 raise TaskExists(name.id)
             for content in blobs:
                 self.journal.put_blob(content)
-            try:
-                self._put(name, source)
-            except StorageError as error:
-                if is_duplicate(error):
-                    raise TaskExists(name.id) from None
-                raise
+            self._put(name, source)
         return name
 
     def replace_task(self, name: TaskName, data: Iterable[bytes], blobs: Iterable[bytes], size: int, seal: str) -> bool:
         """Replaces a task with a longer version, if it still has this size and ends with this seal."""
-        with spooled(data) as source, self.tasks.keeping_blobs(), self.postgres.transaction():
+        outputs = list(blobs)
+        with spooled(data) as source:
+            return self.postgres.retrying(lambda: self._replaced(name, source, outputs, size, seal))
+
+    def _replaced(self, name: TaskName, source: TaskBytes, blobs: Sequence[bytes], size: int, seal: str) -> bool:
+        with self.postgres.transaction():
+            self.tasks.keep_blobs()
             row = self.tasks.rows.row(name.id, lock=True)
             if (
                 row is None
@@ -282,7 +340,7 @@ class PostgresStore(IndexedStore):
         for task, rule in tasks:
             if not proceed():
                 return
-            if self._throw(task, rule, by):
+            if self.postgres.retrying(functools.partial(self._throw, task, rule, by)):
                 yield task.id
 
     def _throw(self, task: RetentionRow, rule: str, by: str | None) -> bool:
@@ -302,7 +360,7 @@ class PostgresStore(IndexedStore):
     def delete(self, prefix: str, *, by: str | None = None) -> str:
         name = self.find(prefix)
         task = next(iter(self.retention_rows(name.id)), None)
-        if task is None or not self._throw(task, BY_HAND, by):
+        if task is None or not self.postgres.retrying(functools.partial(self._throw, task, BY_HAND, by)):
             raise TaskBusy(name.id, reason="changed")
         return name.id
 
@@ -314,7 +372,7 @@ class PostgresStore(IndexedStore):
     def restore(self, prefix: str | None = None) -> list[str]:
         thrown = self.tasks.thrown()
         chosen = thrown if prefix is None else [self._in_trash(prefix, thrown)]
-        back = [each.id for each in chosen if self._restored(each)]
+        back = [each.id for each in chosen if self.postgres.retrying(functools.partial(self._restored, each))]
         if prefix is not None and not back:
             raise TaskExists(chosen[0].id, " in the workspace")
         return back
@@ -355,10 +413,14 @@ class PostgresStore(IndexedStore):
             if not proceed():
                 break
             going.append(each)
-            with self.postgres.transaction():
-                self.tasks.drop_thrown(each.key)
-                self.tasks.drop_unused_blobs(each.blobs)
+            self.postgres.retrying(functools.partial(self._drop_thrown, each))
         return [InTrash(each.id, each.at.astimezone(timezone.utc), each.rule, each.size) for each in going]
+
+    def _drop_thrown(self, each: Thrown) -> None:
+        with self.postgres.transaction():
+            self.tasks.lock_blobs()
+            self.tasks.drop_thrown(each.key)
+            self.tasks.drop_unused_blobs(each.blobs)
 
     def pack(self, task: RetentionRow) -> bool:
         """PostgreSQL compresses large values itself."""
@@ -407,6 +469,29 @@ class PostgresStore(IndexedStore):
                 verdict = repaired(self, name, verdict)
             yield verdict
 
+    def reindex(
+        self, step: Callable[[int, int], None] | None = None, flushing: Callable[[int, int], None] | None = None
+    ) -> list[tuple[str, str]]:
+        """Derives the rows of every task from its bytes again, task by task. Others may read and write meanwhile."""
+        ids = self.tasks.ids()
+        for number, task_id in enumerate(ids, 1):
+            self.postgres.retrying(functools.partial(self._reindexed, task_id))
+            if step is not None:
+                step(number, len(ids))
+        return [(task_id, what) for task_id, what in self.concerns() if "damaged" in what]
+
+    def _reindexed(self, task_id: str) -> None:
+        with self.postgres.transaction():
+            self.tasks.keep_blobs()
+            row = self.tasks.rows.row(task_id, lock=True)
+            if row is None:
+                return  # deleted meanwhile
+            name = parse_name(str(row["file_path"]).rpartition("/")[2])
+            assert name is not None
+            with spooled(pieces_of(PostgresBytes(self.tasks, task_id))) as source:
+                self.tasks.rows.forget(task_id)
+                self._put(name, source, base=row["fold_base"])
+
     # Search
 
     def unflushed(self) -> int:
@@ -418,6 +503,14 @@ class PostgresStore(IndexedStore):
 
     def flush(self, step: Callable[[int, int], None] | None = None, *, wait: bool = False) -> int:
         return 0
+
+
+class _Undone(RawkoError):
+    """A line was not added to a draft."""
+
+    def __init__(self, held: bool, added: bool, seal: str | None) -> None:
+        super().__init__("no draft")
+        self.held = held
 
 
 class _Listener:

@@ -6,16 +6,14 @@ copied values are overwritten in the first row, as they are in a file.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from rawko_state.backends.postgres.connection import PostgresDatabase, mapped
-from rawko_state.errors import StorageError, TaskBusy
+from rawko_state.backends.postgres.connection import BLOBS, PostgresDatabase, mapped
+from rawko_state.errors import TaskBusy
 
 _PIECE: Final = 1 << 20
 
@@ -32,21 +30,30 @@ class Thrown(NamedTuple):
     blobs: tuple[str, ...]
 
 
+class Matching(NamedTuple):
+    """A document that a search may want."""
+
+    task: str
+    created: str | None
+    offset: int
+    length: int
+    data: bytes
+    """Its bytes, as far as they are in one row."""
+
+
 class TaskTables:
     """Tables in addition to those that every database has."""
 
     def __init__(self, rows: PostgresDatabase) -> None:
         self.rows, self._at, self._name = rows, rows.at, rows.name
-        digest = hashlib.sha256(f"blobs {rows.schema}".encode()).digest()
-        self._blobs_key = int.from_bytes(digest[:8], "big", signed=True)
 
     def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with mapped(self._name):
-            return self.rows.connection.execute(statement, values).fetchall()
+            return self.rows.postgres.retrying(lambda: self.rows.connection.execute(statement, values).fetchall())
 
-    def _do(self, statement: str, values: Sequence[Any] = ()) -> int:
+    def _do(self, statement: str, values: Sequence[Any] = ()) -> None:
         with mapped(self._name):
-            return self.rows.connection.execute(statement, values).rowcount
+            self.rows.postgres.retrying(lambda: self.rows.connection.execute(statement, values))
 
     def notify(self, task_id: str) -> None:
         """Notifies listeners soon that a task has changed durably."""
@@ -95,6 +102,17 @@ class TaskTables:
         )
         return b"".join(bytes(row[0]) for row in pieces)
 
+    def turn(self, task_id: str, number: int) -> tuple[int, int, int, bytes] | None:
+        """Whether a turn's record is damaged, its offset and length, and its bytes as far as they are in one row."""
+        rows = self._ask(
+            f'SELECT a.damaged, a."offset", a.length, substring(b.data FROM (a."offset" - b."offset" + 1)::int FOR a.length::int)'
+            f" FROM {self._at('task_agents')} a JOIN LATERAL (SELECT * FROM {self._at('record_bytes')} r"
+            f' WHERE r.task_id = a.task_id AND r."offset" <= a."offset" ORDER BY r."offset" DESC LIMIT 1) b ON true'
+            f' WHERE a.task_id = %s AND a.turn = %s ORDER BY a."offset" LIMIT 1',
+            (task_id, number),
+        )
+        return (rows[0][0], rows[0][1], rows[0][2], bytes(rows[0][3])) if rows else None
+
     def put_bytes(self, task_id: str, offset: int, data: bytes) -> None:
         """Appends bytes to a task, in rows of limited size."""
         statement = f'INSERT INTO {self._at("record_bytes")} (task_id, "offset", length, data) VALUES (%s, %s, %s, %s)'
@@ -121,17 +139,20 @@ class TaskTables:
         for offset, length, words in documents:
             self._do(statement, (task_id, offset, length, list(words)))
 
-    def holding(self, query: str, most: int) -> dict[str, list[tuple[int, int]]]:
-        """Documents that match a tsquery, by task. If there are too many, those of the newest tasks."""
-        found: dict[str, list[tuple[int, int]]] = {}
-        rows = self._ask(
-            f'SELECT d.task_id, d."offset", d.length FROM {self._at("documents")} d JOIN {self._at("tasks")} t'
-            f' ON t.id = d.task_id WHERE d.words @@ %s::tsquery ORDER BY t.created_at DESC, d.task_id, d."offset" LIMIT %s',
-            (query, most),
-        )
-        for task_id, offset, length in rows:
-            found.setdefault(task_id, []).append((offset, length))
-        return found
+    def holding(self, query: str) -> Iterator[Matching]:
+        """All documents that match a tsquery, task by task, with their bytes. They come one after another from one statement,
+        however many there are."""
+        with mapped(self._name), self.rows.connection.cursor() as cursor:
+            for row in cursor.stream(
+                f'SELECT d.task_id, t.created_at, d."offset", d.length,'
+                f' substring(b.data FROM (d."offset" - b."offset" + 1)::int FOR d.length::int)'
+                f" FROM {self._at('documents')} d JOIN {self._at('tasks')} t ON t.id = d.task_id"
+                f" LEFT JOIN LATERAL (SELECT * FROM {self._at('record_bytes')} r WHERE r.task_id = d.task_id"
+                f' AND r."offset" <= d."offset" ORDER BY r."offset" DESC LIMIT 1) b ON true'
+                f' WHERE d.words @@ %s::tsquery ORDER BY d.task_id, d."offset"',
+                (query,),
+            ):
+                yield Matching(row[0], row[1], row[2], row[3], bytes(row[4] or b""))
 
     def words_like(self, prefix: str, most: int = 1000) -> list[str]:
         """Indexed words that start with ``prefix``."""
@@ -159,19 +180,15 @@ class TaskTables:
         found = self._ask(f"SELECT data FROM {self._at('blobs')} WHERE sha256 = %s", (sha256,))
         return bytes(found[0][0]) if found else None
 
-    @contextlib.contextmanager
-    def keeping_blobs(self) -> Iterator[None]:
-        """Prevents blobs from being deleted while a record that names them is about to be written."""
-        self._do("SELECT pg_advisory_lock_shared(%s)", (self._blobs_key,))
-        try:
-            yield
-        finally:
-            with contextlib.suppress(StorageError):  # released with the connection
-                self._do("SELECT pg_advisory_unlock_shared(%s)", (self._blobs_key,))
+    def keep_blobs(self) -> None:
+        """Until the transaction ends, no blob is deleted: a record that names some is about to be written."""
+        with mapped(self._name):
+            self.rows.postgres.lock_row(self.rows.schema, BLOBS, shared=True)
 
     def lock_blobs(self) -> None:
         """Until the transaction ends, no new record can name a blob."""
-        self._do("SELECT pg_advisory_xact_lock(%s)", (self._blobs_key,))
+        with mapped(self._name):
+            self.rows.postgres.lock_row(self.rows.schema, BLOBS)
 
     def drop_unused_blobs(self, blobs: Iterable[str]) -> None:
         """Deletes the given blobs, except those that a task or the trash refers to. Call inside a transaction."""
@@ -204,6 +221,20 @@ class TaskTables:
         )
         return True
 
+    def extend_draft(self, task_id: str, data: bytes, token: str) -> tuple[bool, bool, str | None]:
+        """Adds to the draft if this token holds the lease, in one statement that does not wait for the disk. Returns whether it
+        does, whether there is a draft, and the task's last seal."""
+        row = self._ask(
+            f"WITH held AS (SELECT 1 FROM {self._at('leases')} WHERE task_id = %(id)s AND token = %(token)s"
+            f" AND expires >= clock_timestamp()), grown AS (UPDATE {self._at('drafts')} SET size = size + %(more)s"
+            " WHERE task_id = %(id)s AND EXISTS (SELECT 1 FROM held) RETURNING size),"
+            f" piece AS (INSERT INTO {self._at('draft_pieces')} SELECT %(id)s, size - %(more)s, %(data)s FROM grown)"
+            " SELECT EXISTS (SELECT 1 FROM held), EXISTS (SELECT 1 FROM grown),"
+            f" (SELECT tail_seal FROM {self._at('tasks')} WHERE id = %(id)s), set_config('synchronous_commit', 'off', true)",
+            {"id": task_id, "token": token, "more": len(data), "data": data},  # type: ignore[arg-type]
+        )[0]
+        return bool(row[0]), bool(row[1]), row[2]
+
     def draft_stamp(self, task_id: str) -> tuple[int, int] | None:
         found = self._ask(f"SELECT key, size FROM {self._at('drafts')} WHERE task_id = %s", (task_id,))
         return (found[0][0], found[0][1]) if found else None
@@ -231,11 +262,12 @@ class TaskTables:
         """Takes or renews the lease. Raises TaskBusy if another holder's lease has not expired."""
         mine = token or secrets.token_hex(16)
         found = self._ask(
-            f"INSERT INTO {self._at('leases')} AS l (task_id, token, holder, expires)"
-            " VALUES (%s, %s, %s, clock_timestamp() + make_interval(secs => %s))"
+            # The clock is read in VALUES: a distributed engine takes no volatile function in DO UPDATE.
+            f"INSERT INTO {self._at('leases')} AS l (task_id, token, holder, since, expires)"
+            " VALUES (%s, %s, %s, clock_timestamp(), clock_timestamp() + make_interval(secs => %s))"
             " ON CONFLICT (task_id) DO UPDATE SET token = excluded.token, holder = excluded.holder,"
-            " since = CASE WHEN l.token = excluded.token THEN l.since ELSE now() END, expires = excluded.expires"
-            " WHERE l.token = excluded.token OR l.expires < clock_timestamp() RETURNING token",
+            " since = CASE WHEN l.token = excluded.token THEN l.since ELSE excluded.since END, expires = excluded.expires"
+            " WHERE l.token = excluded.token OR l.expires < excluded.since RETURNING token",
             (task_id, mine, holder, seconds),
         )
         if not found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import tempfile
 import threading
@@ -13,8 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.backends.leases import ExpiringLease
+from rawko_state.backends.postgres.connection import ConditionFailed
 from rawko_state.backends.postgres.tables import TaskTables
-from rawko_state.errors import ChainMoved, NewerFormat, OutcomeUnknown, RawkoError, StorageError, TaskNotFound
+from rawko_state.errors import (
+    ChainMoved,
+    NewerFormat,
+    OutcomeUnknown,
+    RawkoError,
+    StorageError,
+    TaskNotFound,
+)
 from rawko_state.format.codec import FORMAT_VERSION
 from rawko_state.format.reader import TaskBytes, TaskReader
 from rawko_state.format.records import BuiltRecord, HeaderCopy, build_record, header_copies
@@ -24,8 +33,8 @@ from rawko_state.index import queries
 from rawko_state.index.projection import LocatedRecord, NewRows, Projector, Row, located
 from rawko_state.journal.chain import Chain
 from rawko_state.model.appended import Appended, Position
-from rawko_state.model.entries import Entry, Turn
-from rawko_state.model.long_texts import apart, has_long_text
+from rawko_state.model.entries import Blob, Entry, Turn
+from rawko_state.model.long_texts import apart
 from rawko_state.model.names import TaskName
 from rawko_state.model.state import TaskState
 from rawko_state.search.documents import Document, documents
@@ -69,6 +78,8 @@ class PostgresWriter(Writer):
     def __init__(self, store: PostgresStore, name: TaskName, lease: ExpiringLease | None) -> None:
         self.id = name.id
         self._store, self._tasks, self._name, self._lease = store, store.tasks, name, lease
+        self._blobs: dict[str, bytes] = {}
+        """Long outputs that the next record names."""
         self._take(self._row())
 
     @property
@@ -91,6 +102,8 @@ class PostgresWriter(Writer):
     def _take(self, row: Row) -> None:
         state = Projector(self.id, row["file_path"], row).state
         self._position = Position(row["indexed_end"], row["tail_seal"] or GENESIS, state)
+        self._known: Row | None = row
+        """The task's row, as far as this writer knows."""
         self._size, self._changed = row["file_size"], row["file_mtime_ns"]
 
     def refresh(self) -> TaskState:
@@ -109,29 +122,78 @@ class PostgresWriter(Writer):
         return self._store.reader(self.id)
 
     def append(self, make: Make, expect: str | None = None, before: BeforeWrite | None = None) -> Appended:
+        postgres = self._tasks.rows.postgres
+        done = None
+        if not postgres.in_transaction:
+            done = postgres.retrying(lambda: self._append_quickly(make, expect, before))
+        if done is None:
+            done = postgres.retrying(lambda: self._append_once(make, expect, before))
+        self._blobs = {}
+        self._tasks.notify(self.id)
+        return done
+
+    def _append_quickly(self, make: Make, expect: str | None, before: BeforeWrite | None) -> Appended | None:
+        """Appends in one statement, on the condition that the task is still as this writer left it. None if it is not, or if
+        this record needs more."""
+        row, lease = self._known, self._lease
+        if row is None or lease is not None or self._blobs or row["tail_seal"] is None:
+            return None
+        if row["indexed_end"] != row["file_size"] or (expect is not None and expect != row["tail_seal"]):
+            return None
+        if row["format"] is not None and row["format"] > FORMAT_VERSION:
+            return None
+        self._known = None
+        projector = Projector(self.id, row["file_path"], row)
+        old, size, seal = projector.state, row["file_size"], row["tail_seal"]
+        try:
+            record = build_record(make(old), old, seal, size)
+        except RawkoError:
+            return None  # others may have appended what makes it possible
+        state = record.state
+        new = projector.take(LocatedRecord("sealed", size, len(record.data), record.seal, seal, 0, record.blocks))
+        # A change of status also changes the header; and one statement can't insert a row and update it.
+        if (state.status, state.duration_ms) != (old.status, old.duration_ms) or new.runs or new.run_updates:
+            return None
+        _stamped(projector, record.end)
+        done = record.appended()
+        try:
+            with self._tasks.rows.postgres.gathered():
+                self._tasks.rows.put(projector, new, after=(size, seal))  # first: it has the condition
+                self._tasks.put_bytes(self.id, size, record.data)
+                _put_besides(self._tasks, self.id, record)
+                if before is not None:
+                    before(done)
+        except ConditionFailed:
+            return None
+        except StorageError as error:
+            raise OutcomeUnknown(str(error), self.id, None, record.seal) from error
+        self._take(projector.row)
+        return done
+
+    def _append_once(self, make: Make, expect: str | None, before: BeforeWrite | None) -> Appended:
         seal = ""
 
-        def note_seal(value: str) -> None:
+        def note_seal(done: Appended) -> None:
             nonlocal seal
-            seal = value
+            seal = done.seal
             if before is not None:
-                before(value)
+                before(done)
 
         try:
             with self._tasks.rows.postgres.transaction():
+                if self._blobs:
+                    self._tasks.keep_blobs()  # before the row: whoever deletes blobs takes the locks in this order
                 row = self._tasks.rows.row(self.id, lock=True)
                 if row is None:
                     raise ChainMoved(f"task {self.id} is gone")
                 if self._lease is not None:
                     self._lease.check()  # another process may have taken over the task while this one was stopped
                 is_plain = row["tail_seal"] is not None and row["indexed_end"] == row["file_size"]
-                done = (self._append if is_plain else self._append_to_file)(row, make, expect, note_seal)
+                return (self._append if is_plain else self._append_to_file)(row, make, expect, note_seal)
         except StorageError as error:
             if seal and not isinstance(error, OutcomeUnknown):
                 raise OutcomeUnknown(str(error), self.id, None, seal) from error
             raise
-        self._tasks.notify(self.id)
-        return done
 
     def _append(self, row: Row, make: Make, expect: str | None, before: BeforeWrite) -> Appended:
         projector = Projector(self.id, row["file_path"], row)
@@ -142,22 +204,25 @@ class PostgresWriter(Writer):
             raise NewerFormat(f"task {self.id} is of format {row['format']}; this rawko writes {FORMAT_VERSION}")
         old = projector.state
         record = build_record(make(old), old, parent, offset)
-        before(record.seal)
+        done = record.appended()
+        before(done)
         located = LocatedRecord("sealed", offset, len(record.data), record.seal, parent, 0, record.blocks)
         new = projector.take(located)
         _stamped(projector, record.end)
         state = record.state
         changed = (state.status, state.duration_ms) != (old.status, old.duration_ms)
         copies = self._stale_copies(state) if changed else []
-        with self._tasks.rows.connection.pipeline():
-            self._tasks.put_bytes(self.id, offset, record.data)
-            self._tasks.rows.put(projector, new)
-            _put_besides(self._tasks, self.id, record)
-            for copy in copies:
-                if copy.data is not None:
-                    self._tasks.overwrite(self.id, copy.offset, copy.data)
+        self._tasks.put_bytes(self.id, offset, record.data)
+        for named in new.blobs:
+            if named["sha256"] in self._blobs:
+                self._tasks.put_blob(named["sha256"], self._blobs[named["sha256"]])
+        self._tasks.rows.put(projector, new)
+        _put_besides(self._tasks, self.id, record)
+        for copy in copies:
+            if copy.data is not None:
+                self._tasks.overwrite(self.id, copy.offset, copy.data)
         self._take(projector.row)
-        return Appended(record.seal, parent, offset, record.end, state, record.blocks)
+        return done
 
     def _stale_copies(self, state: TaskState) -> list[HeaderCopy]:
         start = self._tasks.fetch(self.id, 0, HEADER_LIMIT)
@@ -173,6 +238,8 @@ class PostgresWriter(Writer):
                 done = chain.append(make, expect=expect, before=before)
             finally:
                 chain.close()
+            for sha256, data in self._blobs.items():
+                self._tasks.put_blob(sha256, data)
             self._store.rewrite(self._name, path.read_bytes())
         self._take(self._row())
         return done
@@ -185,11 +252,17 @@ class PostgresWriter(Writer):
                     yield found
 
     def keeping_blobs(self, turn: Turn | None = None) -> contextlib.AbstractContextManager[None]:
-        long = turn is None or has_long_text(turn)
-        return self._tasks.keeping_blobs() if long else contextlib.nullcontext()
+        """Nothing to do: they are written in the transaction of the record that names them."""
+        return contextlib.nullcontext()
 
     def with_blobs(self, turn: Turn, redact: Callable[[str], str]) -> Turn:
-        return apart(turn, lambda text: self._store.journal.put_blob(redact(text).encode("utf-8", "surrogatepass")))
+        def put(text: str) -> Blob:
+            data = redact(text).encode("utf-8", "surrogatepass")
+            blob = Blob(hashlib.sha256(data).hexdigest(), len(data))
+            self._blobs[blob.sha256] = data
+            return blob
+
+        return apart(turn, put)
 
     def draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
         sink = _DraftSink(self._tasks, self.id)

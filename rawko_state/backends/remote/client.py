@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import socket
 import ssl
 import threading
@@ -19,6 +20,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from rawko_state import errors
+from rawko_state.backends.remote.proxies import proxy_for
 from rawko_state.errors import InvalidValue, RawkoError, ServerAway, ServerRefused
 from rawko_state.forking import renew_after_fork
 from rawko_state.index.connections import Connections
@@ -28,19 +30,25 @@ _CONNECT: Final = 5.0
 _ANSWER: Final = 30.0
 _SILENCE: Final = 45.0
 """Seconds without even a heartbeat after which a stream is considered dead."""
-_TRIES: Final = 4
+_TRIES: Final = 6
+_FIRST: Final = 0.1
+_LONGEST: Final = 2.0
+"""Seconds between two tries: the first pause, which doubles each time, and the longest."""
 _LOST: Final = (OSError, http.client.HTTPException)
 
 
 class Http:
     """One server. Thread-safe."""
 
-    def __init__(self, url: str, token: str | None = None, workspace: str | None = None) -> None:
+    def __init__(self, url: str, token: str | None = None, workspace: str | None = None, ca: str | None = None) -> None:
+        """``ca`` is a file with the certificates to trust, besides those of the system."""
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidValue(f"a server is given as https://host[:port], not {url!r:.200}")
         self.url = url.rstrip("/")
         self._parts, self._token, self._workspace = parts, token, workspace
+        self._proxy = proxy_for(parts)
+        self._ca = ca or os.environ.get("RAWKO_REMOTE_CA")
         self._base = parts.path.rstrip("/") + PREFIX
         self._local = threading.local()
         self._connections = Connections(self)
@@ -57,19 +65,38 @@ class Http:
     # Connections
 
     def _connect(self, timeout: float = _ANSWER) -> http.client.HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
+        host, port, proxy = self._parts.hostname or "", self._parts.port, self._proxy
         made: http.client.HTTPConnection
+        to = (host, port) if proxy is None else (proxy.host, proxy.port)
         if self._parts.scheme == "https":
-            made = http.client.HTTPSConnection(host, port, timeout=_CONNECT, context=ssl.create_default_context())
+            made = http.client.HTTPSConnection(*to, timeout=_CONNECT, context=self._context())
+            if proxy is not None:
+                made.set_tunnel(host, port or 443, proxy.headers)
         else:
-            made = http.client.HTTPConnection(host, port, timeout=_CONNECT)
+            made = http.client.HTTPConnection(*to, timeout=_CONNECT)
         try:
             made.connect()
         except OSError as error:
-            raise ServerAway(f"{self.url} is away: {error.strerror or error}") from error
+            through = "" if proxy is None else f" (through the proxy {proxy.host}:{proxy.port})"
+            raise ServerAway(f"{self.url} is away{through}: {error.strerror or error}") from error
         made.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.sock.settimeout(timeout)
         return made
+
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        if self._ca is not None:
+            try:
+                context.load_verify_locations(self._ca)
+            except OSError as error:
+                raise InvalidValue(f"the certificates in {self._ca} can't be read: {error.strerror or error}") from None
+        return context
+
+    def _target(self, path: str) -> str:
+        """A proxy for plain HTTP wants the whole address."""
+        if self._proxy is None or self._parts.scheme == "https":
+            return path
+        return f"http://{self._parts.netloc.rpartition('@')[2]}{path}"
 
     def _keep(self, connection: http.client.HTTPConnection) -> None:
         """Keeps a connection for this thread's next request."""
@@ -92,6 +119,8 @@ class Http:
             found["Authorization"] = f"Bearer {self._token}"
         if self._workspace:
             found["Rawko-Workspace"] = self._workspace
+        if self._proxy is not None and self._parts.scheme == "http":
+            found |= self._proxy.headers
         return found
 
     def path(self, *parts: object, **query: Any) -> str:
@@ -135,6 +164,12 @@ class Http:
         except ValueError:
             raise ServerRefused(f"{self.url} did not answer as a rawko server does") from None
 
+    @property
+    def last_seal(self) -> str | None:
+        """The task's last seal according to the response that this thread got last, if it says so."""
+        found: str | None = getattr(self._local, "etag", None)
+        return found.strip('"') if found else None
+
     def fetch(self, path: str, start: int, length: int) -> bytes:
         """A range of a resource's bytes; fewer at the end."""
         headers = self._headers({"Range": f"bytes={start}-{start + length - 1}"})
@@ -157,12 +192,12 @@ class Http:
             except ServerAway:
                 if not attempt or attempt == _TRIES - 1:
                     raise
-                time.sleep(0.5 * attempt)  # it was reachable a moment ago, and may have received the request
+                _pause(attempt)  # it was reachable a moment ago, and may have received the request
                 continue
             if timeout is not None:
                 connection.sock.settimeout(timeout)
             try:
-                connection.request(method, path, body, headers)
+                connection.request(method, self._target(path), body, headers)
                 response = connection.getresponse()
                 content = response.read()
             except _LOST as error:
@@ -172,15 +207,18 @@ class Http:
                 if attempt == _TRIES - 1 or (fresh and isinstance(error, TimeoutError)):
                     raise ServerAway(f"{self.url} is away: {_why(error)}") from error
                 if fresh:
-                    time.sleep(0.2 * (attempt + 1))
+                    _pause(attempt)
                 continue
+            self._local.etag = response.getheader("ETag")
             if response.will_close:
                 connection.close()
                 self.close()
             else:
                 self._keep(connection)
-            if response.status == 409 and _title(content) == "InProgress":
-                time.sleep(0.2 * (attempt + 1))
+            busy = response.status == 409 and _title(content) == "InProgress"
+            if busy or (response.status in (429, 503) and attempt < _TRIES - 1):
+                # Sending again is safe, as every change has a key.
+                _pause(attempt, response.getheader("Retry-After"))
                 continue
             if response.status >= 400:
                 raise raised(response.status, content, self.url)
@@ -192,7 +230,7 @@ class Http:
         connection = self._connect(600.0)
         try:
             headers = self._headers({"Content-Type": "application/octet-stream", "Transfer-Encoding": "chunked"})
-            connection.request("PUT", path, iter(pieces), headers, encode_chunked=True)
+            connection.request("PUT", self._target(path), iter(pieces), headers, encode_chunked=True)
             response = connection.getresponse()
             content = response.read()
         except _LOST as error:
@@ -208,7 +246,7 @@ class Http:
         connection = self._connect(_SILENCE)
         try:
             headers = self._headers({"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})})
-            connection.request("GET", path, headers=headers)
+            connection.request("GET", self._target(path), headers=headers)
             response = connection.getresponse()
             if response.status >= 400:
                 raise raised(response.status, response.read(), self.url)
@@ -234,6 +272,12 @@ class Http:
             raise ServerAway(f"{self.url} is away: {_why(error)}") from error
         finally:
             connection.close()
+
+
+def _pause(attempt: int, wanted: str | None = None) -> None:
+    """Waits longer each time, and not as long as all the others that wait. The server may name a time."""
+    least = min(float(wanted), _LONGEST) if wanted and wanted.isdecimal() else 0.0
+    time.sleep(max(least, random.uniform(0.5, 1.0) * min(_LONGEST, _FIRST * 2**attempt)))
 
 
 def _why(error: BaseException) -> str:

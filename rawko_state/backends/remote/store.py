@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.backends.base import BaseStore, entries_of
 from rawko_state.backends.remote.client import Http, token_for
-from rawko_state.errors import InvalidValue, RawkoError, ServerAway, TaskNotFound
+from rawko_state.errors import InvalidValue, RawkoError, ServerAway, StorageError, TaskNotFound
 from rawko_state.format.reader import TaskReader
 from rawko_state.format.records import emit_blocks, scan_bytes
 from rawko_state.format.values import write_time
 from rawko_state.lazy import lazy
+from rawko_state.model.appended import BeforeWrite
 from rawko_state.model.entries import Entry, Note, TaskHeader, ToolCall, Turn
 from rawko_state.model.events import Event
 from rawko_state.model.names import TaskName, parse_name
@@ -45,6 +46,8 @@ _PIECE: Final = 1 << 18
 _AGAIN: Final = 0.5
 _ASK_EVERY: Final = 0.5
 """Seconds between two polls of all tasks."""
+_LONG: Final = 600.0
+"""Seconds for what the server needs to read all tasks for."""
 _PATIENCE: Final = 30.0
 """Seconds for which a follower tries to reconnect to an unreachable server."""
 
@@ -93,11 +96,12 @@ class RemoteStore(BaseStore):
         *,
         token: str | None = None,
         workspace: str | None = None,
+        ca: str | None = None,
         root: Path | str | None = None,
         warn: Callable[[str], None] = lambda message: None,
     ) -> None:
         """``root`` is the user's current project. Without ``token``, uses RAWKO_REMOTE_TOKEN or the keyring."""
-        self.http = Http(url, token if token is not None else token_for(url), workspace)
+        self.http = Http(url, token if token is not None else token_for(url), workspace, ca)
         self.root = Path(root or Path.cwd()).resolve()
         self._warn = warn
         self._session = _Session()
@@ -309,7 +313,7 @@ class RemoteStore(BaseStore):
                             yield from_wire(Event, json.loads(data))
                     if until is not None and until():
                         return
-            except ServerAway:
+            except (ServerAway, StorageError):  # the server is away, or its database is
                 lost = lost or time.monotonic()
                 if time.monotonic() - lost > _PATIENCE:
                     raise
@@ -341,7 +345,7 @@ class RemoteStore(BaseStore):
         entries: Sequence[Entry],
         *,
         attached: bool,
-        before: Callable[[str, str], None] | None,
+        before: BeforeWrite | None,
     ) -> Writer:
         body = emit_blocks([replace(header, id="new"), *entries])
         made = self.http.ask("POST", self.http.path("records"), body=body, headers=_BLOCKS)
@@ -447,7 +451,30 @@ class RemoteStore(BaseStore):
     def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Any]:
         for task_id in [prefix] if prefix is not None else self._in_order():
             with contextlib.suppress(TaskNotFound):
-                yield _Verdict(self.get("tasks", task_id, "verify", repair=repair or None))
+                if repair:
+                    yield _Verdict(self._post("tasks", task_id, "verify", data={}))
+                else:
+                    yield _Verdict(self.get("tasks", task_id, "verify"))
+
+    def disk(self) -> dict[str, int]:
+        return dict(self._doctor()["disk"])
+
+    def health(self) -> tuple[int, str, list[str]]:
+        found = self._doctor()
+        return found["tasks"], f"{found['index']}, rawko {found['release']}", list(found["faults"])
+
+    def concerns(self) -> list[tuple[str, str]]:
+        return [(each["task"], each["problem"]) for each in self._doctor()["concerns"]]
+
+    def _doctor(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.http.ask("GET", self.http.path("doctor"), timeout=_LONG)
+        return found
+
+    def reindex(
+        self, step: Callable[[int, int], None] | None = None, flushing: Callable[[int, int], None] | None = None
+    ) -> list[tuple[str, str]]:
+        found = self.http.ask("POST", self.http.path("reindex"), data={}, timeout=_LONG)
+        return [(each["task"], each["problem"]) for each in found["problems"]]
 
     def _in_order(self) -> list[str]:
         """All tasks by file name, followed by those missing from history."""

@@ -28,8 +28,9 @@ _BLOCKS = "text/plain; charset=utf-8"
 class _DraftSink:
     """Sends each line. Sends all of them again if the server restarted and lost the lease or the draft."""
 
-    def __init__(self, store: RemoteStore, task_id: str, token: str) -> None:
-        self._store, self._http, self._id, self._token = store, store.http, task_id, token
+    def __init__(self, store: RemoteStore, task_id: str, token: str, heard: Callable[[str], None]) -> None:
+        """``heard`` is called with the task's last seal whenever the server says it."""
+        self._store, self._http, self._id, self._token, self._heard = store, store.http, task_id, token, heard
         self._path = store.http.path("tasks", task_id, "draft", token=token)
         self._sent: list[bytes] = []
 
@@ -38,6 +39,8 @@ class _DraftSink:
         self._sent.append(data)
         try:
             self._http.ask("POST" if begun else "PUT", self._path, body=data)
+            if self._http.last_seal is not None:
+                self._heard(self._http.last_seal)
         except (TaskBusy, ServerRefused) as error:
             if isinstance(error, ServerRefused) and error.status != 409:
                 raise
@@ -59,6 +62,7 @@ class RemoteWriter(Writer):
         self.id = task_id
         self._store, self._http = store, store.http
         self._lease: ExpiringLease | None = None
+        self._heard: str | None = None
         if lease is not None:
             self._lease = ExpiringLease(
                 task_id,
@@ -96,7 +100,12 @@ class RemoteWriter(Writer):
         return self._store.reader(self.id)
 
     def has_grown(self) -> bool:
-        return bool(self._store.about(self.id)["seal"] != self._position.seal)
+        """The answer to the last line of the draft says it already."""
+        heard, self._heard = self._heard, None
+        return bool((heard or self._store.about(self.id)["seal"]) != self._position.seal)
+
+    def _hear(self, seal: str) -> None:
+        self._heard = seal
 
     def holds(self, seal: str) -> bool:
         return bool(self._store.get("tasks", self.id, "records", seal)["holds"])
@@ -141,7 +150,7 @@ class RemoteWriter(Writer):
 
     def draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
         assert self._lease is not None
-        sink = _DraftSink(self._store, self.id, self._lease.token)
+        sink = _DraftSink(self._store, self.id, self._lease.token, self._hear)
         return Draft(sink, agent, self._position.end, self._position.seal, fields, durable)
 
     def left_draft(self) -> DraftContent | None:

@@ -1,0 +1,174 @@
+"""Limits on connections, before anything is known about the client: the size of the headers, the time to send a request, and the
+connections of one address. uvicorn has none of these for its faster parser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+_EVERY: Final = 1.0
+_SWEEP: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    head: int = 64 << 10
+    """Bytes of the request line and all headers."""
+    line: int = 16 << 10
+    """Bytes of the address, or of one header."""
+    headers: int = 100
+    head_seconds: float = 10.0
+    body_grace: float = 20.0
+    """Seconds after which a body must have arrived at ``body_rate`` bytes a second, on average."""
+    body_rate: float = 16 << 10
+    connections: int = 2_000
+    """Connections of one address; 0 for any number. Behind a proxy, all clients have its address."""
+
+
+class Crowd:
+    """The open connections of each address."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: dict[str, set[asyncio.Transport]] = {}
+
+    def enter(self, address: str, transport: asyncio.Transport) -> bool:
+        """Whether there is room for one more."""
+        mine = self._open.setdefault(address, set())
+        if len(mine) % _SWEEP == 0 or len(mine) >= self._most:
+            # A connection that became a WebSocket does not say that it has ended.
+            mine.difference_update([each for each in mine if each.is_closing()])
+        if self._most and len(mine) >= self._most:
+            return False
+        mine.add(transport)
+        return True
+
+    def leave(self, address: str, transport: asyncio.Transport) -> None:
+        mine = self._open.get(address, set())
+        mine.discard(transport)
+        if not mine:
+            self._open.pop(address, None)
+
+
+def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
+    """uvicorn's protocol with these limits. It counts the connections of one server."""
+    crowd = Crowd(limits.connections)
+
+    class Protocol(HttpToolsProtocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._address = self.client[0] if self.client else "local"
+            self._rejected = False
+            self._timer: asyncio.TimerHandle | None = None
+            self._begin_head()
+            self._timer = self.loop.call_later(limits.head_seconds, self._late)
+            if not crowd.enter(self._address, transport):
+                self._reject(429, "TooMany", "too many connections from this address")
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            crowd.leave(self._address, self.transport)
+            self._stop_timer()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            if self._rejected:
+                return
+            if self._in_head:
+                self._head += len(data)
+            super().data_received(data)
+            if self._in_head and self._head > limits.head:
+                self._too_large()
+
+        def _begin_head(self) -> None:
+            self._in_head, self._head, self._sizes = True, 0, 0
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            if self._timer is None:  # another request on a kept connection
+                self._timer = self.loop.call_later(limits.head_seconds, self._late)
+
+        def on_url(self, url: bytes) -> None:
+            super().on_url(url)
+            self._count(len(self.url))
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            super().on_header(name, value)
+            self._sizes += len(name) + len(value) + 4
+            self._count(len(name) + len(value))
+
+        def _count(self, line: int) -> None:
+            if line > limits.line or len(self.headers) > limits.headers or self._sizes > limits.head:
+                self._too_large()
+
+        def on_headers_complete(self) -> None:
+            self._in_head = False
+            self._stop_timer()
+            if self._rejected:
+                return
+            self._received, self._began = 0, self.loop.time()
+            self._timer = self.loop.call_later(_EVERY, self._look)
+            super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            if not self._rejected:
+                self._received += len(body)
+                super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self._stop_timer()
+            self._begin_head()
+            if not self._rejected:
+                super().on_message_complete()
+
+        def handle_websocket_upgrade(self) -> None:
+            self._stop_timer()
+            if not self._rejected:
+                super().handle_websocket_upgrade()
+
+        # Time
+
+        def _stop_timer(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def _late(self) -> None:
+            self._reject(408, "TooSlow", f"a request's headers are sent within {limits.head_seconds:g} s")
+
+        def _look(self) -> None:
+            """Checks that the body arrives fast enough. While the server itself does not read, the client is not at fault."""
+            if self.flow.read_paused:
+                self._began += _EVERY
+            past = self.loop.time() - self._began - limits.body_grace
+            if past > 0 and self._received < limits.body_rate * past:
+                self._reject(408, "TooSlow", "the request's body arrives too slowly")
+                return
+            self._timer = self.loop.call_later(_EVERY, self._look)
+
+        # Rejecting
+
+        def _too_large(self) -> None:
+            self._reject(431, "HeadersTooLarge", f"the headers of a request are at most {limits.head} bytes")
+
+        def _reject(self, status: int, title: str, detail: str) -> None:
+            if self._rejected or self.transport.is_closing():
+                return
+            self._rejected = True
+            self._stop_timer()
+            if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+                self.transport.write(_response(status, title, detail))
+            self.transport.close()
+
+    return Protocol
+
+
+def _response(status: int, title: str, detail: str) -> bytes:
+    problem: dict[str, Any] = {"type": f"rawko:{title}", "title": title, "status": status, "detail": detail}
+    body = json.dumps(problem).encode()
+    head = f"content-type: application/problem+json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    return STATUS_LINE[status] + head.encode() + body

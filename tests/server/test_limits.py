@@ -1,0 +1,190 @@
+"""What a server takes from a client that it does not know yet."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rawko_state.server import fair_json
+from rawko_state.server.limits import Limits
+from tests.server.clients import Client
+from tests.support.machine import patience, wait_for
+from tests.support.serving import Served, served
+
+
+def _raw(port: int, data: bytes = b"", *, more: Iterator[bytes] | None = None) -> tuple[int, int]:
+    """Sends bytes; returns the status of the answer (0: closed without one), and how many bytes were taken."""
+    sent = 0
+    with socket.create_connection(("127.0.0.1", port), timeout=patience(30)) as connection:
+        with contextlib.suppress(OSError):
+            connection.sendall(data)
+            sent += len(data)
+            for piece in more or ():
+                connection.sendall(piece)
+                sent += len(piece)
+        with contextlib.suppress(OSError):
+            head = connection.recv(1 << 16)
+            return (int(head.split()[1]) if head else 0), sent
+    return 0, sent
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with little patience."""
+    limits = Limits(head_seconds=0.5, body_grace=0.5, connections=40)
+    with served(tmp_path_factory.mktemp("quick"), limits=limits) as running:
+        yield running
+
+
+class TestHeaders:
+    def test_large_headers_are_refused_before_they_are_all_sent(self, server: Served) -> None:
+        pieces = (b"x" * (1 << 16) for _ in range(16 * 60))
+        status, sent = _raw(server.port, b"GET /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nX: ", more=pieces)
+        assert status in (0, 431)
+        assert sent < 30 << 20, "most of 60 MB were taken"
+
+    @pytest.mark.parametrize(
+        "head",
+        [
+            b"GET /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * (17 << 10) + b"\r\n\r\n",
+            b"GET /" + b"x" * (17 << 10) + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 101 + b"\r\n",
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+            + b"".join(b"X%d: %s\r\n" % (n, b"y" * 8000) for n in range(9))
+            + b"\r\n",
+        ],
+        ids=["a long header", "a long address", "many headers", "large together"],
+    )
+    def test_each_limit(self, server: Served, head: bytes) -> None:
+        assert _raw(server.port, head)[0] == 431
+
+    def test_ordinary_headers_pass(self, client: Client) -> None:
+        assert client("GET", "tasks", X="x" * 8_000)[0] == 200
+
+
+class TestTime:
+    def test_headers_that_never_end(self, quick: Served) -> None:
+        assert _raw(quick.port, b"GET / HTTP/1.1\r\nHost: localhost\r\n")[0] == 408
+
+    def test_a_connection_that_says_nothing(self, quick: Served) -> None:
+        assert _raw(quick.port)[0] == 408
+
+    def test_a_body_that_never_ends(self, quick: Served) -> None:
+        head = b"POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
+        assert _raw(quick.port, head)[0] in (0, 408)
+
+    def test_a_body_in_time(self, quick: Served) -> None:
+        assert Client(quick.port)("POST", "tasks", {"request": "x"})[0] == 201
+
+
+class TestConnections:
+    def test_one_address_has_so_many(self, quick: Served) -> None:
+        held = []
+        try:
+            for _ in range(60):
+                held.append(socket.create_connection(("127.0.0.1", quick.port), timeout=patience(10)))
+                held[-1].sendall(b"GET / HT")
+            wait_for(lambda: any(_is_refused(each) for each in held))
+        finally:
+            for each in held:
+                each.close()
+        wait_for(lambda: Client(quick.port)("GET", "/healthz")[0] == 200, "room again")
+
+
+def _is_refused(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    with contextlib.suppress(OSError):
+        return b" 429 " in connection.recv(100)
+    return False
+
+
+class TestTokenFirst:
+    @pytest.mark.parametrize("path", ["/api/v1/tasks", "/api/v1/files/2024-01-15T10-30-00-abc123.task"])
+    def test_without_a_token_no_body_is_awaited(self, any_server: Served, path: str) -> None:
+        any_server.server.workspaces.state.create_token("write")
+        method = "PUT" if "files" in path else "POST"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
+        assert _raw(any_server.port, head.encode())[0] == 401
+
+
+class TestHealth:
+    def test_it_answers_while_heavy_work_runs(self, server: Served, client: Client) -> None:
+        """The server works on a large body of small values. How long that takes does not matter, but others are answered meanwhile."""
+        task = client.start()
+        heavy = json.dumps({"agent": "a", "state": [[n] for n in range(200_000)]}).encode()
+        done: list[int] = []
+        work = threading.Thread(target=lambda: done.append(client("POST", f"tasks/{task}/turns", raw=heavy)[0]))
+        work.start()
+        answered = 0
+        while not done:
+            assert client("GET", "/healthz")[0] == 200
+            answered += not done
+        work.join(patience(200))
+        assert done == [201]
+        assert answered >= 5
+
+    def test_parsing_lets_other_threads_run(self) -> None:
+        """One call into the C parser would keep them waiting until it ends."""
+        text = json.dumps([{"n": n, "x": [None, True, 1.5, "é\ud83d\ude00"]} for n in range(20_000)])
+        assert len(text) > fair_json.LARGE
+        ticks, stop = [0], threading.Event()
+
+        def tick() -> None:
+            while not stop.is_set():
+                ticks[0] += 1
+                time.sleep(0)
+
+        thread = threading.Thread(target=tick)
+        thread.start()
+        wait_for(lambda: ticks[0] > 0)
+        before = ticks[0]
+        found = fair_json.loads(text.encode())
+        meanwhile = ticks[0] - before
+        stop.set()
+        thread.join()
+        assert found == json.loads(text)
+        assert meanwhile >= 3
+
+    @pytest.mark.parametrize("body", [b"NaN", b"[Infinity]", b"{", b"[1,]", b'{"a" 1}', b"\xff"])
+    def test_what_is_no_json(self, body: bytes) -> None:
+        for padded in (body, body + b" " * fair_json.LARGE):
+            with pytest.raises(ValueError):  # noqa: PT011 - the parser's own
+                fair_json.loads(padded)
+
+
+class TestReadiness:
+    def test_it_tells_nobody_why(self, database: str, project: Path) -> None:
+        with served(project, database) as running:
+            ask = Client(running.port)
+            ask.start()
+            store = running.server.workspaces.get(None).store
+            assert ask("GET", "/readyz")[:2] == (200, {"status": "ready"})
+            rename = "ALTER TABLE rawko_ws_default.{} RENAME TO {}"
+            connection = store.postgres.connection  # type: ignore[attr-defined]
+            connection.execute(rename.format("record_bytes", "elsewhere"))
+            assert ask("GET", "/readyz")[:2] == (503, {"status": "not ready"})
+            connection.execute(rename.format("elsewhere", "record_bytes"))
+            assert ask("GET", "/readyz")[0] == 200
+
+
+class TestHost:
+    @pytest.mark.parametrize(
+        "host", ["[::1]evil.com", "[::1]evil.com:80", "localhost evil", "[localhost]", "127.0.0.1:99999"]
+    )
+    def test_a_host_that_is_none(self, server: Served, host: str) -> None:
+        assert _raw(server.port, f"GET /api/v1/tasks HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())[0] in (400, 421)
+
+    def test_two_hosts(self, server: Served) -> None:
+        head = b"GET /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nHost: evil.com\r\n\r\n"
+        assert _raw(server.port, head)[0] == 400
+
+    def test_ipv6(self, server: Served) -> None:
+        head = f"GET /api/v1/tasks HTTP/1.1\r\nHost: [::1]:{server.port}\r\n\r\n"
+        assert _raw(server.port, head.encode())[0] == 200
