@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
 
+from rawko_state.config.schema import OwnPattern
 from rawko_state.config.secret import keyed, user_key
 from rawko_state.config.settings import load
 from rawko_state.model.entries import Blob, Entry, Note, ToolCall, Turn
+from rawko_state.redact.patterns import Pattern, Refused
 from rawko_state.redact.redactor import Redactor, walked
-from rawko_state.redact.rules import RULES
+from rawko_state.redact.rules import ASSIGNED, NAMES
 
 
 def redactor_for(root: Path, warn: Callable[[str], None]) -> Redactor:
@@ -27,15 +29,33 @@ def redactor_for(root: Path, warn: Callable[[str], None]) -> Redactor:
     # Without a place to store a key, a secret's tag is stable only within this process.
     key = user_key() or os.urandom(32)
     off = set(settings["redact.off"])
-    known = {rule.name for rule in RULES}
-    for name in sorted(off - known - {"all"}):
-        warn(f"redact.off: there is no rule {name!r}; see docs/keeping.md")
+    for name in sorted(off - set(NAMES) - {"all"}):
+        warn(f"redact.off: there is no rule {name!r}; see docs/rules.md")
     return Redactor(
         lambda secret: keyed("redact", secret, key)[:4],
-        off=known if "all" in off else off,
-        patterns={name: re.compile(pattern) for name, pattern in settings["redact.patterns"].items()},
+        off=NAMES if "all" in off else off,
+        patterns=_own_patterns(settings["redact.patterns"], warn),
         literals={_rule_name(name): os.environ[name] for name in settings["redact.env"] if os.environ.get(name)},
+        allowed=settings["redact.allow"],
     )
+
+
+def _own_patterns(given: Mapping[str, OwnPattern], warn: Callable[[str], None]) -> dict[str, Pattern]:
+    """The user's patterns, tested with their own samples. One that is refused is not applied; one that fails its samples is."""
+    found = {}
+    for name, own in given.items():
+        try:
+            pattern = found[name] = Pattern(own.pattern)
+        except Refused as refused:
+            warn(f"redact.patterns.{name} is not applied: {refused}; rewrite it without that")
+            continue
+        for sample in own.match:
+            if not any(True for _ in pattern.spans(sample)):
+                warn(f"redact.patterns.{name} does not match its own sample {sample!r}")
+        for sample in own.never:
+            if any(True for _ in pattern.spans(sample)):
+                warn(f"redact.patterns.{name} matches {sample!r}, which it must not")
+    return found
 
 
 def _rule_name(variable: str) -> str:
@@ -71,9 +91,11 @@ class Counting:
         self._found.rules.update(span.rule for span in self._redactor.spans(text))
         return self._redactor.text(text)
 
-    def whole(self, secret: str, rule: str) -> str:
-        self._found.rules[rule] += 1
-        return self._redactor.whole(secret, rule)
+    def named(self, key: str, value: str) -> str | None:
+        new = self._redactor.named(key, value)
+        if new is not None:
+            self._found.rules[ASSIGNED] += 1
+        return new
 
     def entry(self, entry: Entry) -> Entry:
         new = walked(entry, self)

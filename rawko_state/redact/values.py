@@ -7,25 +7,35 @@ import re
 from collections import Counter
 from typing import Final
 
-_PLACEHOLDER = re.compile(
-    r"(?:x+|\*+|\.+|-+|_+|0+|(?:123456789?0?)|(?:your|my|some|the|a|an|any|insert|enter|put|add)[-_ ].*"
-    r"|[<$%{@#!].*"
-    r"|.*(?:change[-_]?me|placeholder|example|dummy|redacted|not[-_]?set|replace[-_]?me|xxxx|\*\*\*|\.\.\.|…).*"
-    r"|none|null|nil|true|false|undefined|unset|empty|secret|passw(?:or)?d|pass|token|string|str|bytes|text|test(?:ing)?|todo|tbd"
-    r"|required|optional|hidden|masked|unknown|default|admin|root|user|foo|bar|foobar|value|abc|abc123|guest|invalid|valid)",
+from rawko_state.redact.late import Late
+from rawko_state.redact.wordlike import UNLIKELY, surprise
+
+_PLACEHOLDER = Late(
+    r"(?:x+|\*+|\.+|-+|_+|0+|(?:123456789?0?)|(?:your|my|some|the|an?|any|insert|enter|put|add)[-_ ][a-z_ -]*"
+    # References: $NAME, ${…}, $(…), %NAME%, %s, <…>, {…}, #{…}, @name, and tags of YAML.
+    r"|\$[a-z_][a-z0-9_]*|\$[({].*|\$[0-9@*?]|%[a-z_]+%?|%[({].*|%[sdrq]|<.*|[#@]?\{.*|@[a-z_.]+"
+    r"|!(?:vault|secret|ref|sub|env[a-z_]*|getatt|include|reference|join|importvalue|binary|encrypted[a-z/_-]*|important)\b.*"
+    r"|.*(?:change[-_ ]?me|placeholder|example|dummy|redacted|not[-_ ]?set|replace[-_ ]?me|xxxx|\*\*\*|\.\.\.|…|\$\{|\{\{).*"
+    r"|(?:none|null|nil|true|false|undefined|unset|empty|secret|passw(?:or)?d|pass|token|string|str|bytes|text|test(?:ing)?|todo|tbd"
+    r"|required|optional|hidden|masked|unknown|default|admin|root|user|foo|bar|baz|foobar|value|abc|guest|invalid|valid|key|dev|prod"
+    r"|sekret|letmein|qwerty|hello|world|fake|mock|sample|bogus|wrong|right|good|bad|new|old|other)[-_]?(?:[0-9]{0,4}))",
     re.IGNORECASE,
 )
-_UUID = re.compile(r"\{?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\}?")
-_CODE = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::)[A-Za-z_$][\w$]*)*[.:]?", re.ASCII)
-_PATH = re.compile(r"(?:[A-Za-z]:[\\/]|[~.]{0,2}/|[A-Za-z][A-Za-z0-9+.-]*://).*", re.DOTALL)
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}.*")
-_DIGITS = re.compile(r"[0-9]")
-_LETTERS = re.compile(r"[A-Za-z]")
-_SYMBOLS = re.compile(r"[!@#$%^&*()+=\[\]{}|;:,?~-]")
+UUID = Late(r"\{?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\}?")
+_CODE = Late(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.|!\.)[A-Za-z_$][\w$]*)*[.:!?]?", re.ASCII)
+_PATH = Late(r"(?:[A-Za-z]:[\\/]|[~.]{0,2}/|[A-Za-z][A-Za-z0-9+.-]*://).*", re.DOTALL)
+_DATE = Late(r"[0-9]{4}-[0-9]{2}-[0-9]{2}.*")
+_DIGITS = Late(r"[0-9]")
+_LETTERS = Late(r"[A-Za-z]")
+_SYMBOLS = Late(r"[!@#$%^&*()+=\[\]{}|;:,?~-]")
+_HEX = Late(r"[0-9a-fA-F]+")
+_WORDS = Late(r"[A-Za-z]{3,}")
 
 _NO_PATH: Final = 4.5
+_WORDLIKE: Final = 4.2
+"""Below it, letters with some digits among them are words: production-db-2, sha256WithRSA."""
 
-PASSWORDS: Final = ("passw", "passphrase", "pwd")
+PASSWORDS: Final = ("passw", "passphrase", "passcode", "pwd", "pass")
 
 
 def entropy(text: str) -> float:
@@ -34,39 +44,63 @@ def entropy(text: str) -> float:
     return -sum(count / total * math.log2(count / total) for count in Counter(text).values()) if total else 0.0
 
 
-def is_no_secret(value: str) -> bool:
-    """Whether it is a placeholder, a reference to a secret, an identifier, a path or a date."""
+def is_no_secret(value: str, *, uuid: bool = True) -> bool:
+    """Whether it is a placeholder, a reference, an identifier, a path or a date. ``uuid``: UUIDs are identifiers here."""
+    value = value[:512]
     if value[:1] == "/" and entropy(value) >= _NO_PATH:
         return False  # base64 may start with a slash
     return bool(
-        _PLACEHOLDER.fullmatch(value) or _UUID.fullmatch(value) or _PATH.fullmatch(value) or _DATE.fullmatch(value)
+        _PLACEHOLDER.fullmatch(value)
+        or (uuid and UUID.fullmatch(value))
+        or _PATH.fullmatch(value)
+        or _DATE.fullmatch(value)
     )
 
 
 def is_random(value: str) -> bool:
-    """Letters and digits that no one would type by hand: long, mixed, and with little repetition."""
-    if len(value) < 12 or not _DIGITS.search(value) or not _LETTERS.search(value):
+    """Letters and digits that no one would type by hand: long, mixed, with little repetition, and unlike words."""
+    size = len(value)
+    if size < 12 or not _LETTERS.search(value):
         return False
-    return entropy(value) >= (3.0 if len(value) >= 16 else 2.8)
+    if not _DIGITS.search(value):
+        return size >= 16 and entropy(value) >= 3.3 and surprise(value) >= UNLIKELY
+    if entropy(value) < (3.0 if size >= 16 else 2.8):
+        return False
+    strange = surprise(value)
+    return strange == 0.0 or strange >= _WORDLIKE or _HEX.fullmatch(value) is not None
 
 
 def is_password(value: str) -> bool:
     """Something that a person could have chosen as a password: more than a plain word, such as a label or a variable name."""
+    if len(value) < 6:
+        return False
+    digits = _DIGITS.search(value) is not None
+    if " " in value.strip():
+        # A sentence (a label, a message) starts with a capital letter or has no digit.
+        return digits and not value[:1].isupper()
     kinds = sum(1 for pattern in (_DIGITS, _LETTERS, _SYMBOLS) if pattern.search(value))
-    return len(value) >= 6 and kinds >= 2
+    if kinds < 2:
+        return is_random(value)
+    # Words with dashes or a colon: a label or a slug.
+    return digits or not re.fullmatch(r"[A-Za-z]+(?:[-:,?!()&+=#@][A-Za-z]*)*", value)
 
 
-def assigned(name: str, value: str, *, quoted: bool, environment: bool) -> bool:
-    """Whether ``name = value`` reveals a secret. ``environment``: written as in an .env file or a shell."""
+def assigned(
+    name: str, value: str, *, quoted: bool, environment: bool, line: bool = False, identifies: bool = True
+) -> bool:
+    """Whether ``name = value`` reveals a secret. ``environment``: written as in an .env file or a shell. ``line``: name and value
+    are all of a line, as in YAML. ``identifies``: a UUID behind this name is an identifier."""
     value = value.strip()
-    if is_no_secret(value):
+    if is_no_secret(value, uuid=identifies):
         return False
     personal = any(word in name.lower() for word in PASSWORDS)
     if environment:
         least = 4 if personal else 8
         return len(value) >= least and (personal or not value.isdigit())
-    if not quoted and (_CODE.fullmatch(value) and not is_random(value)):
-        return False
+    if UUID.fullmatch(value):
+        return True
+    if not quoted and _CODE.fullmatch(value) and not is_random(value):
+        return line and personal and is_password(value) and _DIGITS.search(value) is not None
     if personal:
         return is_password(value)
     return is_random(value)
