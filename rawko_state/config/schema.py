@@ -161,7 +161,7 @@ SETTINGS: Final = (
     Setting("redact.allow", TAGS, (), "Values to keep, by the tags that replaced them: `github-token:3f2a`.", own_only=True),
     Setting("redact.env", WORDS, (), "Environment variables whose values are secrets: taken out wherever they stand."),
     Setting("redact.off", WORDS, (), "Rules of redaction that are not to be applied; `all` for none of them.", own_only=True),
-    Setting("redact.patterns", PATTERNS, {}, "Your own formats of secrets, with samples ([keeping.md](keeping.md)).", own_only=True),
+    Setting("redact.patterns", PATTERNS, {}, "Your own formats of secrets, with samples.", own_only=True),
     Setting("remote-server", TEXT, None, "The address of a `rawko serve` that is used instead of the files here."),
     Setting("resume.budget", WHOLE, None, "Tokens that the context of `rawko resume` is shortened to, without --budget."),
     Setting("runners", COMMANDS, {}, "For each agent the command that `rawko resume` runs when that is next.", own_only=True),

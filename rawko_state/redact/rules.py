@@ -228,6 +228,7 @@ _ENV_START = Late(
 )
 _ENV_REST = Late(r"[^\s\"'`\\]{1,400}")
 _AFTER_PAIR: Final = ("", "`", "\n", "\r", " ", "\t", "&", ";", '"', "'", "\x1b", "<", "\\")
+_QUOTED_NAME = Late(r"[\"'][A-Za-z0-9_.-]*\Z")
 _GENERIC_SECRET = ("secret", "passw", "passphrase", "pwd", "credential")
 
 
@@ -250,9 +251,10 @@ def _is_assigned(match: re.Match[str]) -> bool:
     name, value, text = match["name"], match[group], match.string
     following = text[match.end() : match.end() + 1]
     environment = _environment_name(match)
-    if group == "bare" and following and following in "([{" and not environment:
-        return False  # a call or an index in code
-    if match["sep"] == ">" and (match["gap"] or group != "bare"):
+    if group == "bare" and following and following in "([{":
+        if not environment or not _ENV_START.search(_before(match, 100)):
+            return False  # a call or an index in code
+    if match["sep"] == ">" and (match["gap"] or group != "bare" or following != "<"):
         return False  # a comparison
     lower = name.lower()
     kind = match["kind"] is not None
@@ -261,8 +263,10 @@ def _is_assigned(match: re.Match[str]) -> bool:
     identifies = not (kind or any(word in lower for word in _GENERIC_SECRET) or environment)
     if match["sep"].startswith(","):
         # A list of words has the same form, so the value must look random.
-        return not values.is_no_secret(value, uuid=identifies) and (
-            values.is_random(value) or (any(word in lower for word in values.PASSWORDS) and _is_strong(value))
+        return (
+            _QUOTED_NAME.search(_before(match, 60)) is not None
+            and not values.is_no_secret(value, uuid=identifies)
+            and (values.is_random(value) or (any(word in lower for word in values.PASSWORDS) and _is_strong(value)))
         )
     # Name and value as in YAML, or as in a log or a query.
     line = group == "bare" and (
@@ -276,7 +280,7 @@ def _is_assigned(match: re.Match[str]) -> bool:
 
 def _is_strong(value: str) -> bool:
     kinds = sum(1 for pattern in (r"[a-z]", r"[A-Z]", r"[0-9]", r"[^A-Za-z0-9 ]") if re.search(pattern, value))
-    return len(value) >= 8 and kinds >= 3 and " " not in value
+    return len(value) >= 8 and kinds >= 3 and " " not in value and "\\" not in value
 
 
 def _assigned_parts(match: re.Match[str]) -> Iterable[tuple[int, int]]:
@@ -308,11 +312,9 @@ def _is_header(match: re.Match[str]) -> bool:
     value = match["secret"]
     if values.is_no_secret(value, uuid=False) or len(value) < 8:
         return False
-    return values.is_random(value) or values.UUID.fullmatch(value) is not None or _has_digit_and_letter(value)
-
-
-def _has_digit_and_letter(value: str) -> bool:
-    return values.is_password(value) and values._DIGITS.search(value) is not None
+    if "[" in value or values.is_identifier(value):
+        return False
+    return values.is_random(value) or values.UUID.fullmatch(value) is not None or values.is_password(value)
 
 
 def _is_given(match: re.Match[str]) -> bool:
@@ -381,11 +383,9 @@ def _is_basic(match: re.Match[str]) -> bool:
 
 def _is_npm(match: re.Match[str]) -> bool:
     value = match["secret"]
-    return (
-        not values.is_no_secret(value, uuid=False)
-        and len(value) >= 8
-        and (values.is_password(value) or len(value) > 20)
-    )
+    if values.UUID.fullmatch(value) or _is_basic(match):
+        return True
+    return not values.is_no_secret(value) and not values.is_identifier(value) and values.is_random(value)
 
 
 _COOKIE = Late(r"(?P<name>[A-Za-z0-9_.$~!%*-]{1,100})=(?P<value>[^;\s\"'\\,]{6,4096})")
@@ -568,7 +568,7 @@ _FORMS: Final[tuple[Rule, ...]] = (
          ("eyJhbGciOiJIUzI1NiJ9", "keyJson.keyJson.keyJson"), more="[A-Za-z0-9_-]"),
     # Webhooks and signed URLs
     _form("slack-webhook", ("hooks.slack.com",), r"hooks\.slack\.com/(?:services|workflows|triggers)/", r"[A-Za-z0-9/]", (24, 200),
-          ("https://hooks.slack.com/services/«T01ABCDEF" "/B02GHIJKL/k2JdQ8sLZxYv7WbNm2PtRf5G»",), ("https://hooks.slack.com/services/T000/B000/XXX",), check=lambda match: values.is_random(match["secret"][-12:]) or "T0" in match["secret"], where=TEXT),
+          ("https://hooks.slack.com/services/«T01ABCDEF" "/B02GHIJKL/k2JdQ8sLZxYv7WbNm2PtRf5G»",), ("https://hooks.slack.com/services/T000/B000/XXX",), check=lambda match: re.fullmatch("[A-Z0-9]{6,}/[A-Z0-9]{6,}/[A-Za-z0-9]{16,}", match["secret"]) is not None or values.is_random(match["secret"]), where=TEXT),
     _form("discord-webhook", ("webhooks",), r"webhooks/[0-9]{15,22}/", r"[A-Za-z0-9_-]", (50, 200),
           ("https://discord.com/api/webhooks/123456789012345678/«k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOp" "AsDfGhJkLzXcVbNm1qAz2wSx3eDc4rFv5»",), ("/api/webhooks/42/x",), check=lambda match: True, where=TEXT),
     _form("teams-webhook", ("webhook",), r"webhook(?:b2)?/", r"[A-Za-z0-9@/-]", (60, 400),
@@ -639,7 +639,7 @@ _FORMS: Final[tuple[Rule, ...]] = (
           check=lambda match: not match["secret"].isdigit() and not values.is_no_secret(match["secret"])),
     _form("docker-auth", ("auth",), r"(?<=[\"'])auth\\{0,3}[\"'][ \t]{0,3}:[ \t]{0,3}\\{0,3}[\"']", r"[A-Za-z0-9+/=]", (8, LONGEST),
           ('{"auths": {"registry.example.org": {"auth": "«Ym9iOmh1bnRl' 'cjJaZWJyYQ==»"}}}',), ('"auth": "required"', '"auth": "basic"'), check=_is_basic),
-    _form("npmrc-auth", ("_auth",), r"_auth(?:token)?[\"']?(?:[ \t]{0,3}[:=][ \t]{0,3}|[ \t]{1,2})" + _QUOTE, r"[^\s\"'\\]", (8, 1000),
+    _form("npmrc-auth", ("_auth",), r"(?:(?<![A-Za-z0-9.])|(?<=\\n))_auth(?:token)?[\"']?(?:[ \t]{0,3}[:=][ \t]{0,3}|[ \t]{1,2})" + _QUOTE, r"[A-Za-z0-9_+/=.~:-]", (8, 1000),
           ("//registry.npmjs.org/:_authToken=«8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»", "_auth=«Ym9iOmh1bnRl" "cjJaZWJyYQ==»"), ("_authToken=${NPM_TOKEN}", "user_auth = authenticate"), check=_is_npm),
     _form("kubeconfig-key", ("client-key-data",), r"client-key-data(?:\\{0,3}[\"'])?:[ \t]{0,3}(?:\\{0,3}[\"'])?", r"[A-Za-z0-9+/=]", (32, LONGEST),
           ("    client-key-data: «LS0tLS1CRUdJTiBSU0EgUFJJVkFURSB" "LRVktLS0tLQpNSUlFb3dJQkFBS0NBUUVB»",), ("client-key-data: REDACTED",), check=lambda match: True),
@@ -662,7 +662,7 @@ _FORMS: Final[tuple[Rule, ...]] = (
          _is_assigned,
          _NAME + _SEPARATOR + _OPEN_VALUE, parts=_assigned_parts),
     Rule("assigned-secret", ("_PAT",), r"(?<=[A-Z])(?P<name>_PAT)(?P<kind>(?!))?" + _SEPARATOR + _VALUE, ("GITHUB_PAT=«k2JdQ8sLZx" "Yv7WbNm2»",), ("LD_LIBRARY_PATH=/usr/lib64",), TEXT,
-         _is_assigned, r"(?<=[A-Z])(?P<name>_PAT)(?P<kind>(?!))?" + _SEPARATOR + _OPEN_VALUE, parts=_assigned_parts),
+         lambda match: _environment_name(match) and _is_assigned(match), r"(?<=[A-Z])(?P<name>_PAT)(?P<kind>(?!))?" + _SEPARATOR + _OPEN_VALUE, parts=_assigned_parts),
     Rule("vendor-secret", tuple(_VENDORS), rf"(?P<name>(?:{'|'.join(_VENDORS)})[A-Za-z0-9_.-]{{0,40}}?)" + _SEPARATOR + _VALUE,
          ("datadog: «8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54»", 'heroku = "«8e2b7c1d-9f3a-4056-b8c7-' 'd2e1f0a93b54»"', "SNYK=«8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»"),
          ("azure: eu-west", "discord_id: 8e2b7c1d9f3a4056b8c7d2e1f0a93b54", "heroku_commit=8e2b7c1d9f3a4056b8c7d2e1f0a93b548e2b7c1d", "netlify: https://example.org/8e2b7c1d9f3a4056"), FOLD,

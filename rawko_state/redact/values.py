@@ -15,6 +15,7 @@ _PLACEHOLDER = Late(
     # References: $NAME, ${…}, $(…), %NAME%, %s, <…>, {…}, #{…}, @name, and tags of YAML.
     r"|\$[a-z_][a-z0-9_]*|\$[({].*|\$[0-9@*?]|%[a-z_]+%?|%[({].*|%[sdrq]|<.*|[#@]?\{.*|@[a-z_.]+"
     r"|!(?:vault|secret|ref|sub|env[a-z_]*|getatt|include|reference|join|importvalue|binary|encrypted[a-z/_-]*|important)\b.*"
+    r"|0x[0-9a-f]{1,16}|[a-z0-9.-]{1,100}:[0-9]{1,5}|.*(?:a-z[^a-z]{0,3}(?:0-9|\])|\(\?[:=!]|\[\^|abcdefghij).*"
     r"|.*(?:change[-_ ]?me|placeholder|example|dummy|redacted|not[-_ ]?set|replace[-_ ]?me|xxxx|\*\*\*|\.\.\.|…|\$\{|\{\{).*"
     r"|(?:none|null|nil|true|false|undefined|unset|empty|secret|passw(?:or)?d|pass|token|string|str|bytes|text|test(?:ing)?|todo|tbd"
     r"|required|optional|hidden|masked|unknown|default|admin|root|user|foo|bar|baz|foobar|value|abc|guest|invalid|valid|key|dev|prod"
@@ -31,9 +32,13 @@ _SYMBOLS = Late(r"[!@#$%^&*()+=\[\]{}|;:,?~-]")
 _HEX = Late(r"[0-9a-fA-F]+")
 _WORDS = Late(r"[A-Za-z]{3,}")
 
+_SLUG = Late(r"[./]?[A-Za-z]+(?:[-:,?!()&+=#@/._$ ][A-Za-z]*)*")
 _NO_PATH: Final = 4.5
 _WORDLIKE: Final = 4.2
 """Below it, letters with some digits among them are words: production-db-2, sha256WithRSA."""
+
+_SURELY: Final = 5.3
+"""Above it, letters are random, whatever else they look like."""
 
 PASSWORDS: Final = ("passw", "passphrase", "passcode", "pwd", "pass")
 
@@ -60,7 +65,7 @@ def is_no_secret(value: str, *, uuid: bool = True) -> bool:
 def is_random(value: str) -> bool:
     """Letters and digits that no one would type by hand: long, mixed, with little repetition, and unlike words."""
     size = len(value)
-    if size < 12 or not _LETTERS.search(value):
+    if size < 12 or " " in value or not _LETTERS.search(value):
         return False
     if not _DIGITS.search(value):
         return size >= 16 and entropy(value) >= 3.3 and surprise(value) >= UNLIKELY
@@ -80,9 +85,20 @@ def is_password(value: str) -> bool:
         return digits and not value[:1].isupper()
     kinds = sum(1 for pattern in (_DIGITS, _LETTERS, _SYMBOLS) if pattern.search(value))
     if kinds < 2:
-        return is_random(value)
+        return is_random(value) or (len(value) >= 8 and value.lower() != value and surprise(value) >= UNLIKELY)
     # Words with dashes or a colon: a label or a slug.
-    return digits or not re.fullmatch(r"[A-Za-z]+(?:[-:,?!()&+=#@][A-Za-z]*)*", value)
+    return digits or not _SLUG.fullmatch(value)
+
+
+def is_identifier(value: str) -> bool:
+    """Whether it is a name in code. Random letters and digits have that form too, but change between kinds more often."""
+    if not _CODE.fullmatch(value):
+        return False
+    if not is_random(value):
+        return True
+    kinds = ["d" if letter.isdigit() else "u" if letter.isupper() else "l" for letter in value]
+    changes = sum(1 for one, other in zip(kinds, kinds[1:], strict=False) if one != other)
+    return changes < 0.32 * len(value) and surprise(value) < _SURELY
 
 
 def assigned(
@@ -96,11 +112,15 @@ def assigned(
     personal = any(word in name.lower() for word in PASSWORDS)
     if environment:
         least = 4 if personal else 8
-        return len(value) >= least and (personal or not value.isdigit())
+        if len(value) < least:
+            return False
+        # Of a key, words alone are its name.
+        return personal or not (value.isdigit() or (_SLUG.fullmatch(value) and surprise(value) < UNLIKELY))
     if UUID.fullmatch(value):
         return True
-    if not quoted and _CODE.fullmatch(value) and not is_random(value):
-        return line and personal and is_password(value) and _DIGITS.search(value) is not None
+    if not quoted and is_identifier(value):
+        strange = _DIGITS.search(value) is not None or surprise(value) >= UNLIKELY
+        return line and personal and strange and is_password(value)
     if personal:
         return is_password(value)
     return is_random(value)

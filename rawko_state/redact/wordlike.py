@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-# For each pair of small letters, how surprising the second is after the first, in bits. Counted in the Python standard library and
-# in this project's documentation, each word at most 30 times.
+# For each pair of small letters, how surprising the second is after the first, in bits. Counted in the Python standard library
+# and in this project's documentation, each word at most 30 times.
 _BITS: Final = (
     "75449759596344959333677769" "35464789458367469546398948" "38663783594468279563579979" "46652679299477479546488979"
     "47436569798553756234867479" "48664369299477379455498969" "58771854499564579446488997" "28862898398667399564599979"
