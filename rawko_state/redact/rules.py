@@ -95,6 +95,9 @@ _EDGE = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"
 _QUOTE = r"(?:\\{0,3}[\"'`])?"
 
 
+_NOT_IN_RUNS = re.compile(r"\[[^\]]*[+=%][^\]]*\]")
+
+
 def _token(name: str, prefixes: str, body: str, sample: str, never: tuple[str, ...] = ()) -> Rule:
     """A token that is recognised by its prefix and is not part of a longer word."""
     starting = tuple(prefixes.split())
@@ -112,7 +115,7 @@ def _token(name: str, prefixes: str, body: str, sample: str, never: tuple[str, .
     more = open_end[1] if open_end else None
     if open_end:
         body = body[: open_end.end(1)] + body[open_end.end(1) :].replace(",}", f",{LONGEST}}}", 1)
-    where = TEXT if "+/" in body or ":" in prefixes or "$" in prefixes or "//" in prefixes else RUN
+    where = TEXT if _NOT_IN_RUNS.search(body) or ":" in prefixes or "$" in prefixes or "//" in prefixes else RUN
     samples = tuple(f"«{prefix}{sample}»" for prefix in starting)
     pattern = f"{BOUNDARY}(?:{starts})(?P<body>{body}){end}"
     least = min(map(len, starting)) + len(sample)  # a sample is as short as its pattern allows
@@ -121,7 +124,8 @@ def _token(name: str, prefixes: str, body: str, sample: str, never: tuple[str, .
 
 
 def _is_random_body(match: re.Match[str]) -> bool:
-    return values.is_random(match["body"])
+    body = match["body"]
+    return values.is_random(body) or _is_strong(body)
 
 
 def _form(
@@ -156,6 +160,8 @@ def _form(
 def _before(match: re.Match[str], size: int = 200) -> str:
     return match.string[max(0, match.start() - size) : match.start()]
 
+
+_SCHEME = r"(?:bearer|basic|token|digest|apikey|api-key|apitoken|api-token|negotiate|bot|key|oauth|sso-key|genie-?key|personal)"
 
 # Names and values
 
@@ -195,7 +201,8 @@ _HINTS = ("passw", "passphrase", "passcode", "pass", "pwd", "secret", "token", "
 _WORD = r"passw(?:or)?d|passphrase|passcode|pwd|(?:(?<![A-Za-z])|(?<=store)|(?<=key))pass|secret|token|credentials?"
 _NAME = (
     rf"(?P<name>(?:{_WORD}|{_KEY})"
-    r"(?:[_-]?(?:key|token|secret|value|string|base|base64|b64|prod|dev|live|test|production|staging|plain|text|[0-9]{1,2})){0,4})"
+    # A lookahead and what it found: as the group is not tried shorter, a long row of such words costs no more.
+    r"(?=(?P<more>(?:[_-]?(?:key|token|secret|value|string|base|base64|b64|prod|dev|live|test|production|staging|plain|text|[0-9]{1,2})){0,4}))(?P=more))"
 )
 # The closing quote of the name, a type, and the separator between name and value; or a second pair that holds the value.
 _SEPARATOR = (
@@ -222,12 +229,13 @@ _OPEN_VALUE = (
     rf"|{_BARE}{{0,400}}={{0,2}}|[^\s\"'`\\]{{0,400}})\Z"
 )
 _ENV_NAME = Late(r"[A-Z][A-Z0-9_]{0,60}\Z")
-_LINE_START = Late(r"(?:^|[\n\r]|\\n)[ \t>+|-]{0,40}(?:[A-Za-z0-9_.-]{0,60})\Z")
+_LINE_START = Late(r"(?:^|[\n\r\"']|\\n)[ \t>+|-]{0,40}(?:[A-Za-z0-9_.-]{0,60})\Z")
 _ENV_START = Late(
-    r"(?:^|[\n\r ;|&(]|\\n)[ \t]*(?:export |set |env |declare -x |-e |--env[ =]|--build-arg[ =]|ENV |ARG |- )?[A-Z0-9_]{0,60}\Z"
+    r"(?:^|[\n\r\t ;|&(+→]|\\n)[ \t]*(?:export |set |env |declare -x |-e |--env[ =]|--build-arg[ =]|ENV |ARG |- )?[A-Z0-9_]{0,60}\Z"
 )
 _ENV_REST = Late(r"[^\s\"'`\\]{1,400}")
 _AFTER_PAIR: Final = ("", "`", "\n", "\r", " ", "\t", "&", ";", '"', "'", "\x1b", "<", "\\")
+_AFTER_LINE: Final = ("", "\n", "\r", "\x1b", '"', "'", "\\")
 _QUOTED_NAME = Late(r"[\"'][A-Za-z0-9_.-]*\Z")
 _GENERIC_SECRET = ("secret", "passw", "passphrase", "pwd", "credential")
 
@@ -271,7 +279,8 @@ def _is_assigned(match: re.Match[str]) -> bool:
     # Name and value as in YAML, or as in a log or a query.
     line = group == "bare" and (
         (((match["sep"] == "=" and not match["gap"]) or match["inner"] is not None) and following in _AFTER_PAIR)
-        or (match["sep"] == ":" and following in ("", "\n", "\r") and bool(_LINE_START.search(_before(match, 100))))
+        or (match["sep"] == ":" and following in _AFTER_LINE and bool(_LINE_START.search(_before(match, 100))))
+        or match["sep"] == ">"
     )
     return values.assigned(
         name, value, quoted=group != "bare", environment=environment, line=line, identifies=identifies
@@ -308,11 +317,14 @@ def _is_url_password(match: re.Match[str]) -> bool:
     return not values.is_no_secret(secret) and secret not in _USER_IS_TOKEN and not _PORT.match(secret)
 
 
+_WITH_SCHEME = Late(rf"{_SCHEME}[ \t]{{1,3}}", re.IGNORECASE)
+
+
 def _is_header(match: re.Match[str]) -> bool:
     value = match["secret"]
     if values.is_no_secret(value, uuid=False) or len(value) < 8:
         return False
-    if "[" in value or values.is_identifier(value):
+    if "[" in value or (values.is_identifier(value) and not _WITH_SCHEME.search(match[0][: match.start("secret") - match.start()])):
         return False
     return values.is_random(value) or values.UUID.fullmatch(value) is not None or values.is_password(value)
 
@@ -522,7 +534,6 @@ _PRIVATE_KEY = (
     rf"(?:{_BETWEEN}{{0,24}}{_BASE64_LINE}{{16,1000}}){{1,400}}(?:{_BETWEEN}{{1,24}}{_BASE64_LINE}{{1,15}}(?=\s{{0,4}}\Z|\.\.\.|…))?)"
 )
 
-_SCHEME = r"(?:bearer|basic|token|digest|apikey|api-key|apitoken|api-token|negotiate|bot|key|oauth|sso-key|genie-?key|personal)"
 _CREDENTIAL = r"[^\s\"'\\,;<>{}()$\x1b]"
 _OPTION = r"[^\s\"'`\\|;&<>(){}$]"
 _URL_TEXT = r"[^\s\"'`<>\\]"
@@ -663,11 +674,11 @@ _FORMS: Final[tuple[Rule, ...]] = (
          _NAME + _SEPARATOR + _OPEN_VALUE, parts=_assigned_parts),
     Rule("assigned-secret", ("_PAT",), r"(?<=[A-Z])(?P<name>_PAT)(?P<kind>(?!))?" + _SEPARATOR + _VALUE, ("GITHUB_PAT=«k2JdQ8sLZx" "Yv7WbNm2»",), ("LD_LIBRARY_PATH=/usr/lib64",), TEXT,
          lambda match: _environment_name(match) and _is_assigned(match), r"(?<=[A-Z])(?P<name>_PAT)(?P<kind>(?!))?" + _SEPARATOR + _OPEN_VALUE, parts=_assigned_parts),
-    Rule("vendor-secret", tuple(_VENDORS), rf"(?P<name>(?:{'|'.join(_VENDORS)})[A-Za-z0-9_.-]{{0,40}}?)" + _SEPARATOR + _VALUE,
+    Rule("vendor-secret", tuple(_VENDORS), rf"(?P<name>(?:{'|'.join(_VENDORS)})(?=(?P<more>[A-Za-z0-9_.-]{{0,40}}))(?P=more))" + _SEPARATOR + _VALUE,
          ("datadog: «8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54»", 'heroku = "«8e2b7c1d-9f3a-4056-b8c7-' 'd2e1f0a93b54»"', "SNYK=«8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»"),
          ("azure: eu-west", "discord_id: 8e2b7c1d9f3a4056b8c7d2e1f0a93b54", "heroku_commit=8e2b7c1d9f3a4056b8c7d2e1f0a93b548e2b7c1d", "netlify: https://example.org/8e2b7c1d9f3a4056"), FOLD,
          _is_vendors,
-         rf"(?P<name>(?:{'|'.join(_VENDORS)})[A-Za-z0-9_.-]{{0,40}}?)" + _SEPARATOR + _OPEN_VALUE, parts=lambda match: [match.span(_value_group(match))]),
+         rf"(?P<name>(?:{'|'.join(_VENDORS)})(?=(?P<more>[A-Za-z0-9_.-]{{0,40}}))(?P=more))" + _SEPARATOR + _OPEN_VALUE, parts=lambda match: [match.span(_value_group(match))]),
 )  # fmt: skip
 
 RULES: Final[tuple[Rule, ...]] = (*(_token(*row) for row in TOKENS), *_FORMS)

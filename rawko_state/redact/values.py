@@ -33,6 +33,8 @@ _HEX = Late(r"[0-9a-fA-F]+")
 _WORDS = Late(r"[A-Za-z]{3,}")
 
 _SLUG = Late(r"[./]?[A-Za-z]+(?:[-:,?!()&+=#@/._$ ][A-Za-z]*)*")
+_ENOUGH: Final = 160
+"""So many characters tell what a value is."""
 _NO_PATH: Final = 4.5
 _WORDLIKE: Final = 4.2
 """Below it, letters with some digits among them are words: production-db-2, sha256WithRSA."""
@@ -51,7 +53,7 @@ def entropy(text: str) -> float:
 
 def is_no_secret(value: str, *, uuid: bool = True) -> bool:
     """Whether it is a placeholder, a reference, an identifier, a path or a date. ``uuid``: UUIDs are identifiers here."""
-    value = value[:512]
+    value = value[:_ENOUGH]
     if value[:1] == "/" and entropy(value) >= _NO_PATH:
         return False  # base64 may start with a slash
     return bool(
@@ -87,7 +89,7 @@ def is_password(value: str) -> bool:
     if kinds < 2:
         return is_random(value) or (len(value) >= 8 and value.lower() != value and surprise(value) >= UNLIKELY)
     # Words with dashes or a colon: a label or a slug.
-    return digits or not _SLUG.fullmatch(value)
+    return digits or not _SLUG.fullmatch(value) or (value.lower() != value and surprise(value) >= UNLIKELY)
 
 
 def is_identifier(value: str) -> bool:
@@ -106,7 +108,9 @@ def assigned(
 ) -> bool:
     """Whether ``name = value`` reveals a secret. ``environment``: written as in an .env file or a shell. ``line``: name and value
     are all of a line, as in YAML. ``identifies``: a UUID behind this name is an identifier."""
-    value = value.strip()
+    value = value[:_ENOUGH].strip()
+    if len(value) > 64 and value.count(value[:5]) > 5:
+        return False  # no secret repeats itself
     if is_no_secret(value, uuid=identifies):
         return False
     personal = any(word in name.lower() for word in PASSWORDS)
