@@ -6,6 +6,7 @@ secret cannot be guessed from the digits.
 
 from __future__ import annotations
 
+import hashlib
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -73,6 +74,18 @@ class Redactor:
         self._in_long_runs = Literals(long)
         self._in_words = Literals((*filter(is_in_words, self._hints[TEXT]), *self._hints[FOLD]), fold=True)
         self._marks = {hint: hint.encode() for hint in self._hints[TEXT] if not is_in_words(hint)}
+
+    @property
+    def fingerprint(self) -> str:
+        """Says which rules and settings these are."""
+        own = sorted((name, pattern.compiled.pattern) for name, pattern in self.patterns.items())
+        said = [
+            [(rule.name, rule.pattern) for rule in self.rules],
+            own,
+            sorted(self.literals.values()),
+            sorted(self._allowed),
+        ]
+        return hashlib.sha256(repr(said).encode()).hexdigest()
 
     def text(self, text: str) -> str:
         """The text without its secrets; the same object if it has none."""

@@ -259,9 +259,13 @@ def _is_assigned(match: re.Match[str]) -> bool:
     name, value, text = match["name"], match[group], match.string
     following = text[match.end() : match.end() + 1]
     environment = _environment_name(match)
-    if group == "bare" and following and following in "([{":
-        if not environment or not _ENV_START.search(_before(match, 100)):
-            return False  # a call or an index in code
+    if (
+        group == "bare"
+        and following
+        and following in "([{"
+        and not (environment and _ENV_START.search(_before(match, 100)))
+    ):
+        return False  # a call or an index in code
     if match["sep"] == ">" and (match["gap"] or group != "bare" or following != "<"):
         return False  # a comparison
     lower = name.lower()
@@ -324,7 +328,9 @@ def _is_header(match: re.Match[str]) -> bool:
     value = match["secret"]
     if values.is_no_secret(value, uuid=False) or len(value) < 8:
         return False
-    if "[" in value or (values.is_identifier(value) and not _WITH_SCHEME.search(match[0][: match.start("secret") - match.start()])):
+    if "[" in value or (
+        values.is_identifier(value) and not _WITH_SCHEME.search(match[0][: match.start("secret") - match.start()])
+    ):
         return False
     return values.is_random(value) or values.UUID.fullmatch(value) is not None or values.is_password(value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from itertools import pairwise
 from typing import Final
 
 from rawko_state.redact.late import Late
@@ -99,7 +100,7 @@ def is_identifier(value: str) -> bool:
     if not is_random(value):
         return True
     kinds = ["d" if letter.isdigit() else "u" if letter.isupper() else "l" for letter in value]
-    changes = sum(1 for one, other in zip(kinds, kinds[1:], strict=False) if one != other)
+    changes = sum(1 for one, other in pairwise(kinds) if one != other)
     return changes < 0.32 * len(value) and surprise(value) < _SURELY
 
 
