@@ -6,15 +6,14 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from rawko_state.config.schema import OwnPattern
 from rawko_state.config.secret import keyed, user_key
-from rawko_state.config.settings import load
+from rawko_state.config.settings import Settings, load
 from rawko_state.errors import InvalidValue, TaskExists
 from rawko_state.format.reader import TaskReader
 from rawko_state.journal.reader import open_reader
@@ -42,27 +41,24 @@ def redactor_for(root: Path, warn: Callable[[str], None]) -> Redactor:
     return Redactor(
         lambda secret: keyed("redact", secret, key)[:4],
         off=NAMES if "all" in off else off,
-        patterns=_own_patterns(settings["redact.patterns"], warn),
+        patterns=_own_patterns(settings, warn),
         literals={_rule_name(name): os.environ[name] for name in settings["redact.env"] if os.environ.get(name)},
         allowed=settings["redact.allow"],
     )
 
 
-def _own_patterns(given: Mapping[str, OwnPattern], warn: Callable[[str], None]) -> dict[str, Pattern]:
+def _own_patterns(settings: Settings, warn: Callable[[str], None]) -> dict[str, Pattern]:
     """The user's patterns, tested with their own samples. One that is refused is not applied; one that fails its samples is."""
     found = {}
-    for name, own in given.items():
+    for name, pattern in settings["redact.patterns"].items():
         try:
-            pattern = found[name] = Pattern(own.pattern)
+            found[name] = Pattern(pattern)
         except Refused as refused:
             warn(f"redact.patterns.{name} is not applied: {refused}; rewrite it without that")
-            continue
-        for sample in own.match:
-            if not any(True for _ in pattern.spans(sample)):
-                warn(f"redact.patterns.{name} does not match its own sample {sample!r}")
-        for sample in own.never:
-            if any(True for _ in pattern.spans(sample)):
-                warn(f"redact.patterns.{name} matches {sample!r}, which it must not")
+    for setting, wanted, said in (("match", True, "does not match its sample"), ("never", False, "must not match")):
+        for name, sample in settings[f"redact.samples.{setting}"].items():
+            if name in found and any(True for _ in found[name].spans(sample)) is not wanted:
+                warn(f"redact.patterns.{name} {said} {sample!r}")
     return found
 
 

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 _DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d|w)")
 _RULE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -68,30 +68,17 @@ def _commands_of_text(text: str) -> dict[str, str]:
     raise Wrong("a file: a mapping cannot be given as an environment variable")
 
 
-class OwnPattern(NamedTuple):
-    """A format of secrets that the user added, with texts that it must and must not match."""
-
-    pattern: str
-    match: tuple[str, ...] = ()
-    never: tuple[str, ...] = ()
-
-
-def _patterns(value: Any) -> dict[str, OwnPattern]:
+def _patterns(value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         raise Wrong("a mapping of names to regular expressions")
-    found = {}
-    for name, given in value.items():
+    for name, pattern in value.items():
         if not isinstance(name, str) or not _RULE_NAME.fullmatch(name):
             raise Wrong("names of small letters, digits and '-'")
-        own = given if isinstance(given, dict) else {"pattern": given}
-        if not set(own) <= {"pattern", "match", "never"} or "pattern" not in own:
-            raise Wrong(f"regular expressions, or mappings with pattern, match and never; {name}")
         try:
-            re.compile(_text(own["pattern"]))
+            re.compile(_text(pattern))
         except (re.error, OverflowError, RecursionError) as error:
             raise Wrong(f"regular expressions; {name}: {error}") from None
-        found[name] = OwnPattern(own["pattern"], _words(own.get("match", [])), _words(own.get("never", [])))
-    return found
+    return dict(value)
 
 
 _TAG = re.compile(r"[a-z0-9-]{1,40}:[0-9a-f]{4}")
@@ -135,6 +122,7 @@ TEXT: Final = Type("text", _text, _text)
 WHOLE: Final = Type("whole number", _whole, _whole_of_text)
 DURATION: Final = Type("duration", read_duration, read_duration)
 COMMANDS: Final = Type("mapping of names to commands", _commands, _commands_of_text)
+TEXTS: Final = Type("mapping of names to texts", _commands, _commands_of_text)
 PATTERNS: Final = Type("mapping of names to regular expressions", _patterns, _commands_of_text)
 WORDS: Final = Type("list of words", _words, _words)
 TAGS: Final = Type("list of tags", _tags, _tags)
@@ -161,7 +149,9 @@ SETTINGS: Final = (
     Setting("redact.allow", TAGS, (), "Values to keep, by the tags that replaced them: `github-token:3f2a`.", own_only=True),
     Setting("redact.env", WORDS, (), "Environment variables whose values are secrets: taken out wherever they stand."),
     Setting("redact.off", WORDS, (), "Rules of redaction that are not to be applied; `all` for none of them.", own_only=True),
-    Setting("redact.patterns", PATTERNS, {}, "Your own formats of secrets, with samples.", own_only=True),
+    Setting("redact.patterns", PATTERNS, {}, "Your own formats of secrets.", own_only=True),
+    Setting("redact.samples.match", TEXTS, {}, "For each pattern of your own, a text that it must match.", own_only=True),
+    Setting("redact.samples.never", TEXTS, {}, "For each pattern of your own, a text that it must not match.", own_only=True),
     Setting("remote-server", TEXT, None, "The address of a `rawko serve` that is used instead of the files here."),
     Setting("resume.budget", WHOLE, None, "Tokens that the context of `rawko resume` is shortened to, without --budget."),
     Setting("runners", COMMANDS, {}, "For each agent the command that `rawko resume` runs when that is next.", own_only=True),

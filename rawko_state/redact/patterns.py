@@ -109,7 +109,13 @@ def _check_body(items: list[tuple[Any, Any]]) -> None:
             if not any(_must(other) and not (_letters([other]) & letters) for other in others):
                 raise Refused("a repetition inside a repetition can take exponentially long")
         elif name == "BRANCH":
-            firsts = [_letters(_flat(branch)[:1]) for branch in value[1]]
+            branches = [_flat(branch) for branch in value[1]]
+            if not all(branches):  # one of them is empty, as in (?:aa|a)+: the rest may be there or not
+                letters = frozenset().union(*map(_letters, branches))
+                others = [each for each in items if each[1] is not value]
+                if not any(_must(other) and not (_letters([other]) & letters) for other in others):
+                    raise Refused("alternatives that start alike inside a repetition can take exponentially long")
+            firsts = [_letters(branch[:1]) for branch in branches]
             for at, one in enumerate(firsts):
                 if any(one & other for other in firsts[at + 1 :]):
                     raise Refused("alternatives that start alike inside a repetition can take exponentially long")
