@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rawko_state.model.state import TaskState
     from rawko_state.redact.redactor import Redactor
     from rawko_state.search.finder import Finder
-    from rawko_state.store.contract import BulkWriter
+    from rawko_state.store.contract import BulkWriter, Found
     from rawko_state.tasks import events as tasks_events
     from rawko_state.tasks import task as tasks_task
     from rawko_state.tasks.events import EventReader, Pace
@@ -112,6 +112,16 @@ class BaseStore(ABC):
 
     def begin_redacting(self) -> bool:
         return False
+
+    def redacted_so_far(self) -> set[str]:
+        return set()
+
+    def mark_redacted(self, task_id: str) -> None:
+        return
+
+    def redact_rest(self, *, dry_run: bool = False, by: str | None = None) -> Sequence[Found]:
+        """Removes secrets from what is not in the list of tasks: the trash."""
+        return []
 
     def end_redacting(self, *, changed: bool, was_due: bool) -> None:
         return
@@ -433,6 +443,17 @@ class IndexedStore(BaseStore):
 
     def reader(self, prefix: str) -> TaskReader:
         return self.journal.reader(self.find(prefix))
+
+    def add_clean_file(
+        self, filename: str, path: Path, by: str | None = None
+    ) -> tuple[TaskName | None, redaction.Found]:
+        """Adds a whole task file from elsewhere; its secrets are removed before anything is stored."""
+        return redaction.add_clean(cast("redaction.Places", self), self.redactor, filename, path, by)
+
+    def explain(self, prefix: str) -> Iterator[redaction.Explained]:
+        """What redaction removed from a task, and what it would remove now."""
+        with self.reader(prefix) as reader:
+            yield from redaction.explained(self, self.redactor, reader)
 
     def status(self, prefix: str) -> str:
         """The status from the records, or ``interrupted`` for a running task whose writer is gone."""

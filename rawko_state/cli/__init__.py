@@ -32,7 +32,7 @@ COMMANDS = {
     "pg": "Move tasks between the files here and PostgreSQL, both ways.",
     "projects": "The projects in which rawko was used.",
     "record": "Write a task from JSON lines on standard input, live.",
-    "redact": "Take secrets out of tasks that were recorded with them.",
+    "redact": "Remove secrets from recorded tasks.",
     "reindex": "Rebuild the index from the task files.",
     "run": "Run a command, and record what it does.",
     "serve": "Serve tasks to a team: this project's, or those of PostgreSQL.",

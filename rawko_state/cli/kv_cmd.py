@@ -33,8 +33,9 @@ def get(ctx: click.Context, scope: str, key: str) -> None:
 @click.argument("value")
 def set_value(scope: str, key: str, value: str) -> None:
     """Keep a value. A secret is refused: state.db is no place for it."""
-    if redactor_for(Path.cwd()).text(f"{key}={value}") != f"{key}={value}":
-        raise InvalidValue(f"the value of {key!r} looks like a secret, and is not kept: use a keyring for it")
+    said = f"{scope} {key}={value}"
+    if redactor_for(Path.cwd()).text(said) != said:
+        raise InvalidValue("this looks like a secret, and is not kept: use a keyring for it")
     user_state().set(scope, key, value)
 
 

@@ -85,6 +85,17 @@ def _patterns(value: Any) -> dict[str, str]:
     return dict(value)
 
 
+_TAG = re.compile(r"[a-z0-9-]{1,40}:[0-9a-f]{4}")
+
+
+def _tags(value: Any) -> tuple[str, ...]:
+    found = _words(value)
+    for tag in found:
+        if not _TAG.fullmatch(tag):
+            raise Wrong(f"tags such as github-token:3f2a, not {tag!r}")
+    return found
+
+
 def _words(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [word.strip() for word in value.split(",")]
@@ -115,8 +126,10 @@ TEXT: Final = Type("text", _text, _text)
 WHOLE: Final = Type("whole number", _whole, _whole_of_text)
 DURATION: Final = Type("duration", read_duration, read_duration)
 COMMANDS: Final = Type("mapping of names to commands", _commands, _commands_of_text)
+TEXTS: Final = Type("mapping of names to texts", _commands, _commands_of_text)
 PATTERNS: Final = Type("mapping of names to regular expressions", _patterns, _commands_of_text)
 WORDS: Final = Type("list of words", _words, _words)
+TAGS: Final = Type("list of tags", _tags, _tags)
 SWITCH: Final = Type("yes or no", _switch, _switch)
 
 
@@ -137,10 +150,13 @@ class Setting:
 
 SETTINGS: Final = (
     Setting("record.surroundings", SWITCH, True, "Whether new tasks record repository, branch, commit, folder and runtime."),
+    Setting("redact.allow", TAGS, (), "Values to keep, by the tags that replaced them: `github-token:3f2a`.", own_only=True),
     Setting("redact.env", WORDS, (), "Environment variables whose values are secrets: taken out wherever they stand."),
     Setting("redact.off", WORDS, (), "Rules of redaction that are not to be applied; `all` for none of them.", own_only=True),
     Setting("redact.patterns", PATTERNS, {}, "Your own formats of secrets.", own_only=True),
     Setting("remote-ca", TEXT, None, "A file with certificates to trust besides the system's.", own_only=True),
+    Setting("redact.samples.match", TEXTS, {}, "For each pattern of your own, a text that it must match.", own_only=True),
+    Setting("redact.samples.never", TEXTS, {}, "For each pattern of your own, a text that it must not match.", own_only=True),
     Setting("remote-server", TEXT, None, "The address of a `rawko serve` that is used instead of the files here."),
     Setting("resume.budget", WHOLE, None, "Tokens that the context of `rawko resume` is shortened to, without --budget."),
     Setting("runners", COMMANDS, {}, "For each agent the command that `rawko resume` runs when that is next.", own_only=True),

@@ -189,6 +189,16 @@ def open_source(path: Path, *, write: bool = False) -> FileBytes:
             raise error from None
 
 
+def open_source_as(path: Path, *, packed: bool) -> FileBytes:
+    """Opens a task file whose name does not tell its form, such as one in the trash."""
+    descriptor = disk.open_regular(path)
+    try:
+        return (PackedBytes if packed else FileBytes)(path, descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
 def other(path: Path) -> Path:
     """The task's path in its other form, packed or plain."""
     return path.with_name(path.name[:-3] if path.name.endswith(PACKED) else path.name + ".gz")

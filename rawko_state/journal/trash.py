@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -241,6 +241,14 @@ def delete_blobs(layout: Layout, blobs: Iterable[str]) -> None:
     for blob in blobs:
         for folder in (layout.trash / "blobs", layout.blobs):
             disk.remove_quietly(folder / blob)
+
+
+def renamed_blobs(layout: Layout, discarded: Discarded, renamed: Mapping[str, str], by: str | None) -> None:
+    """Logs which blobs a rewritten task refers to now."""
+    blobs = [renamed.get(blob, blob) for blob in discarded.blobs]
+    if renamed:
+        said = {"file": discarded.name.filename, "at": write_time(discarded.at), "rule": discarded.rule, "blobs": blobs}
+        _log(layout, [{**said, "by": by} if by else said])
 
 
 def _bring_back(layout: Layout, blob: str) -> None:

@@ -6,20 +6,21 @@ secret cannot be guessed from the digits.
 
 from __future__ import annotations
 
+import hashlib
+import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol
 
-from rawko_state.redact.rules import ASSIGNED, FOLD, RULES, RUN, TEXT, Rule, is_named_secret
+from rawko_state.redact.patterns import Pattern
+from rawko_state.redact.rules import ASSIGNED, FOLD, LONGEST, RULES, RUN, TEXT, VENDOR, Rule, is_named_secret
+from rawko_state.redact.scan import LONG_RUN, Literals, Slice, is_in_words, long_runs, slices
 
-_RUN = re.compile(r"\b[A-Za-z0-9_.\-]{20,}", re.ASCII)
 _SHORTEST: Final = 6
 """Shorter literals would match everywhere."""
 _TAG = re.compile(r"\[redacted:[a-z0-9-]{1,40}:[0-9a-f]{4}\]")
-_WINDOW: Final = 4096
-"""A user-defined pattern is matched against one line at a time, of at most this many characters."""
-_OVERLAP: Final = 512
-"""Longer lines are split into windows that overlap by this many."""
+_TAG_START: Final = b"[redacted:"
 _ROUNDS: Final = 8
 _MACHINE: Final = frozenset(
     ("id", "status", "decision", "operation", "time", "writer", "format", "context", "kind", "currency")
@@ -32,7 +33,7 @@ class Redacting(Protocol):
 
     def text(self, text: str) -> str: ...
 
-    def whole(self, secret: str, rule: str) -> str: ...
+    def named(self, key: str, value: str) -> str | None: ...
 
 
 Tag = Callable[[str], str]
@@ -53,18 +54,38 @@ class Redactor:
         tag: Tag,
         *,
         off: Collection[str] = (),
-        patterns: Mapping[str, re.Pattern[str]] | None = None,
+        patterns: Mapping[str, Pattern] | None = None,
         literals: Mapping[str, str] | None = None,
+        allowed: Collection[str] = (),
     ) -> None:
-        """``literals``: exact values that are secrets, by the names to show for them."""
+        """``literals``: exact values that are secrets, by the names to show for them. ``allowed``: tags of values that are left
+        alone, such as ``github-token:3f2a``."""
         self._tag = tag
         self.rules = tuple(rule for rule in RULES if rule.name not in off)
         self.patterns = dict(patterns or {})
         self.literals = {value: name for name, value in (literals or {}).items() if len(value) >= _SHORTEST}
-        self.in_runs = _by_hint(self.rules, RUN)
-        self._hint = re.compile("|".join(re.escape(hint) for hint in self.in_runs)) if self.in_runs else None
-        self.anywhere = _by_hint(self.rules, TEXT)
-        self._folded = [rule for rule in self.rules if rule.where == FOLD]
+        self._allowed = frozenset(allowed)
+        self._rules_that_allow = {tag.partition(":")[0] for tag in self._allowed}
+        self._assigns = ASSIGNED not in off
+        self._hints = {where: _by_hint(self.rules, where) for where in (RUN, TEXT, FOLD)}
+        # Short hints occur in many words. Where their tokens are long, only long words are searched for them.
+        long = {hint for hint, rules in self._hints[RUN].items() if all(rule.least >= LONG_RUN for _, rule in rules)}
+        self._in_runs = Literals(hint for hint in self._hints[RUN] if hint not in long)
+        self._in_long_runs = Literals(long)
+        self._in_words = Literals((*filter(is_in_words, self._hints[TEXT]), *self._hints[FOLD]), fold=True)
+        self._marks = {hint: hint.encode() for hint in self._hints[TEXT] if not is_in_words(hint)}
+
+    @property
+    def fingerprint(self) -> str:
+        """Says which rules and settings these are."""
+        own = sorted((name, pattern.compiled.pattern) for name, pattern in self.patterns.items())
+        said = [
+            [(rule.name, rule.pattern) for rule in self.rules],
+            own,
+            sorted(self.literals.values()),
+            sorted(self._allowed),
+        ]
+        return hashlib.sha256(repr(said).encode()).hexdigest()
 
     def text(self, text: str) -> str:
         """The text without its secrets; the same object if it has none."""
@@ -79,6 +100,17 @@ class Redactor:
     def whole(self, secret: str, rule: str) -> str:
         """The replacement for a secret."""
         return f"[redacted:{rule}:{self._tag(secret)}]"
+
+    def named(self, key: str, value: str) -> str | None:
+        """The replacement for the value of a secret-looking key in structured data; None if that is no secret."""
+        if (
+            not self._assigns
+            or not is_named_secret(key, value)
+            or _TAG.search(value)
+            or self._is_allowed(value, ASSIGNED)
+        ):
+            return None
+        return self.whole(value, ASSIGNED)
 
     def replaced(self, text: str, spans: Sequence[Span], start: int = 0, end: int | None = None) -> str:
         """A part of the text with its spans replaced. If a span starts before the part, the rest of it is replaced."""
@@ -95,52 +127,107 @@ class Redactor:
 
     def spans(self, text: str) -> list[Span]:
         """The positions of the secrets, in order, without overlaps."""
-        found = list(self._found(text))
-        return _merged(found, text) if found else []
-
-    def _found(self, text: str) -> Iterator[Span]:
-        if len(text) >= 20 and self._hint is not None:
-            for run in _RUN.finditer(text):
-                yield from self._in_run(text, run.start(), run.end())
-        for hint, rules in self.anywhere.items():
-            for rule in rules:
-                yield from _at_hints(rule, hint, text, text)
-        if self._folded:
-            # Keep one character per character, so that positions match; lower() alone can turn one into two.
-            small = (text if text.isascii() else text.encode("ascii", "replace").decode("ascii")).lower()
-            for rule in self._folded:
-                for hint in rule.hints:
-                    yield from _at_hints(rule, hint, small, text)
-        for literal, name in self.literals.items():
-            at = text.find(literal)
-            while at >= 0:
-                yield Span(at, at + len(literal), name)
-                at = text.find(literal, at + len(literal))
-        for name, pattern in self.patterns.items():
-            yield from _by_pattern(name, pattern, text)
-
-    def _in_run(self, text: str, start: int, end: int) -> Iterator[Span]:
-        assert self._hint is not None
+        found: list[Span] = []
+        tags: list[tuple[int, int]] = []
+        progress: dict[Rule, int] = {}
         ended = -1
-        while (hit := self._hint.search(text, start, end)) is not None:
-            start = hit.start() + 1
-            # One hint may be a prefix of another: sk- of sk-ant-.
-            for rule in self.in_runs[hit[0]]:
-                at = hit.start()
-                match = rule.pattern.match(text, at)
-                if match is None and at == ended:
-                    # Directly after another token, so the boundary check fails; still a secret.
-                    glued = rule.pattern.match(text[at : at + _WINDOW])
-                    if glued is not None:
-                        ended = at + glued.end()
-                        yield Span(at, ended, rule.name)
-                        start = max(start, ended)
-                        break
+        for part in slices(text):
+            for at in part.positions(_TAG_START):
+                match = _TAG.match(text, at)
                 if match is not None:
-                    yield _span(rule, match)
-                    ended = match.end()
-                    start = max(start, ended)
-                    break
+                    tags.append(match.span())
+            for at, _, rule in self._candidates(part):
+                if at < progress.get(rule, 0):
+                    continue
+                match = rule.regex.match(text, at)
+                if match is not None:
+                    spans = list(_in_match(rule, match))
+                    found += spans
+                    # Continue after the match, so that no text is scanned repeatedly. But a value that is no secret may contain
+                    # another name and value: url=https://…?token=…
+                    progress[rule] = at + 1 if rule.is_pair and not spans else max(at + 1, match.end())
+                    if spans:
+                        ended = max(ended, spans[-1].end)
+                        progress[rule] = max(progress[rule], spans[-1].end)
+                elif at == ended and rule.where == RUN:
+                    # Directly after another token, so the boundary check fails; still a secret.
+                    glued = rule.regex.match(text[at : at + LONGEST])
+                    if glued is not None:
+                        ended = progress[rule] = at + glued.end()
+                        found.append(Span(at, ended, rule.name))
+            for literal, name in self.literals.items():
+                # A literal may be longer than the reach of a slice.
+                at = text.find(literal, part.start, part.end + len(literal) - 1)
+                while at >= 0:
+                    found.append(Span(at, at + len(literal), name))
+                    at = text.find(literal, at + len(literal), part.end + len(literal) - 1)
+        for name, pattern in self.patterns.items():
+            found.extend(Span(start, end, name) for start, end in pattern.spans(text))
+        if self._allowed:
+            found = [span for span in found if not self._is_allowed(text[span.start : span.end], span.rule)]
+        return merged(found, tags) if found else []
+
+    def openings(self, text: str, start: int) -> Iterator[tuple[int, Rule]]:
+        """Where something starts, from ``start`` on, that a secret may follow."""
+        searched = text[start:].encode("ascii", "replace").lower()
+        for hint, rules in self._opening.items():
+            at = searched.rfind(hint)
+            while at >= 0:
+                for rule in rules:
+                    yield start + at, rule
+                at = searched.rfind(hint, 0, at + len(hint) - 1)
+
+    def beginnings(self, text: str, start: int) -> Iterator[tuple[int, Rule]]:
+        """Where a token may start, from ``start`` on: the first place for each hint."""
+        searched = text[start:].encode("ascii", "replace")
+        for hint, rules in self._beginning.items():
+            at = searched.find(hint)
+            if at >= 0:
+                for rule in rules:
+                    yield start + at, rule
+
+    @cached_property
+    def _opening(self) -> dict[bytes, list[Rule]]:
+        found: dict[bytes, list[Rule]] = {}
+        for rule in self.rules:
+            if rule.opening is not None:
+                for hint in rule.hints:
+                    found.setdefault(hint.lower().encode(), []).append(rule)
+        return found
+
+    @cached_property
+    def _beginning(self) -> dict[bytes, list[Rule]]:
+        found: dict[bytes, list[Rule]] = {}
+        for rule in self.rules:
+            if rule.opening is None and rule.where != FOLD:
+                for hint in rule.hints:
+                    found.setdefault(hint.encode(), []).append(rule)
+        return found
+
+    def _candidates(self, part: Slice) -> list[tuple[int, int, Rule]]:
+        """Where a rule may match, in order."""
+        words = part.words()
+        present = self._in_words.among(words)
+        if runs := long_runs(words):
+            present |= self._in_runs.among(runs)
+            if longer := long_runs(runs, LONG_RUN):
+                present |= self._in_long_runs.among(longer)
+        for hint, mark in self._marks.items():
+            if mark in part.plain:
+                present.add(hint)
+        found = []
+        for hint in present:
+            for where, hints in self._hints.items():
+                if hint in hints:
+                    places = part.positions(hint.encode(), fold=where == FOLD)
+                    for order, rule in hints[hint]:
+                        found += [(at, order, rule) for at in places]
+        # Of vendors' tokens that start at the same place, the one with the longest hint comes first.
+        found.sort(key=_place)
+        return found
+
+    def _is_allowed(self, secret: str, rule: str) -> bool:
+        return rule in self._rules_that_allow and f"{rule}:{self._tag(secret)}" in self._allowed
 
     def entry(self, value: Any) -> Any:
         """An entry, or any value of dataclasses, mappings and sequences, without its secrets; the same object if it has none."""
@@ -152,53 +239,39 @@ class Redactor:
         return _mapped(value, self)
 
 
-def _by_hint(rules: Iterable[Rule], where: str) -> dict[str, list[Rule]]:
-    """The rules of each hint, longest hints first. A hint that starts with a shorter one includes the rules of that one."""
-    chosen = [rule for rule in rules if rule.where == where]
-    hints = sorted({hint for rule in chosen for hint in rule.hints}, key=lambda hint: (-len(hint), hint))
-    return {hint: [rule for rule in chosen if any(hint.startswith(other) for other in rule.hints)] for hint in hints}
+_place = operator.itemgetter(0, 1)
 
 
-def _at_hints(rule: Rule, hint: str, searched: str, text: str) -> Iterator[Span]:
-    at = searched.find(hint)
-    while at >= 0:
-        match = rule.pattern.match(text, at)
-        if match is None:
-            at = searched.find(hint, at + 1)
-            continue
-        if rule.check is None or rule.check(match):
-            yield _span(rule, match)
-        # Continue after the match, secret or not, so that no text is scanned repeatedly.
-        at = searched.find(hint, max(at + 1, match.end()))
+def _by_hint(rules: Iterable[Rule], where: str) -> dict[str, list[tuple[int, Rule]]]:
+    """The rules of each hint, each with its place in the order."""
+    found: dict[str, list[tuple[int, Rule]]] = {}
+    for rule in rules:
+        if rule.where == where:
+            for hint in rule.hints:
+                found.setdefault(hint, []).append((-len(hint), rule))
+    return found
 
 
-def _span(rule: Rule, match: re.Match[str]) -> Span:
-    group: str | int = 0
-    if "secret" in rule.pattern.groupindex:
-        group = "secret"
-    elif rule.pattern.groupindex:
-        group = match.lastgroup or 0
-    return Span(match.start(group), match.end(group), rule.name)
+def _in_match(rule: Rule, match: re.Match[str]) -> Iterator[Span]:
+    if rule.check is not None and not rule.check(match):
+        return
+    if rule.parts is not None:
+        for start, end in rule.parts(match):
+            yield Span(start, end, rule.name)
+        return
+    start, end = match.span("secret" if "secret" in rule.regex.groupindex else 0)
+    if rule.rest is not None:
+        # Long runs are followed in pieces, so that no call takes long.
+        while (more := rule.rest.match(match.string, end)) is not None:
+            end = more.end()
+    yield Span(start, end, rule.name)
 
 
-def _by_pattern(name: str, pattern: re.Pattern[str], text: str) -> Iterator[Span]:
-    """A user-defined pattern may be slow, so it is matched against one short window at a time."""
-    start = 0
-    while start < len(text):
-        line = text.find("\n", start) + 1 or len(text)
-        end = min(line, start + _WINDOW)
-        for match in pattern.finditer(text, start, end):
-            if match.end() > match.start():
-                yield Span(match.start(), match.end(), name)
-        start = end if end == line else end - _OVERLAP
-
-
-def _merged(found: list[Span], text: str) -> list[Span]:
+def merged(found: list[Span], tags: Sequence[tuple[int, int]] = ()) -> list[Span]:
     """Sorts the spans and merges those that overlap, under the name of the first. Tags are never secrets."""
-    tags = [match.span() for match in _TAG.finditer(text)] if "[redacted:" in text else []
     kept: list[Span] = []
     at = 0
-    for span in sorted(found, key=lambda span: (span.start, -span.end)):
+    for span in sorted(found, key=lambda span: (span.start, -span.end, span.rule == VENDOR)):
         while at < len(tags) and tags[at][1] <= span.start:
             at += 1
         if at < len(tags) and tags[at][0] < span.end:
@@ -299,8 +372,8 @@ def _json(value: Any, redact: Redacting) -> Any:
                     shown = made[id(item)] = {} if isinstance(item, Mapping) else []
                     left.append((item, shown))
             elif isinstance(item, str):
-                named = isinstance(old, Mapping) and is_named_secret(str(key), item)
-                shown = redact.whole(item, ASSIGNED) if named else redact.text(item)
+                named = redact.named(str(key), item) if isinstance(old, Mapping) else None
+                shown = redact.text(item) if named is None else named
                 changed = changed or shown != item
             if isinstance(new, list):
                 new.append(shown)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from rawko_state.redact.redactor import Redactor, Span
-from rawko_state.redact.rules import BOUNDARY, Rule
+from rawko_state.redact.redactor import Redactor, Span, merged
+from rawko_state.redact.rules import BOUNDARY, RUN, Rule
 
 _CONTEXT: Final = 256
 """How many released characters are remembered: the name and '=' before a value tell whether it is a secret."""
@@ -15,6 +15,15 @@ _LONGEST: Final = 2048
 _LONGEST_HEADER: Final = 8192
 """What starts like a web token may be any JSON in base64. At most this much is held back until the deciding dot."""
 _KEPT: Final = 4096
+_NEAR: Final = 1_000
+"""How far before the end of the text a name may be whose value is incomplete."""
+_KEY: Final = "private-key"
+_KEY_START: Final = "-----BEGIN "
+_LONGEST_KEY: Final = 20_000
+_AFTER_KEY: Final = 200
+"""So much text that is no part of a private key ends one that was cut off."""
+_LONGEST_RUN: Final = 120
+_RUN_AT_END = re.compile(r"(?<![A-Za-z0-9_])(?=[A-Za-z_]{0,40}[0-9])[A-Za-z0-9_]+(?:-(?:us?[0-9]{0,2})?)?\Z", re.ASCII)
 _JWT: Final = "jwt"
 _WEB_TOKEN = re.compile(
     r"eyJ[A-Za-z0-9_-]*(?:\Z|(?<=[A-Za-z0-9_-]{8})\.(?:e|ey|eyJ[A-Za-z0-9_-]{0,7})?\Z"
@@ -57,17 +66,18 @@ class Stream:
         if begun is not None:
             if begun["payload"] and end - begun.start() > _LONGEST:
                 self._swallowing = True
-                return self._release(whole, end, Span(begun.start(), end, _JWT))
+                return self._release(whole, end, spans, Span(begun.start(), end, _JWT))
             cut = min(cut, max(start, begun.start()))
-        return self._release(whole, cut)
+        return self._release(whole, cut, spans)
 
     def flush(self) -> str:
         whole = self._before + self._held
-        return self._release(whole, len(whole))
+        return self._release(whole, len(whole), [])
 
-    def _release(self, whole: str, cut: int, last: Span | None = None) -> str:
-        """``last``: a secret that the rules cannot match yet."""
-        spans = self._redactor.spans(whole[:cut])
+    def _release(self, whole: str, cut: int, found: list[Span], last: Span | None = None) -> str:
+        """``found``: the spans of the whole, some of which depend on what is held back. ``last``: a secret that the rules cannot
+        match yet."""
+        spans = merged([*self._redactor.spans(whole[:cut]), *(span for span in found if span.end <= cut)])
         if last is not None:
             spans = [*(span for span in spans if span.end <= last.start), last]
         shown = self._redactor.replaced(whole, spans, len(self._before), cut)
@@ -79,20 +89,19 @@ class Stream:
         redactor, found = self._redactor, len(text)
         tail = max(0, len(text) - _KEPT)
         line = max(text.rfind("\n", tail) + 1, tail)
-        for rule in redactor.rules:
-            match = None if rule.opening is None else _last(rule.opening, rule.hints, text, line)
+        # A value may be on the line after its name.
+        above = max(text.rfind("\n", tail, max(tail, line - 1)) + 1, tail, len(text) - _NEAR)
+        for at, rule in redactor.openings(text, above):
+            match = rule.opens.match(text, at) if rule.opens is not None else None
             if match is not None:
-                found = min(found, match)
+                found = min(found, match.start("secret"))
         # Ignore older hints: they are past the limit, and must not release a secret that started since.
         recent = max(0, len(text) - _LONGEST)
         run = max(max(text.rfind(space, tail) for space in " \t\n") + 1, recent)
-        for hint, rules in (*redactor.in_runs.items(), *redactor.anywhere.items()):
-            at = text.find(hint, run)
-            if at >= 0 and any(rule.opening is None and _may_begin(rule, text, at) for rule in rules):
-                found = min(found, at)
-        key = text.rfind("-----BEGIN ")
-        if key >= 0 and "-----END " not in text[key:] and len(text) - key < 20_000:
-            found = min(found, key)
+        for at, rule in redactor.beginnings(text, run):
+            if at < found and _may_begin(rule, text, at):
+                found = at
+        found = min(found, self._private_key(text), self._run(text))
         for literal in redactor.literals:
             for length in range(min(len(literal) - 1, len(text)), 2, -1):
                 if text.endswith(literal[:length]):
@@ -100,9 +109,30 @@ class Stream:
                     break
         return min(found, max(line, recent)) if redactor.patterns else found
 
+    def _run(self, text: str) -> int:
+        """Where a run with digits starts that reaches the end of the text: some tokens are recognised by their end."""
+        if not any(rule.parts is not None and rule.where == RUN for rule in self._redactor.rules):
+            return len(text)
+        match = _RUN_AT_END.search(text, max(0, len(text) - _LONGEST_RUN))
+        return match.start() if match is not None else len(text)
+
+    def _private_key(self, text: str) -> int:
+        """Where a private key starts that may go on; the end of the text if there is none."""
+        at = text.rfind(_KEY_START)
+        if at < 0 or len(text) - at >= _LONGEST_KEY or "-----END " in text[at:]:
+            return len(text)
+        for rule in self._redactor.rules:
+            if rule.name == _KEY:
+                match = rule.regex.match(text, at)
+                # A key that was cut off: what follows is no part of it.
+                if match is not None and len(text) - match.end() > _AFTER_KEY:
+                    return len(text)
+                return at
+        return len(text)
+
     def _web_token(self, text: str) -> re.Match[str] | None:
         """A web token that has started and reaches the end of the text."""
-        if not any(rule.name == _JWT for rule in self._redactor.in_runs.get("eyJ", ())):
+        if not any(rule.name == _JWT for rule in self._redactor.rules):
             return None
         tail = max(0, len(text) - _LONGEST_HEADER)
         at = text.find("eyJ", max(text.rfind(space, tail) for space in " \t\n") + 1 or tail)
@@ -116,19 +146,4 @@ class Stream:
 
 def _may_begin(rule: Rule, text: str, at: int) -> bool:
     """Whether the rule allows the text before its hint."""
-    return not rule.pattern.pattern.startswith(BOUNDARY) or _BOUNDARY.match(text, at) is not None
-
-
-def _last(opening: re.Pattern[str], hints: tuple[str, ...], text: str, line: int) -> int | None:
-    """Where the secret starts if an opening reaches the end of the text; None if none does."""
-    small = text[line:].lower() if text[line:].isascii() else text[line:].encode("ascii", "replace").decode().lower()
-    starts = []
-    for hint in hints:
-        at = small.rfind(hint.lower())
-        while at >= 0 and len(small) - at < 1000:
-            match = opening.match(text, line + at)
-            if match is not None:
-                starts.append(match.start("secret"))
-                break
-            at = small.rfind(hint.lower(), 0, at)
-    return min(starts) if starts else None
+    return not rule.is_bounded or _BOUNDARY.match(text, at) is not None

@@ -5,27 +5,45 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from itertools import pairwise
 from typing import Final
 
-_PLACEHOLDER = re.compile(
-    r"(?:x+|\*+|\.+|-+|_+|0+|(?:123456789?0?)|(?:your|my|some|the|a|an|any|insert|enter|put|add)[-_ ].*"
-    r"|[<$%{@#!].*"
-    r"|.*(?:change[-_]?me|placeholder|example|dummy|redacted|not[-_]?set|replace[-_]?me|xxxx|\*\*\*|\.\.\.|…).*"
-    r"|none|null|nil|true|false|undefined|unset|empty|secret|passw(?:or)?d|pass|token|string|str|bytes|text|test(?:ing)?|todo|tbd"
-    r"|required|optional|hidden|masked|unknown|default|admin|root|user|foo|bar|foobar|value|abc|abc123|guest|invalid|valid)",
+from rawko_state.redact.late import Late
+from rawko_state.redact.wordlike import UNLIKELY, surprise
+
+_PLACEHOLDER = Late(
+    r"(?:x+|\*+|\.+|-+|_+|0+|(?:123456789?0?)|(?:your|my|some|the|an?|any|insert|enter|put|add)[-_ ][a-z_ -]*"
+    # References: $NAME, ${…}, $(…), %NAME%, %s, <…>, {…}, #{…}, @name, and tags of YAML.
+    r"|\$[a-z_][a-z0-9_]*|\$[({].*|\$[0-9@*?]|%[a-z_]+%?|%[({].*|%[sdrq]|<.*|[#@]?\{.*|@[a-z_.]+"
+    r"|!(?:vault|secret|ref|sub|env[a-z_]*|getatt|include|reference|join|importvalue|binary|encrypted[a-z/_-]*|important)\b.*"
+    r"|0x[0-9a-f]{1,16}|[a-z0-9.-]{1,100}:[0-9]{1,5}|.*(?:a-z[^a-z]{0,3}(?:0-9|\])|\(\?[:=!]|\[\^|abcdefghij).*"
+    r"|.*(?:change[-_ ]?me|placeholder|example|dummy|redacted|not[-_ ]?set|replace[-_ ]?me|xxxx|\*\*\*|\.\.\.|…|\$\{|\{\{).*"
+    r"|(?:none|null|nil|true|false|undefined|unset|empty|secret|passw(?:or)?d|pass|token|string|str|bytes|text|test(?:ing)?|todo|tbd"
+    r"|required|optional|hidden|masked|unknown|default|admin|root|user|foo|bar|baz|foobar|value|abc|guest|invalid|valid|key|dev|prod"
+    r"|sekret|letmein|qwerty|hello|world|fake|mock|sample|bogus|wrong|right|good|bad|new|old|other)[-_]?(?:[0-9]{0,4}))",
     re.IGNORECASE,
 )
-_UUID = re.compile(r"\{?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\}?")
-_CODE = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::)[A-Za-z_$][\w$]*)*[.:]?", re.ASCII)
-_PATH = re.compile(r"(?:[A-Za-z]:[\\/]|[~.]{0,2}/|[A-Za-z][A-Za-z0-9+.-]*://).*", re.DOTALL)
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}.*")
-_DIGITS = re.compile(r"[0-9]")
-_LETTERS = re.compile(r"[A-Za-z]")
-_SYMBOLS = re.compile(r"[!@#$%^&*()+=\[\]{}|;:,?~-]")
+UUID = Late(r"\{?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\}?")
+_CODE = Late(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.|!\.)[A-Za-z_$][\w$]*)*[.:!?]?", re.ASCII)
+_PATH = Late(r"(?:[A-Za-z]:[\\/]|[~.]{0,2}/|[A-Za-z][A-Za-z0-9+.-]*://).*", re.DOTALL)
+_DATE = Late(r"[0-9]{4}-[0-9]{2}-[0-9]{2}.*")
+_DIGITS = Late(r"[0-9]")
+_LETTERS = Late(r"[A-Za-z]")
+_SYMBOLS = Late(r"[!@#$%^&*()+=\[\]{}|;:,?~-]")
+_HEX = Late(r"[0-9a-fA-F]+")
+_WORDS = Late(r"[A-Za-z]{3,}")
 
+_SLUG = Late(r"[./]?[A-Za-z]+(?:[-:,?!()&+=#@/._$ ][A-Za-z]*)*")
+_ENOUGH: Final = 160
+"""So many characters tell what a value is."""
 _NO_PATH: Final = 4.5
+_WORDLIKE: Final = 4.2
+"""Below it, letters with some digits among them are words: production-db-2, sha256WithRSA."""
 
-PASSWORDS: Final = ("passw", "passphrase", "pwd")
+_SURELY: Final = 5.3
+"""Above it, letters are random, whatever else they look like."""
+
+PASSWORDS: Final = ("passw", "passphrase", "passcode", "pwd", "pass")
 
 
 def entropy(text: str) -> float:
@@ -34,39 +52,80 @@ def entropy(text: str) -> float:
     return -sum(count / total * math.log2(count / total) for count in Counter(text).values()) if total else 0.0
 
 
-def is_no_secret(value: str) -> bool:
-    """Whether it is a placeholder, a reference to a secret, an identifier, a path or a date."""
+def is_no_secret(value: str, *, uuid: bool = True) -> bool:
+    """Whether it is a placeholder, a reference, an identifier, a path or a date. ``uuid``: UUIDs are identifiers here."""
+    value = value[:_ENOUGH]
     if value[:1] == "/" and entropy(value) >= _NO_PATH:
         return False  # base64 may start with a slash
     return bool(
-        _PLACEHOLDER.fullmatch(value) or _UUID.fullmatch(value) or _PATH.fullmatch(value) or _DATE.fullmatch(value)
+        _PLACEHOLDER.fullmatch(value)
+        or (uuid and UUID.fullmatch(value))
+        or _PATH.fullmatch(value)
+        or _DATE.fullmatch(value)
     )
 
 
 def is_random(value: str) -> bool:
-    """Letters and digits that no one would type by hand: long, mixed, and with little repetition."""
-    if len(value) < 12 or not _DIGITS.search(value) or not _LETTERS.search(value):
+    """Letters and digits that no one would type by hand: long, mixed, with little repetition, and unlike words."""
+    size = len(value)
+    if size < 12 or " " in value or not _LETTERS.search(value):
         return False
-    return entropy(value) >= (3.0 if len(value) >= 16 else 2.8)
+    if not _DIGITS.search(value):
+        return size >= 16 and entropy(value) >= 3.3 and surprise(value) >= UNLIKELY
+    if entropy(value) < (3.0 if size >= 16 else 2.8):
+        return False
+    strange = surprise(value)
+    return strange == 0.0 or strange >= _WORDLIKE or _HEX.fullmatch(value) is not None
 
 
 def is_password(value: str) -> bool:
     """Something that a person could have chosen as a password: more than a plain word, such as a label or a variable name."""
+    if len(value) < 6:
+        return False
+    digits = _DIGITS.search(value) is not None
+    if " " in value.strip():
+        # A sentence (a label, a message) starts with a capital letter or has no digit.
+        return digits and not value[:1].isupper()
     kinds = sum(1 for pattern in (_DIGITS, _LETTERS, _SYMBOLS) if pattern.search(value))
-    return len(value) >= 6 and kinds >= 2
+    if kinds < 2:
+        return is_random(value) or (len(value) >= 8 and value.lower() != value and surprise(value) >= UNLIKELY)
+    # Words with dashes or a colon: a label or a slug.
+    return digits or not _SLUG.fullmatch(value) or (value.lower() != value and surprise(value) >= UNLIKELY)
 
 
-def assigned(name: str, value: str, *, quoted: bool, environment: bool) -> bool:
-    """Whether ``name = value`` reveals a secret. ``environment``: written as in an .env file or a shell."""
-    value = value.strip()
-    if is_no_secret(value):
+def is_identifier(value: str) -> bool:
+    """Whether it is a name in code. Random letters and digits have that form too, but change between kinds more often."""
+    if not _CODE.fullmatch(value):
+        return False
+    if not is_random(value):
+        return True
+    kinds = ["d" if letter.isdigit() else "u" if letter.isupper() else "l" for letter in value]
+    changes = sum(1 for one, other in pairwise(kinds) if one != other)
+    return changes < 0.32 * len(value) and surprise(value) < _SURELY
+
+
+def assigned(
+    name: str, value: str, *, quoted: bool, environment: bool, line: bool = False, identifies: bool = True
+) -> bool:
+    """Whether ``name = value`` reveals a secret. ``environment``: written as in an .env file or a shell. ``line``: name and value
+    are all of a line, as in YAML. ``identifies``: a UUID behind this name is an identifier."""
+    value = value[:_ENOUGH].strip()
+    if len(value) > 64 and value.count(value[:5]) > 5:
+        return False  # no secret repeats itself
+    if is_no_secret(value, uuid=identifies):
         return False
     personal = any(word in name.lower() for word in PASSWORDS)
     if environment:
         least = 4 if personal else 8
-        return len(value) >= least and (personal or not value.isdigit())
-    if not quoted and (_CODE.fullmatch(value) and not is_random(value)):
-        return False
+        if len(value) < least:
+            return False
+        # Of a key, words alone are its name.
+        return personal or not (value.isdigit() or (_SLUG.fullmatch(value) and surprise(value) < UNLIKELY))
+    if UUID.fullmatch(value):
+        return True
+    if not quoted and is_identifier(value):
+        strange = _DIGITS.search(value) is not None or surprise(value) >= UNLIKELY
+        return line and personal and strange and is_password(value)
     if personal:
         return is_password(value)
     return is_random(value)

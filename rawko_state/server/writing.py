@@ -15,7 +15,7 @@ from rawko_state.format.values import read_time, write_time
 from rawko_state.model import status as words
 from rawko_state.model.appended import Appended
 from rawko_state.model.entries import MEMORY, Entry, Execution, Note, Request, Result, Resumed, TaskHeader, Turn
-from rawko_state.model.names import name_for, parse_name
+from rawko_state.model.names import name_for
 from rawko_state.server.operations import BLOCKS, BYTES, WRITE, Call, Operation, Param, done
 from rawko_state.server.problems import Refused
 from rawko_state.server.reading import ID
@@ -24,7 +24,6 @@ from rawko_state.store.wire import to_wire
 from rawko_state.tasks.lines import Recorder
 from rawko_state.tasks.task import Task
 
-_PIECE: Final = 1 << 20
 _SEAL: Final = re.compile(r"[0-9a-f]{16}")
 _ALLOWED: Final = (Turn, Note, Request, Execution, Result, Resumed)
 DONE: Final = obj({"version": COUNT, "task": STRING, "seal": STRING, "turn": COUNT, "status": STRING})
@@ -219,14 +218,7 @@ def holds_record(call: Call) -> Any:
 def place_task(call: Call) -> Any:
     """A whole task file, byte for byte; secrets in it are taken out, and it says so."""
     assert call.upload is not None
-    with open(call.upload, "rb") as stream:
-        placed = call.store.add_file(call.params["file"], iter(lambda: stream.read(_PIECE), b""))
-    name = parse_name(call.params["file"])
-    assert name is not None
-    # Also if it was already there: a server may have crashed before this step.
-    found = call.store.redact(name.id, dry_run=True)
-    if found.rules:  # otherwise keep it byte for byte
-        found = call.store.redact(name.id, by=call.by)
+    placed, found = call.store.add_clean_file(call.params["file"], call.upload, call.by)
     if placed is not None:
         call.task = placed.id
         call.changed(placed.id)

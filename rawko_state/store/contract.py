@@ -58,6 +58,30 @@ class Cleaner(Protocol):
     def value(self, value: Any) -> Any: ...
 
 
+class Explained(Protocol):
+    """One redaction: the rule, where it is, and the text around it, without the secret."""
+
+    @property
+    def rule(self) -> str: ...
+
+    @property
+    def tag(self) -> str:
+        """What the setting ``redact.allow`` takes."""
+
+    @property
+    def place(self) -> str: ...
+
+    @property
+    def before(self) -> str: ...
+
+    @property
+    def after(self) -> str: ...
+
+    @property
+    def removed(self) -> bool:
+        """Whether it was removed already."""
+
+
 class Found(Protocol):
     """The secrets found in one task: how many by each rule, and how many blocks were rewritten."""
 
@@ -343,6 +367,18 @@ class Store(Protocol):
     def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> Found:
         """Removes secrets from a recorded task."""
 
+    def redact_rest(self, *, dry_run: bool = False, by: str | None = None) -> Sequence[Found]:
+        """Removes secrets from the trash."""
+
+    def redacted_so_far(self) -> set[str]:
+        """The tasks that an interrupted redaction has finished, with the same rules, and that have not changed since."""
+
+    def mark_redacted(self, task_id: str) -> None:
+        """Remembers that a task is finished, until ``end_redacting``."""
+
+    def explain(self, prefix: str) -> Iterator[Explained]:
+        """What redaction removed from a task, and what it would remove now."""
+
     def begin_redacting(self) -> bool:
         """Call this before redacting many tasks. Returns whether an earlier redaction was interrupted."""
 
@@ -436,6 +472,9 @@ class HostedStore(Store, Protocol):
     def drop_draft(self, task_id: str) -> None: ...
 
     def draft_lines(self, task_id: str) -> list[bytes]: ...
+
+    def add_clean_file(self, filename: str, path: Path, by: str | None = None) -> tuple[TaskName | None, Found]:
+        """Adds a whole task file; its secrets are removed before anything is stored."""
 
     def drafted(self) -> set[str]:
         """The tasks with an unfinished live turn."""

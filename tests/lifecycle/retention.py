@@ -8,6 +8,8 @@ from pathlib import Path
 from rawko_state.backends.files.store import FileStore
 from rawko_state.format.values import write_time
 from rawko_state.model.entries import ToolCall, Turn
+from rawko_state.redact.redactor import Redactor
+from rawko_state.redact.rules import NAMES
 from rawko_state.store import RetentionRow
 from tests.support.processes import DRIVERS
 
@@ -45,7 +47,7 @@ def ids(chosen: object) -> dict[str, str]:
 
 def written_with_secrets(store: FileStore, tmp_path: Path) -> str:
     """As a version wrote it that did not redact."""
-    store.__dict__["redactor"] = _Nothing()
+    store.__dict__["redactor"] = Redactor(lambda secret: "0000", off=NAMES)  # finds nothing
     with store.start(f"deploy with {SECRET}", title="Deploy") as task:
         task.add_turn(Turn(number=1, agent="dev", content="nothing here"))
         with task.turn("dev") as turn:
@@ -92,25 +94,6 @@ def agrees(store: FileStore) -> None:
     live = store.sync.fresh().dump()
     store.reindex()
     assert store.sync.fresh().dump() == live
-
-
-class _Nothing:
-    """A redactor that finds nothing."""
-
-    def __init__(self) -> None:
-        self.rules, self.patterns, self.literals = (), {}, {}  # type: ignore[var-annotated]
-        self.in_runs, self.anywhere = {}, {}  # type: ignore[var-annotated]
-
-    def text(self, text: str) -> str:
-        return text
-
-    entry = value = text
-
-    def spans(self, text: str) -> list[object]:
-        return []
-
-    def replaced(self, text: str, spans: object, start: int = 0, end: int | None = None) -> str:
-        return text[start:end]
 
 
 def configure(root: Path, text: str) -> None:

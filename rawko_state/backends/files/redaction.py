@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from rawko_state.backends.files.sync import Sync
-from rawko_state.backends.redaction import Counting, Found, noted
+from rawko_state.backends.redaction import Counting, Found, count_draft, noted
 from rawko_state.errors import RawkoError
+from rawko_state.format.reader import TaskReader
 from rawko_state.index import retention
-from rawko_state.journal import blobs, trash
+from rawko_state.journal import blobs, disk, trash
+from rawko_state.journal.drafts import draft_lines
 from rawko_state.journal.layout import Layout
 from rawko_state.journal.locks import gate
-from rawko_state.journal.rewrite import Rewriting, rewrite
+from rawko_state.journal.rewrite import Rewriting, packed_copy, rewrite, with_note
+from rawko_state.journal.source import open_source_as
 from rawko_state.model.entries import Blob
 from rawko_state.model.names import TaskName
 from rawko_state.redact.redactor import Redactor
@@ -22,6 +28,7 @@ def look(sync: Sync, redactor: Redactor, name: TaskName) -> Found:
     with sync.journal.reader(name) as reader:
         for _ in Rewriting(counting.entry, counting.text).pieces(reader):
             pass
+    count_draft(draft_lines(sync.journal.layout.draft(name.id)), counting)
     return found
 
 
@@ -37,6 +44,95 @@ def redact(sync: Sync, redactor: Redactor, name: TaskName, by: str | None) -> Fo
     if counting.replaced:
         _drop(sync, counting.replaced)
     return found
+
+
+def redact_trash(sync: Sync, redactor: Redactor, by: str | None, *, dry_run: bool) -> list[Found]:
+    """Removes secrets from the task files in the trash, which keep their names."""
+    layout, results = sync.journal.layout, []
+    if not layout.trash.exists():
+        return []
+    replaced: set[str] = set()
+    with trash.locked(layout):
+        for discarded in trash.listed(layout):
+            found = Found(discarded.name.id)
+            results.append(found)
+            counting = Counting(_Trashed(sync), redactor, found, write=not dry_run)
+            work = Rewriting(counting.entry, counting.text)
+            source = open_source_as(discarded.path, packed=discarded.name.packed)
+            with TaskReader(discarded.path, source) as reader:
+                if dry_run:
+                    for _ in work.pieces(reader):
+                        pass
+                    continue
+                new = with_note(work, reader, lambda changed, found=found: noted(found, changed, by))  # type: ignore[misc]
+                beside = disk.write_temporary(layout.live, new)
+                try:
+                    if work.changed:
+                        if discarded.name.packed:
+                            beside = packed_copy(layout, beside)
+                        disk.rename(beside, discarded.path)
+                        trash.renamed_blobs(layout, discarded, counting.renamed, by)
+                finally:
+                    disk.remove_quietly(beside)
+            found.changed = work.changed
+            replaced |= counting.replaced
+        if replaced:
+            disk.sync_folder(layout.trash)
+    if replaced:
+        _drop(sync, replaced)
+    return results
+
+
+class _Trashed:
+    """The blobs of tasks in the trash: some are there, others still in their place."""
+
+    def __init__(self, sync: Sync) -> None:
+        self._journal = sync.journal
+
+    def blob_bytes(self, blob: Blob) -> bytes | None:
+        try:
+            return (self._journal.layout.trash / "blobs" / blob.sha256).read_bytes()
+        except OSError:
+            return self._journal.blob_bytes(blob)
+
+    def put_blob(self, data: bytes) -> Blob:
+        return self._journal.put_blob(data)
+
+
+def so_far(sync: Sync) -> Path:
+    """The file that says which tasks a running redaction has finished."""
+    return sync.journal.layout.live / "redacted.so-far"
+
+
+def redacted_so_far(sync: Sync, redactor: Redactor) -> set[str]:
+    try:
+        first, *lines = so_far(sync).read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, ValueError):
+        return set()
+    if first != redactor.fingerprint:
+        return set()
+    now = {_stamp(sync, name) for name in sync.journal.layout.names()}
+    return {line.partition(" ")[0] for line in lines if line in now}
+
+
+def mark_redacted(sync: Sync, redactor: Redactor, name: TaskName) -> None:
+    path, mine = so_far(sync), f"{redactor.fingerprint}\n".encode()
+    descriptor = disk.open_or_create(path)
+    try:
+        if disk.read_at(descriptor, len(mine), 0) != mine:
+            os.ftruncate(descriptor, 0)
+            disk.write_at(descriptor, mine, 0, path)
+        disk.write_at(descriptor, f"{_stamp(sync, name)}\n".encode(), os.fstat(descriptor).st_size, path)
+    finally:
+        os.close(descriptor)
+
+
+def _stamp(sync: Sync, name: TaskName) -> str:
+    try:
+        found = os.stat(sync.journal.layout.path(name))
+    except OSError:
+        return ""
+    return f"{name.id} {found.st_size} {found.st_mtime_ns}"
 
 
 def finish(sync: Sync, redactor: Redactor) -> None:

@@ -411,6 +411,11 @@ class FileStore(IndexedStore):
         name = self.find(prefix)
         if dry_run:
             return redaction.look(self.sync, self.redactor, name)
+        if name.id in self.journal.drafted():
+            # What a dead writer left becomes an interrupted turn, without secrets.
+            with self._task(name, 0.0) as task:
+                task.recover()
+            name = self.find(name.id)
         lease = self.journal.lease(name.id)
         try:
             if name.id in self.journal.drafted():
@@ -423,6 +428,10 @@ class FileStore(IndexedStore):
                 task.note(kind="redacted", data={"blocks": found.changed, "secrets": dict(found.rules)}, by=by)
         return found
 
+    def redact_rest(self, *, dry_run: bool = False, by: str | None = None) -> list[Found]:
+        """Removes secrets from the tasks in the trash."""
+        return redaction.redact_trash(self.sync, self.redactor, by, dry_run=dry_run)
+
     def begin_redacting(self) -> bool:
         """Call before redacting many tasks. Returns whether an earlier redaction was interrupted."""
         due = self.journal.layout.live / "reindex.due"
@@ -431,8 +440,16 @@ class FileStore(IndexedStore):
         due.touch(mode=0o600)
         return was_due
 
+    def redacted_so_far(self) -> set[str]:
+        """The tasks that an interrupted redaction has finished, with the same rules, and that have not changed since."""
+        return redaction.redacted_so_far(self.sync, self.redactor)
+
+    def mark_redacted(self, task_id: str) -> None:
+        redaction.mark_redacted(self.sync, self.redactor, self.find(task_id))
+
     def end_redacting(self, *, changed: bool, was_due: bool) -> None:
         """Rebuilds the index if it may contain redacted words, also from an interrupted redaction."""
+        redaction.so_far(self.sync).unlink(missing_ok=True)
         if changed or was_due:
             self.reindex()
         else:

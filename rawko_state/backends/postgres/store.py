@@ -22,9 +22,9 @@ from rawko_state.backends.postgres.names import DEFAULT, check_workspace, schema
 from rawko_state.backends.postgres.tables import TaskTables, Thrown, holder_name
 from rawko_state.backends.postgres.verify import repaired, verdict_of
 from rawko_state.backends.postgres.writer import PostgresWriter, projected
-from rawko_state.backends.redaction import Counting, Found, noted
+from rawko_state.backends.redaction import Counting, Found, count_draft, noted
 from rawko_state.errors import AmbiguousTask, InvalidValue, RawkoError, StorageError, TaskBusy, TaskExists, TaskNotFound
-from rawko_state.format.reader import MemoryBytes, TaskBytes, entry_of
+from rawko_state.format.reader import MemoryBytes, TaskBytes, TaskReader, entry_of
 from rawko_state.format.records import BuiltRecord, first_record
 from rawko_state.format.seal import GENESIS
 from rawko_state.index import retention
@@ -435,11 +435,14 @@ class PostgresStore(IndexedStore):
             with self.reader(name.id) as reader:
                 for _ in work.pieces(reader):
                     pass
+            count_draft(self.draft_lines(name.id), counting)
             return found
         token = self.take_lease(name.id)
         try:
             if name.id in self.tasks.drafted():
-                raise TaskBusy(name.id, reason="draft")
+                # What a dead writer left becomes an interrupted turn, without secrets.
+                with self._task(name) as task:
+                    task.recover()
             with self.postgres.transaction():
                 self.tasks.lock_blobs()  # before the row: appends take the locks in this order
                 self.tasks.rows.row(name.id, lock=True)
@@ -457,6 +460,29 @@ class PostgresStore(IndexedStore):
             with self._task(name) as task:
                 task.add([noted(found, found.changed, by)])
         return found
+
+    def redact_rest(self, *, dry_run: bool = False, by: str | None = None) -> list[Found]:
+        """Removes secrets from the tasks in the trash."""
+        results = []
+        for each in self.tasks.thrown():
+            found = Found(each.id)
+            results.append(found)
+            counting = Counting(self.journal, self.redactor, found, write=not dry_run)
+            work = Rewriting(counting.entry, counting.text)
+            with self.postgres.transaction(), spooled(self.tasks.thrown_bytes(each.key)) as source:
+                reader = TaskReader(Path(each.filename), source)
+                if dry_run:
+                    for _ in work.pieces(reader):
+                        pass
+                    continue
+                self.tasks.lock_blobs()
+                with spooled(with_note(work, reader, lambda changed, found=found: noted(found, changed, by))) as new:  # type: ignore[misc]
+                    if work.changed:
+                        blobs = [counting.renamed.get(blob, blob) for blob in each.blobs]
+                        self.tasks.replace_thrown(each.key, pieces_of(new), new.size(), blobs)
+                        self.tasks.drop_unused_blobs(counting.replaced)
+            found.changed = work.changed
+        return results
 
     def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Verdict]:
         for task_id in [self.find(prefix).id] if prefix else self.tasks.ids():

@@ -330,6 +330,15 @@ class TaskTables:
             query = f'SELECT data FROM {self._at("trash_bytes")} WHERE key = %s AND "offset" = %s'
             yield bytes(self._ask(query, (key, offset))[0][0])
 
+    def replace_thrown(self, key: int, pieces: Iterable[bytes], size: int, blobs: Sequence[str]) -> None:
+        """Replaces the bytes of a task in the trash."""
+        self._do(f"DELETE FROM {self._at('trash_bytes')} WHERE key = %s", (key,))
+        offset = 0
+        for piece in pieces:
+            self._do(f"INSERT INTO {self._at('trash_bytes')} VALUES (%s, %s, %s)", (key, offset, piece))
+            offset += len(piece)
+        self._do(f"UPDATE {self._at('trash')} SET size = %s, blobs = %s WHERE key = %s", (size, list(blobs), key))
+
     def drop_thrown(self, key: int) -> None:
         self._do(f"DELETE FROM {self._at('trash')} WHERE key = %s", (key,))
 

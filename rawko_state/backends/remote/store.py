@@ -448,6 +448,11 @@ class RemoteStore(BaseStore):
         found = self._post("tasks", prefix, "redact", data={"dry_run": dry_run})
         return _Redacted(found["task"], found["rules"], found["changed"])
 
+    def explain(self, prefix: str) -> Iterator[redaction.Explained]:
+        """With the rules of this machine; long outputs on the server are not fetched for it."""
+        with self.reader(prefix) as reader:
+            yield from redaction.explained(None, self.redactor, reader)
+
     def verify(self, prefix: str | None = None, *, repair: bool = False) -> Iterator[Any]:
         for task_id in [prefix] if prefix is not None else self._in_order():
             with contextlib.suppress(TaskNotFound):
