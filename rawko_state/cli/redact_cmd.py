@@ -8,23 +8,31 @@ from typing import Any
 
 import click
 
-from rawko_state.cli.printing import visible
+from rawko_state.cli import Page
+from rawko_state.cli.printing import counted, warn
 from rawko_state.cli.project import complete_ids, me, store_of
 from rawko_state.errors import RawkoError
 
 
-@click.command(name="redact")
+@click.command(
+    name="redact",
+    cls=Page,
+    examples="""
+    rawko redact --dry-run
+    rawko redact abc123
+    rawko redact
+    """,
+)
 @click.argument("task_ids", metavar="[ID...]", nargs=-1, shell_complete=complete_ids)
-@click.option("--dry-run", "-n", is_flag=True, help="Say what is there, and change nothing.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--dry-run", "-n", is_flag=True, help="Show what would be removed and change nothing")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON")
 @click.pass_context
 def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
-    """Take secrets out of tasks that were recorded with them: of some, or of all.
+    """Remove secrets from recorded tasks: from those given, or from all.
 
-    What is recorded now has none: they are taken out before they reach the disk. This is for files of before, and for formats
-    that were added since. A file with secrets is written anew, its seals too, and a note in it says so; the index and the search
-    index are rebuilt. Copies elsewhere (a backup, a commit, a trash) are not reached: a secret that was written down should be
-    changed.
+    New recordings are already clean: secrets are removed before anything is written. Use this for older files, or after adding
+    rules. Affected files are rewritten and resealed, a note in each says so, and the index is rebuilt. Backups, commits and the
+    trash are not changed: revoke any secret that was stored.
     """
     store = store_of(ctx, only_look=dry_run)
     chosen = [store.find(task_id).id for task_id in task_ids] or store.task_ids()
@@ -37,7 +45,7 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
             found = store.redact(task_id, dry_run=dry_run, by=me(store.root))
         except RawkoError as error:
             failed += 1
-            click.echo(f"rawko: {visible(str(error))}", err=True)
+            warn(str(error))
             continue
         if found.rules:
             total.update(found.rules)
@@ -51,7 +59,11 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, as_jso
         click.echo(json.dumps({"version": 1, "dry_run": dry_run, "tasks": found_in, "failed": failed}, indent=1))
     else:
         verb = "have" if dry_run else "had"
-        click.echo(f"{changed} of {len(chosen)} tasks {verb} secrets, {sum(total.values())} in all", err=True)
+        if changed:
+            secrets = counted(sum(total.values()), "secret")
+            click.echo(f"{changed} of {counted(len(chosen), 'task')} {verb} secrets: {secrets} in all.", err=True)
+        else:
+            click.echo(f"No secrets found in {counted(len(chosen), 'task')}.", err=True)
         if store.trash():
-            click.echo("the trash was not looked at: 'rawko cleanup --empty-trash' deletes what is in it", err=True)
+            click.echo("The trash was not checked. Delete it: rawko cleanup --empty-trash", err=True)
     ctx.exit(1 if failed else 0)

@@ -54,7 +54,7 @@ def _follows(task: Any, column: Any, wanted: TaskFilter) -> Any:
     """The condition for tasks that come after a given one in the wanted order. InvalidValue if that task no longer exists."""
     last = next(iter(task.select(column).where(task.id == wanted.after).tuples()), None)
     if last is None:
-        raise InvalidValue(f"there is no task {wanted.after!r} any more to go on after")
+        raise InvalidValue(f"Task {wanted.after!r} no longer exists, so the list can't continue after it.")
     value = last[0]
     if wanted.reverse:
         beyond = column.is_null(False) if value is None else column > value

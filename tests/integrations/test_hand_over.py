@@ -45,7 +45,7 @@ class TestHandOver:
         task = task_id("claude-code", "session-2.0")
         done = rawko(project, "resume", task, "--with", "claude", "-m", "more", **env)
         assert done.stdout == "<-p><--resume><session-2.0><more>"
-        assert f"recorded as {task}" in done.stderr
+        assert f"Recorded as {task}" in done.stderr
         assert turns(store, task)[-1].content == "More is done."
         assert store.summary(task).runs == 2
 
@@ -84,7 +84,7 @@ class TestHandOver:
         assert "<-p><--session-id><" in done.stdout
         assert "Fix the frobnicator" in done.stdout
         assert "half done" in done.stdout
-        child = done.stderr.split("recorded as ")[1].strip()
+        child = done.stderr.split("Recorded as ")[1].strip().rstrip(".")
         assert store.summary(child).parent == task.id
         done = rawko(project, "resume", task.id, "--with", "codex", **self.agent(tmp_path, "codex"))
         assert done.stdout.startswith("<exec><# Task")
