@@ -88,6 +88,25 @@ class TaskSummary:
     """With a file filter: operation and path of each match."""
 
 
+class Usage(NamedTuple):
+    """What turns have used, by day, agent and model, and by whether their cost is stated."""
+
+    day: str | None
+    agent: str
+    model: str | None
+    stated: bool
+    """Whether these turns state their cost."""
+    turns: int
+    duration_ms: int
+    tokens_in: int | None
+    """Without what came from a cache."""
+    tokens_out: int | None
+    cache_read: int | None
+    cache_write: int | None
+    cost: str | None
+    """In USD, if it is stated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
     """Statistics over tasks."""
@@ -106,6 +125,9 @@ class Stats:
     cost: str | None
     disk: Mapping[str, int] = field(default_factory=dict)
     """Bytes used by tasks, blobs and the index."""
+    usage: tuple[Usage, ...] = ()
+    time_to_finish_ms: Mapping[str, int] = field(default_factory=dict)
+    """``median`` and ``p90`` over the tasks that were completed."""
 
 
 class RetentionRow(NamedTuple):
