@@ -43,8 +43,14 @@ class InvalidValue(RawkoError, ValueError):
 
 
 class IllegalMove(RawkoError):
+    """``advice``: a line that says what to do instead."""
+
     def __init__(self, task: str, now: str, wanted: str, *, advice: str = "") -> None:
-        super().__init__(f"task {task} is {now}; it cannot become {wanted}" + (f": {advice}" if advice else ""))
+        over = now in ("completed", "failed", "cancelled", "unknown")
+        if over and not advice:
+            advice = f'Start another run: rawko resume {task} -m "what to do next"'
+        words = f"Task {task} is already {now}." if over else f"Task {task} is {now} and can't become {wanted}."
+        super().__init__(words + (f"\n  {advice}" if advice else ""))
         self.task, self.now, self.wanted, self.advice = task, now, wanted, advice
 
 
@@ -56,10 +62,10 @@ class TaskNotFound(RawkoError, KeyError):
     def __init__(self, name: str, closest: Sequence[str] = (), *, in_trash: bool = False) -> None:
         self.name, self.closest, self.in_trash = name, tuple(closest), in_trash
         if in_trash:
-            super().__init__(f"task {name} is in the trash; 'rawko cleanup --restore {name}' brings it back")
+            super().__init__(f"Task {name} is in the trash.\n  Restore it: rawko cleanup --restore {name}")
             return
-        hint = f"; closest: {', '.join(closest)}" if closest else ""
-        super().__init__(f"no task starts with {name!r}{hint}")
+        hint = f" Closest: {', '.join(closest)}." if closest else ""
+        super().__init__(f"No task starts with {name!r}.{hint}")
 
     def __str__(self) -> str:  # KeyError would quote the message
         return str(self.args[0])
@@ -68,13 +74,13 @@ class TaskNotFound(RawkoError, KeyError):
 class AmbiguousTask(RawkoError):
     def __init__(self, name: str, candidates: Sequence[str]) -> None:
         shown = ", ".join(candidates[:8]) + (f" and {len(candidates) - 8} more" if len(candidates) > 8 else "")
-        super().__init__(f"{name!r} could be any of: {shown}")
+        super().__init__(f"{name!r} matches several tasks: {shown}.")
         self.name, self.candidates = name, tuple(candidates)
 
 
 class TaskExists(RawkoError):
     def __init__(self, task: str, where: str = "") -> None:
-        super().__init__(f"there is another task {task} already{where}")
+        super().__init__(f"Another task already has the id {task}{where}.")
         self.task = task
 
 
@@ -83,15 +89,15 @@ class TaskBusy(RawkoError):
     ``draft`` (a turn has not ended) or ``changed`` (it was written to just now)."""
 
     _WORDS: ClassVar = {
-        "run": "is being run by {holder}",
-        "lost": "is not yours any more: {holder} has it",
-        "draft": "has a turn that has not ended; 'rawko resume --open {task}' ends it",
-        "changed": "is being run, or was changed just now; try again",
+        "run": "is running in {holder}.",
+        "lost": "is no longer yours: {holder} has it.",
+        "draft": "has an unfinished turn.\n  Reopen it to end that: rawko resume --open {task}",
+        "changed": "is running or has just changed. Try again.",
     }
 
     def __init__(self, task: str, holder: str | None = None, *, reason: str = "run") -> None:
-        words = self._WORDS[reason].format(task=task, holder=holder or "somebody else")
-        super().__init__(f"task {task} {words}")
+        words = self._WORDS[reason].format(task=task, holder=holder or "another process")
+        super().__init__(f"Task {task} {words}")
         self.task, self.holder, self.reason = task, holder, reason
 
 
@@ -101,7 +107,7 @@ class Stopped(RawkoError):
     def __init__(self, task: str, status: str, by: str | None = None, reason: str | None = None) -> None:
         who = f" by {by}" if by else ""
         why = f": {reason}" if reason else ""
-        super().__init__(f"task {task} was {status}{who}{why}")
+        super().__init__(f"Task {task} was {status}{who}{why}.")
         self.task, self.status, self.by, self.reason = task, status, by, reason
 
 

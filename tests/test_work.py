@@ -123,9 +123,10 @@ class TestModules:
     @pytest.mark.parametrize(
         ("words", "most"),
         [
+            ((), 49),
             (("history",), 48),
             (("history", "--search", "turn"), 75),
-            (("resume", "--dry-run", "TASK"), 63),
+            (("resume", "--dry-run", "TASK"), 64),
             (("stats",), 47),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

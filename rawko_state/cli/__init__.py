@@ -3,57 +3,154 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from rawko_state.errors import RawkoError
 
-# Command -> help line. The help lines are here so that `rawko --help` imports none of the modules.
-COMMANDS = {
-    "cleanup": "Move old tasks to the trash, pack finished ones, bring them back.",
-    "completion": "Print a completion script for your shell.",
-    "demo": "Record, kill, recover and read a task in a throw-away folder.",
-    "doctor": "What is where, what is behind, what is wrong, and what to do.",
-    "history": "List, show and export tasks.",
-    "answer": "Answer the question that a task waits with.",
-    "cancel": "Cancel a task, also in the process that runs it.",
-    "pause": "Pause a task, also in the process that runs it.",
-    "resume": "Go on with a task, add a run to it, or fork it.",
-    "watch": "Follow a task, or all that run, live.",
-    "config": "Show and change settings.",
-    "hook": "Record what Claude Code or Codex does, by their own hooks.",
-    "import": "Bring in what other agents, or rawko elsewhere, have recorded.",
-    "init": "Make this folder a project.",
-    "kv": "Small values of your own, kept per user.",
-    "pg": "Move tasks between the files here and PostgreSQL, both ways.",
-    "projects": "The projects in which rawko was used.",
-    "record": "Write a task from JSON lines on standard input, live.",
-    "redact": "Remove secrets from recorded tasks.",
-    "reindex": "Rebuild the index from the task files.",
-    "run": "Run a command, and record what it does.",
-    "serve": "Serve tasks to a team: this project's, or those of PostgreSQL.",
-    "stats": "Tasks, time, agents, files and tokens in figures.",
-    "task": "Write to a task from a shell script, one step at a time.",
-    "token": "Who may use a server: make, list, revoke and keep tokens.",
-    "verify": "Check every seal of every task file; mend what can be mended.",
-    "workspace": "The workspaces of a server on PostgreSQL.",
+# Heading -> command -> help line. The lines are here so that `rawko --help` imports none of the modules.
+GROUPS = {
+    "Look": {
+        "history": "List tasks",
+        "show": "Read a task",
+        "search": "Find tasks by what was asked, said, run or changed",
+        "pick": "Find a task interactively",
+        "watch": "Follow running tasks live",
+        "stats": "Show tasks, time, tokens and cost",
+    },
+    "Continue": {
+        "resume": "Continue, fork or hand over a task",
+        "answer": "Answer a task's pending question",
+        "pause": "Pause running tasks",
+        "cancel": "Cancel tasks",
+    },
+    "Record": {
+        "import": "Import sessions of Claude Code, Codex, aider and others",
+        "hook": "Record an agent automatically from now on",
+        "run": "Run a command and record it",
+        "record": "Record from a stream of JSON lines",
+        "task": "Record step by step from a shell script",
+    },
+    "Keep": {
+        "export": "Export tasks as Markdown, HTML or JSON",
+        "cleanup": "Apply retention; list, restore and empty the trash",
+        "redact": "Remove secrets from recorded tasks",
+        "verify": "Check task files for damage",
+        "reindex": "Rebuild the index from the task files",
+        "doctor": "Find problems and say how to fix them",
+    },
+    "Team": {
+        "serve": "Serve tasks to a team",
+        "token": "Manage access tokens",
+        "workspace": "Manage workspaces",
+        "pg": "Copy tasks to and from PostgreSQL",
+    },
+    "Set up": {
+        "init": "Make this folder a project",
+        "config": "Show and change settings",
+        "projects": "List the projects on this machine",
+        "completion": "Set up shell completion",
+        "kv": "Store small values of your own",
+        "demo": "See how rawko works, in two minutes",
+    },
 }
+COMMANDS = {name: line for commands in GROUPS.values() for name, line in commands.items()}
+_MODULES = {"show": "history_show", "export": "history_export"}
+_CLOSING = """\
+New here? Try 'rawko demo'. To bring in past sessions: 'rawko import claude-code'.
+Help for a command: rawko COMMAND --help"""
 
 
-class LazyGroup(click.Group):
-    """Imports each command when it is run."""
+class Page(click.Command):
+    """A command with a help page: what it does, how it is called, examples, and its options under headings."""
+
+    def __init__(
+        self, *given: Any, examples: str = "", headings: Mapping[str, Sequence[str]] | None = None, **options: Any
+    ) -> None:
+        super().__init__(*given, **options)
+        self.examples = inspect.cleandoc(examples)
+        self.headings = headings or {}
+        """Heading -> names of parameters. What is in none of them stands under Options."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        first, _, rest = inspect.cleandoc(self.help or "").partition("\n\n")
+        formatter.write_text(first)
+        formatter.write_paragraph()
+        self.format_usage(ctx, formatter)
+        if rest:
+            formatter.write_paragraph()
+            formatter.write_text(rest)
+        self.format_examples(formatter)
+        self.format_options(ctx, formatter)
+
+    def format_examples(self, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in self.examples.split("\n")))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_parameters(ctx, formatter)
+
+    def format_parameters(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        places = {name: heading for heading, names in self.headings.items() for name in names}
+        rows: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*self.headings, "Options")}
+        for parameter in self.get_params(ctx):
+            row = parameter.get_help_record(ctx)
+            if row is not None:
+                rows[places.get(parameter.name or "", "Options")].append(row)
+        for heading, found in rows.items():
+            if found:
+                with formatter.section(heading):
+                    formatter.write_dl(found)
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.help = "Show this help"
+        return option
+
+
+class PageGroup(Page, click.Group):
+    """A command with commands of its own. Called without one, it prints its help."""
+
+    command_class = Page
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit(0)
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+        self.format_parameters(ctx, formatter)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
+            advice = _nearest(name, self.list_commands(ctx)) or f"\n  List them: {ctx.command_path} --help"
+            raise _Typo(f"Unknown command: {name}.{advice}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class FrontDoor(PageGroup):
+    """`rawko`. Imports each command when it is run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"rawko_state.cli.{cmd_name}_cmd")
+        module = importlib.import_module(f"rawko_state.cli.{_MODULES.get(cmd_name, cmd_name + '_cmd')}")
         command: click.Command = module.command
         return command
 
@@ -63,46 +160,72 @@ class LazyGroup(click.Group):
         except BrokenPipeError:
             raise _NobodyReads from None  # click would exit with 1, as for an error
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else " See 'rawko --help'."
-            raise click.UsageError(f"no command {args[0]!r}.{hint}", ctx)
-        return super().resolve_command(ctx, args)
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(10), line) for name, line in commands.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write(f"\n{_CLOSING}\n")
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help(ctx, formatter)
+        self.format_epilog(ctx, formatter)
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("-C", "folder", metavar="DIR", help="Work on the project in DIR (also: RAWKO_DIR).")
-@click.option("--remote", metavar="URL", help="Use the tasks of a `rawko serve`; 'local' for the files here.")
-@click.option("--workspace", metavar="NAME", help="The workspace, on a server that has such.")
-@click.version_option(package_name="rawko-state", prog_name="rawko")
+class _Typo(click.UsageError):
+    """A usage error whose message says all there is to say."""
+
+
+@click.command(cls=FrontDoor, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-C", "folder", metavar="DIR", help="Use the project in DIR  [env: RAWKO_DIR]")
+@click.option(
+    "--remote",
+    metavar="URL",
+    help="Use a rawko server; 'local' for this project's files  [env: RAWKO_REMOTE_SERVER]",
+)
+@click.option(
+    "--workspace", metavar="NAME", help="Workspace to use (servers with workspaces only)  [env: RAWKO_WORKSPACE]"
+)
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    metavar="WHEN",
+    help="auto, always or never",
+)
+@click.option("--no-pager", is_flag=True, help="Print long texts instead of opening a pager")
+@click.version_option(package_name="rawko-state", prog_name="rawko", help="Show the version")
 @click.pass_context
-def cli(ctx: click.Context, folder: str | None, remote: str | None, workspace: str | None) -> None:
-    """Keeps what coding agents did: readable task files, with an index that can be rebuilt from them."""
+def cli(
+    ctx: click.Context, folder: str | None, remote: str | None, workspace: str | None, color: str, no_pager: bool
+) -> None:
+    """rawko records what coding agents do, as plain-text files in your project."""
     ctx.obj = folder
     ctx.meta["rawko.remote"], ctx.meta["rawko.workspace"] = remote, workspace
+    ctx.meta["rawko.pager"] = not no_pager
+    if color != "auto":
+        ctx.color = color == "always"
+    elif os.environ.get("NO_COLOR"):
+        ctx.color = False
+    if ctx.invoked_subcommand is None:
+        from rawko_state.cli import front
+
+        front.show(ctx)
 
 
 def main(argv: list[str] | None = None) -> None:
-    """The `rawko` command. An error is one line on standard error and a non-zero exit code."""
+    """The `rawko` command. An error is a line on standard error, perhaps one more with what to do, and a non-zero exit code."""
     try:
         code: Any = cli.main(args=argv, prog_name="rawko", standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except click.Abort:
-        click.echo("rawko: stopped", err=True)
+        click.echo("rawko: Stopped.", err=True)
         code = 130
     except click.UsageError as error:
-        where = f" (see '{error.ctx.command_path} --help')" if error.ctx else ""
-        _say(f"{error.format_message()}{where}")
+        _say(_misuse(error))
         code = 2
     except click.ClickException as error:
         _say(error.format_message())
@@ -113,18 +236,38 @@ def main(argv: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         code = 130
     except UnicodeError as error:
-        _say(f"text that is not UTF-8, or cannot be printed here: {error}")
+        _say(f"Can't read or print this text as UTF-8: {error}.")
         code = 1
     except (OverflowError, RecursionError) as error:
-        _say(f"a value out of all bounds: {error}")
+        _say(f"A value is too large or nested too deeply: {error}.")
         code = 1
     except (_NobodyReads, BrokenPipeError):
         _end_by_sigpipe()
         code = 141
     except OSError as error:
-        _say(f"{error.filename or 'output'}: {error.strerror or error}")
+        _say(f"{error.filename or 'Output'}: {error.strerror or error}.")
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _misuse(error: click.UsageError) -> str:
+    """What was wrong with a command line; on a second line, where to read how it is done."""
+    if isinstance(error, click.NoSuchOption):
+        known = error.possibilities or ()
+        message = f"Unknown option: {error.option_name}.{_nearest(error.option_name, known, known)}"
+    else:
+        message = error.format_message().strip()
+        message += "" if message.endswith((".", "?", "…")) or "\n" in message else "."
+    if isinstance(error, _Typo) or error.ctx is None or "\n" in message:
+        return message
+    return f"{message}\n  Help: {error.ctx.command_path} --help"
+
+
+def _nearest(word: str, known: Sequence[str], near: Sequence[str] = ()) -> str:
+    import difflib  # only needed for typos
+
+    found = list(near) or difflib.get_close_matches(word, known, n=1)
+    return f" Did you mean {found[0]}?" if found else ""
 
 
 class _NobodyReads(Exception):
@@ -143,3 +286,7 @@ def _say(message: str) -> None:
     from rawko_state.cli.printing import visible
 
     click.echo(f"rawko: {visible(message).strip()}", err=True)
+    if os.environ.get("RAWKO_DEBUG"):
+        import traceback
+
+        traceback.print_exc()

@@ -3,51 +3,103 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from rawko_state.cli.printing import visible
+from rawko_state.cli import Page
+from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.project import complete_ids, me, store_of, text_of
-from rawko_state.errors import NoAnswer, RawkoError
+from rawko_state.errors import InvalidValue, NoAnswer, RawkoError
 from rawko_state.model.entries import Question
 from rawko_state.store import TaskFilter
 
+if TYPE_CHECKING:
+    from rawko_state.store import TaskSummary
+    from rawko_state.store.contract import Store
 
-@click.command(name="answer")
+
+@click.command(
+    name="answer",
+    cls=Page,
+    examples="""
+    rawko answer
+    rawko answer abc123
+    rawko answer abc123 2
+    rawko answer abc123 "postgres, but on another port"
+    """,
+)
 @click.argument("task_id", metavar="[ID]", required=False, shell_complete=complete_ids)
 @click.argument("text", required=False)
-@click.option("--by", help="Who answers; by default the user of this machine.")
+@click.option("--by", metavar="NAME", help="Name to record (default: you)")
 @click.pass_context
 def command(ctx: click.Context, task_id: str | None, text: str | None, by: str | None) -> None:
-    """Answer the question that a task waits with: in words, or by the number of a choice.
+    """Answer a task's pending question.
 
-    Without TEXT the question and its choices are shown, and in a terminal an answer is asked for. Without ID it is the task
-    that waits, if there is one. The waiting process gets the answer, or the next one that resumes the task.
+    The answer is text, or the number of a choice. Without TEXT, the question is shown, and on a terminal you are asked. Without
+    ID, it is the task that is waiting. The process that waits gets the answer, or the next one that resumes the task.
     """
     store = store_of(ctx)
+    terminal = sys.stdin is not None and sys.stdin.isatty()
     if task_id is None:
-        waiting = store.history(TaskFilter(status=("waiting",), limit=5))
-        if len(waiting) != 1:
-            ids = ", ".join(task.id for task in waiting)
-            raise RawkoError(f"several tasks wait: {ids}" if waiting else "no task waits for an answer")
-        task_id = waiting[0].id
+        task_id = _waiting(store, terminal)
     with store.attach(task_id) as task:
         asked = task.question()
         if asked is None:
-            raise NoAnswer(f"task {task.id} asks nothing")
+            raise NoAnswer(f"Task {task.id} is not waiting for an answer.")
         given = text_of(text)
         if given is None:
             _show(asked)
-            if not sys.stdin.isatty():
-                click.echo(f'answer with: rawko answer {task.id} "…"', err=True)
+            if not terminal:
+                click.echo(f"  Answer it: rawko answer {task.id} TEXT", err=True)
                 ctx.exit(2)
-            shown = f" [{visible(asked.default)}]" if asked.default is not None else ""
-            given = click.prompt(f"answer{shown}", default=asked.default, show_default=False, err=True)
-        done = task.answer(given, by=by or me(store.root))
-        click.echo(f"answered as turn {done.state.turns}; the task is {done.state.status}", err=True)
+        while True:
+            said = given if given is not None else _prompt(asked)
+            try:
+                task.answer(said, by=by or me(store.root))
+                break
+            except InvalidValue as error:
+                if given is not None and not terminal:
+                    raise
+                click.echo(visible(str(error)), err=True)
+                if given is not None:
+                    _show(asked)
+                given = None
+        if task.id in store.alive():
+            click.echo(f"Answered {task.id}. Its process continues.", err=True)
+        else:
+            click.echo(f"Answered {task.id}. Nothing is running it.\n  Continue it: rawko resume {task.id}", err=True)
+
+
+def _waiting(store: Store, terminal: bool) -> str:
+    """The task that waits for an answer. If there are several, the user chooses."""
+    waiting = store.history(TaskFilter(status=("waiting",), limit=20))
+    if not waiting:
+        raise RawkoError("No task is waiting for an answer.")
+    if len(waiting) == 1:
+        click.echo(_titled(waiting[0]), err=True)
+        return waiting[0].id
+    if not terminal:
+        ids = ", ".join(task.id for task in waiting)
+        raise RawkoError(f"Several tasks are waiting for an answer: {ids}.\n  Say which one: rawko answer ID")
+    for number, task in enumerate(waiting, 1):
+        click.echo(f"  {number}  {_titled(task)}", err=True)
+    chosen = click.prompt("Which task", type=click.IntRange(1, len(waiting)), default=1, err=True)
+    return waiting[int(chosen) - 1].id
+
+
+def _titled(task: TaskSummary) -> str:
+    return f"{click.style(task.id, bold=True)}  {one_line(task.title or task.request or '', 60)}"
+
+
+def _prompt(asked: Question) -> str:
+    default = f", Enter for {visible(asked.default)}" if asked.default is not None else ""
+    numbers = f"1-{len(asked.choices)}" if asked.choices else ""
+    shown = f" ({(numbers + default).removeprefix(', ')})" if numbers or default else ""
+    return str(click.prompt(f"Answer{shown}", default=asked.default, show_default=False, err=True))
 
 
 def _show(asked: Question) -> None:
-    click.echo(visible(asked.text))
+    click.echo(click.style("? ", fg="yellow") + visible(asked.text))
     for number, choice in enumerate(asked.choices, 1):
-        click.echo(f"  {number}. {visible(choice)}" + ("  (default)" if choice == asked.default else ""))
+        click.echo(f"    {number}  {visible(choice)}" + (" (default)" if choice == asked.default else ""))

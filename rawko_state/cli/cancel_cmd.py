@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import click
 
+from rawko_state.cli import Page
 from rawko_state.cli.project import complete_ids, stop_tasks
 
 
-@click.command(name="cancel")
+@click.command(
+    name="cancel",
+    cls=Page,
+    examples="""
+    rawko cancel abc123
+    rawko cancel abc123 --reason "asked for the wrong thing"
+    rawko history --ids --status waiting | xargs rawko cancel
+    """,
+)
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_ids)
-@click.option("--reason", help="Why.")
-@click.option("--by", help="Who does it; by default the user of this machine.")
+@click.option("--reason", metavar="TEXT", help="Reason to record")
+@click.option("--by", metavar="NAME", help="Name to record (default: you)")
 @click.pass_context
 def command(ctx: click.Context, task_ids: tuple[str, ...], reason: str | None, by: str | None) -> None:
-    """Cancel a task. The process that runs it sees it at its next step and stops; the task is finished."""
+    """Cancel tasks.
+
+    The process that runs a task stops at its next step. A cancelled task is finished; 'rawko resume ID -m …' starts another run.
+    """
     stop_tasks(ctx, task_ids, "cancelled", reason, by)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rawko_state.cli.printing import one_line, size_text
+from rawko_state.cli import Page
+from rawko_state.cli.printing import counted, hint, is_terminal, one_line, screen, size_text, table, warn
 from rawko_state.cli.project import me, store_of
-from rawko_state.cli.times import local
+from rawko_state.cli.times import ago
 from rawko_state.config.settings import load
 from rawko_state.errors import TaskNotFound
 from rawko_state.format.values import write_time
@@ -27,15 +28,28 @@ _ALL = "\0all"
 _SOME = 500
 
 
-@click.command(name="cleanup")
-@click.option("--dry-run", "-n", is_flag=True, help="Say what would be done, and do nothing.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option(
-    "--restore", is_flag=False, flag_value=_ALL, default=None, metavar="[ID]", help="Bring back from the trash."
+@click.command(
+    name="cleanup",
+    cls=Page,
+    examples="""
+    rawko cleanup --dry-run
+    rawko cleanup --trash
+    rawko cleanup --restore abc123
+    """,
 )
-@click.option("--trash", "list_trash", is_flag=True, help="List what is in the trash.")
-@click.option("--empty-trash", is_flag=True, help="Delete for good what is in the trash, whatever its age.")
+@click.option("--dry-run", "-n", is_flag=True, help="Show what would happen and change nothing")
+@click.option("--yes", "-y", is_flag=True, help="Don't ask for confirmation (required without a terminal)")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON")
+@click.option(
+    "--restore",
+    is_flag=False,
+    flag_value=_ALL,
+    default=None,
+    metavar="[ID]",
+    help="Restore a task from the trash; without ID, all of them",
+)
+@click.option("--trash", "list_trash", is_flag=True, help="List the trash")
+@click.option("--empty-trash", is_flag=True, help="Permanently delete everything in the trash")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -46,14 +60,14 @@ def command(
     list_trash: bool,
     empty_trash: bool,
 ) -> None:
-    """Move old tasks to the trash and pack finished ones, as state.retention.* in the settings says.
+    """Move old tasks to the trash and compress finished ones, according to state.retention.* in the settings.
 
-    Without such settings nothing is ever removed. What goes can be brought back, byte for byte, until its time is up.
+    Without such settings nothing is ever removed. Tasks in the trash can be restored unchanged until they expire.
     """
     if sum((restore is not None, list_trash, empty_trash)) > 1:
-        raise click.UsageError("--restore, --trash and --empty-trash are three things: one at a time", ctx)
+        raise click.UsageError("Use only one of --restore, --trash and --empty-trash", ctx)
     if restore is not None and dry_run:
-        raise click.UsageError("--restore has no dry run: --trash shows what could be brought back", ctx)
+        raise click.UsageError("--restore has no dry run. To see what can be restored: rawko cleanup --trash", ctx)
     store = store_of(ctx, tidy=False, only_look=dry_run)
     if restore is not None:
         _restore(store, None if restore == _ALL else restore, as_json)
@@ -71,8 +85,9 @@ def _clean(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
     expired = old_trash(store, policy)
     if not as_json:
         if not policy.is_set:
-            click.echo("no retention is set: nothing is ever removed (state.retention.* in the settings)")
-        _show(store, chosen, expired)
+            click.echo("No retention is set, so nothing is ever removed.")
+            click.echo("  Set one: rawko config set state.retention.max_age 90d --project")
+        _show(store, chosen, expired, quiet=not policy.is_set)
     if dry_run:
         if as_json:
             click.echo(json.dumps(_as_json(store, chosen, expired, dry_run=True), indent=1))
@@ -82,7 +97,7 @@ def _clean(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
             click.echo(json.dumps(_as_json(store, chosen, expired, dry_run=False), indent=1))
         return
     if not yes:
-        _ask("Do this?" if not as_json else f"{_in_short(chosen, expired)}. Do this?")
+        _ask(f"{_in_short(chosen, expired)}?")
     report = _as_json(store, chosen, expired, dry_run=False)
     done = carry_out(store, policy, chosen, by=me(store.root))
     if as_json:
@@ -92,43 +107,71 @@ def _clean(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
         report["deleted"] = [_trash_json(each) for each in done.deleted]
         click.echo(json.dumps(report, indent=1))
         return
-    click.echo(described(done))
+    said = described(done)
+    click.echo(said[0].upper() + said[1:] + ("" if said.endswith(".") else "."))
     left = len(chosen.removals) - len(done.removed)
     if left:
-        click.echo(f"rawko: {left} of them changed meanwhile, or are being run, and stay", err=True)
+        warn(f"{counted(left, 'task')} changed in the meantime or {'is' if left == 1 else 'are'} running; kept.")
 
 
 def _ask(question: str) -> None:
     """Asks on standard error, apart from output for programs. Without a terminal, nothing is done."""
     if sys.stdin is None or not sys.stdin.isatty():
-        raise click.UsageError("nobody is here to be asked: give --yes to do it, or --dry-run to see it")
+        raise click.UsageError(
+            f"{question.removesuffix('?')}: there is no terminal to ask. Confirm with --yes, or look first with --dry-run"
+        )
     click.confirm(question, abort=True, err=True)
 
 
 def _in_short(chosen: Plan, expired: list[InTrash]) -> str:
-    return f"{len(chosen.removals)} to the trash, {len(chosen.packings)} to be packed, {len(expired)} in the trash to be deleted"
+    parts = []
+    if chosen.removals:
+        parts.append(f"move {counted(len(chosen.removals), 'task')} to the trash")
+    if chosen.packings:
+        parts.append(f"compress {counted(len(chosen.packings), 'task')}")
+    if expired:
+        parts.append(f"permanently delete {counted(len(expired), 'task')} from the trash")
+    said = ", ".join(parts)
+    return said[:1].upper() + said[1:]
 
 
-def _show(store: Store, chosen: Plan, expired: list[InTrash]) -> None:
+def _show(store: Store, chosen: Plan, expired: list[InTrash], *, quiet: bool) -> None:
+    """What would be done. ``quiet``: nothing is said if that is nothing."""
     blobs = store.freed_bytes([task.id for task, _ in chosen.removals])
     total = 0
+    rows = []
     for start in range(0, len(chosen.removals), _SOME):
         some = chosen.removals[start : start + _SOME]
         titles = {s.id: s.title or s.request or "" for s in store.history(TaskFilter(ids=tuple(t.id for t, _ in some)))}
         for task, rule in some:
             size = task.size + blobs.get(task.id, 0)
             total += size
-            what = one_line(titles.get(task.id, ""), 50)
-            click.echo(f"{task.id}  {local(task.last)}  {task.status:11} {rule:9} {size_text(size):>9}  {what}")
+            rows.append([task.id, ago(task.last), task.status, rule, size_text(size), titles.get(task.id, "")])
+    _table(["ID", "ENDED", "STATUS", "RULE", "SIZE", "REQUEST"], rows)
     if chosen.removals:
-        click.echo(f"{len(chosen.removals)} to the trash, {size_text(total)}")
+        click.echo(f"To the trash: {counted(len(chosen.removals), 'task')} ({size_text(total)}).")
     if chosen.packings:
         size = sum(task.size for task in chosen.packings)
-        click.echo(f"{len(chosen.packings)} to be packed, {size_text(size)} now")
+        click.echo(f"To compress: {counted(len(chosen.packings), 'task')} ({size_text(size)} now).")
     if expired:
-        click.echo(f"{len(expired)} in the trash to be deleted, {size_text(sum(each.size for each in expired))}")
-    if not (chosen.removals or chosen.packings or expired):
-        click.echo("nothing to do")
+        size = sum(each.size for each in expired)
+        click.echo(f"To delete from the trash for good: {counted(len(expired), 'task')} ({size_text(size)}).")
+    if not (chosen.removals or chosen.packings or expired or quiet):
+        click.echo("Nothing to do.")
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> None:
+    """The last column is cut to fit a terminal; in a pipe, columns are separated by tabs."""
+    if not rows:
+        return
+    if not is_terminal():
+        click.echo("\n".join("\t".join(one_line(cell, 10_000) for cell in row) for row in rows))
+        return
+    columns = screen().columns
+    for row in rows:
+        used = sum(max(len(each[n]) for each in [heads, *rows]) + 2 for n in range(len(heads) - 1))
+        row[-1] = one_line(row[-1], max(10, columns - used))
+    click.echo("\n".join(table(heads, rows, right=[heads.index("SIZE")])))
 
 
 def _as_json(store: Store, chosen: Plan, expired: list[InTrash], *, dry_run: bool) -> dict[str, Any]:
@@ -161,7 +204,7 @@ def _restore(store: Store, prefix: str | None, as_json: bool) -> None:
         return
     for task_id in back:
         click.echo(task_id)
-    click.echo(f"{len(back)} brought back; cleanups leave them alone from now on", err=True)
+    click.echo(f"Restored {counted(len(back), 'task')}. Cleanup leaves them alone from now on.", err=True)
 
 
 def _list_trash(store: Store, as_json: bool) -> None:
@@ -169,18 +212,26 @@ def _list_trash(store: Store, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"version": 1, "trash": [_trash_json(each) for each in found]}, indent=1))
         return
-    for each in found:
-        click.echo(f"{each.id}  {local(write_time(each.at))}  {each.rule:9} {size_text(each.size):>9}")
-    click.echo(f"{len(found)} in the trash, {size_text(sum(each.size for each in found))}", err=True)
+    _table(
+        ["ID", "DELETED", "RULE", "SIZE"],
+        [[each.id, ago(write_time(each.at)), each.rule, size_text(each.size)] for each in found],
+    )
+    if not found:
+        click.echo("The trash is empty.", err=True)
+        return
+    click.echo(f"{counted(len(found), 'task')} in the trash ({size_text(sum(each.size for each in found))}).", err=True)
+    hint((f"rawko cleanup --restore {found[0].id}", "bring one back"))
 
 
 def _empty(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
     found = store.trash()
     if found and not dry_run and not yes:
-        _ask(f"Delete {len(found)} tasks for good?")
+        size = size_text(sum(each.size for each in found))
+        _ask(f"Permanently delete {counted(len(found), 'task')} ({size})? This can't be undone.")
     gone = found if dry_run else store.empty_trash()
     if as_json:
         report = {"version": 1, "dry_run": dry_run, "deleted": [_trash_json(each) for each in gone]}
         click.echo(json.dumps(report, indent=1))
     else:
-        click.echo(f"{len(gone)} {'would be deleted' if dry_run else 'deleted for good'}")
+        verb = "Would permanently delete" if dry_run else "Permanently deleted"
+        click.echo(f"{verb} {counted(len(gone), 'task')}.")

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rawko_state.cli.printing import visible
+from rawko_state.cli import Page
+from rawko_state.cli.printing import counted, size_text, visible
 from rawko_state.cli.project import files_of, is_remote, stood_at, store_of
 from rawko_state.config.project import find_project, worktrees
 from rawko_state.config.repository import Repository
@@ -29,11 +30,20 @@ if TYPE_CHECKING:
     from rawko_state.store.contract import ProjectStore, Store
 
 
-@click.command(name="doctor")
+@click.command(
+    name="doctor",
+    cls=Page,
+    examples="""
+    rawko doctor
+    rawko -C ~/src/shop doctor
+    """,
+)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Look at the project and its index. Exits with 1 if something is wrong. With --remote, look at those of the server (role
-    admin)."""
+    """Look for problems in this project and say how to fix them. Exits with 1 if there are any.
+
+    With --remote, look at the server's tasks (role admin).
+    """
     far = store_of(ctx, only_look=True) if is_remote(ctx) else None
     if far is not None:
         ctx.exit(1 if _server(far) else 0)
@@ -49,22 +59,19 @@ def command(ctx: click.Context) -> None:
         f"rawko {metadata.version('rawko-state')}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     )
     click.echo(f"project   {store.root}")
-    hooks = [(f"a hook: {line}", f"rm {log}") for line, log in hook_trouble(live)]
+    hooks = [(f"A hook had a problem: {line}", f"rm {log}") for line, log in hook_trouble(live)]
     if not state.exists():
-        click.echo("nothing has been recorded here yet")
+        click.echo("No tasks here yet.")
         if hooks:  # this may be why
             _report(hooks)
         ctx.exit(1 if hooks else 0)
     wrong: list[tuple[str, str]] = []
     for name, size in store.disk().items():
-        click.echo(f"{name:9} {size:,} bytes")
+        click.echo(f"{name:9} {size_text(size)}")
     try:
-        behind = sum(1 for _ in live.glob("*.mark")) if live.exists() else 0
         count, where, faults = store.health()
-        click.echo(f"tasks     {count} in the index ({where})")
-        if behind:
-            click.echo(f"caught up with {behind} writers")
-        wrong += [(f"the index: {fault}", "rawko reindex") for fault in faults]
+        click.echo(f"indexed   {counted(count, 'task')} ({where})")
+        wrong += [(f"The index is inconsistent: {fault}.", "rawko reindex") for fault in faults]
     except RawkoError as error:
         wrong.append((str(error), "rawko reindex"))
     wrong += _search(store)
@@ -81,13 +88,16 @@ def command(ctx: click.Context) -> None:
     if (live / "reindex.due").exists():
         wrong.append(
             (
-                "a redaction or an erasure was stopped before its end: the index may still know words of it",
+                "Removing secrets or a task was interrupted: the index may still hold their words.",
                 "rawko reindex",
             )
         )
-    wrong += [(f"a broken index was moved to {path.name}", f"rm {path}") for path in state.glob("index.db.broken-*")]
+    wrong += [
+        (f"A broken index was set aside as {path.name}; you can delete it.", f"rm {path}")
+        for path in state.glob("index.db.broken-*")
+    ]
     _report(wrong)
-    click.echo("rawko verify checks every seal")
+    click.echo("To check the seals of all files: rawko verify")
     ctx.exit(1 if wrong else 0)
 
 
@@ -107,7 +117,7 @@ def _report(wrong: list[tuple[str, str]]) -> None:
     for text, advice in wrong:
         click.echo(click.style("! ", fg="red") + visible(text))
         click.echo(f"  {visible(advice)}")
-    click.echo("all is well" if not wrong else f"{len(wrong)} things to look at")
+    click.echo("No problems found." if not wrong else f"{counted(len(wrong), 'problem')} found.")
 
 
 def _search(store: ProjectStore) -> Iterator[tuple[str, str]]:
@@ -116,11 +126,12 @@ def _search(store: ProjectStore) -> Iterator[tuple[str, str]]:
         left = store.unflushed()
         problem = store.search_trouble()
     except RawkoError as error:
-        yield f"the search index: {error}", "rawko reindex --search"
+        yield f"The search index can't be used: {error}", "rawko reindex --search"
         return
-    click.echo(f"unflushed {left:,} bytes, which searches read from the files")
+    behind = f"{size_text(left)} not in the index yet; found all the same, slower" if left else "up to date"
+    click.echo(f"search    {behind}")
     if problem is not None:
-        yield f"the search index: {problem}; searches read the files", "rawko reindex"
+        yield f"The search index can't be used ({problem}); searches read the task files.", "rawko reindex"
 
 
 _MOST = 10
@@ -139,7 +150,7 @@ def _tasks(store: Store) -> Iterator[tuple[str, str]]:
     for what, ids in by_what.items():
         shown = ", ".join(ids[:_MOST]) + (f" and {len(ids) - _MOST} more" if len(ids) > _MOST else "")
         each = f"rawko verify {ids[0]}" if len(ids) == 1 else "rawko verify -q"
-        yield f"{shown}: {what}", f"{each} tells more; --repair puts right what can be"
+        yield f"{shown}: {what}", f"{each}, then: rawko verify --repair"
 
 
 def _git(root: Path, state: Path) -> Iterator[tuple[str, str]]:
@@ -150,17 +161,17 @@ def _git(root: Path, state: Path) -> Iterator[tuple[str, str]]:
     shared = load(root)["state.share"] == "git"
     if not shared and not (state / ".gitignore").exists() and not _is_ignored(root, state):
         yield (
-            f"git does not ignore {state}: 'git add -A' would take transcripts along",
+            f"git does not ignore {state}: 'git add -A' would commit recorded tasks.",
             f"echo '*' > {state}/.gitignore",
         )
     if shared and _is_ignored(root, state):
         yield (
-            "state.share is git, and the project's .gitignore leaves the task files out",
-            "take .rawko/state/ out of .gitignore",
+            "state.share is git, but the project's .gitignore excludes the task files.",
+            "Remove .rawko/state/ from .gitignore.",
         )
     if shared and not (state / ".gitattributes").exists():
         yield (
-            "task files are shared through git, which may change their line ends",
+            "Task files are shared through git, which may change their line endings.",
             "rawko config set --project state.share git",
         )
     if (
@@ -168,7 +179,7 @@ def _git(root: Path, state: Path) -> Iterator[tuple[str, str]]:
         and (state / ".gitignore").is_file()
         and "\n*\n" in "\n" + (state / ".gitignore").read_text("utf-8", "replace")
     ):
-        yield "state.share is git, and git ignores the task files", "rawko config set --project state.share git"
+        yield "state.share is git, but git ignores the task files.", "rawko config set --project state.share git"
 
 
 def _is_ignored(root: Path, state: Path) -> bool:
@@ -187,8 +198,8 @@ def _place(root: Path, state: Path) -> Iterator[tuple[str, str]]:
     kind = _file_system(state)
     if kind is not None:
         yield (
-            f"{state} is on {kind}, a network file system: locks may not hold between machines",
-            "use one machine at a time, or rawko serve",
+            f"{state} is on a network file system ({kind}): locks may not work between machines.",
+            "Use one machine at a time, or rawko serve.",
         )
     before = [place for place in stood_at(root) if place != str(root)]
     if before:
@@ -196,7 +207,7 @@ def _place(root: Path, state: Path) -> Iterator[tuple[str, str]]:
     others = [folder for folder in worktrees(root) if folder != str(root)]
     used = [folder for folder in others if (Path(folder) / ".rawko" / "state").is_dir()]
     if used:
-        click.echo(f"worktrees {len(others) + 1}; tasks are recorded also in {visible(', '.join(used[:5]))}")
+        click.echo(f"worktrees {len(others) + 1}; tasks are also recorded in {visible(', '.join(used[:5]))}")
 
 
 _NETWORK = frozenset(
@@ -237,7 +248,7 @@ def _file_system(path: Path) -> str | None:
 
 def _files(tasks: Path, strangers: list[str]) -> Iterator[tuple[str, str]]:
     for name in strangers[:10]:
-        yield f"not a task file, in the tasks folder: {name!r}", f"move it out of {tasks}"
+        yield f"Not a task file: {name!r}.", f"Move it out of {tasks}."
 
 
 def _folders(state: Path) -> list[Path]:
@@ -248,17 +259,20 @@ def _open_to_all(state: Path) -> Iterator[tuple[str, str]]:
     """World-writable folders. Nothing else works with these."""
     for path in _folders(state) if os.name != "nt" else ():
         if path.exists() and path.stat().st_mode & stat.S_IWOTH:
-            yield f"everybody can write to {path}, and so change what was recorded", f"chmod o-w {path}"
+            yield f"Everyone on this machine can write to {path} and change what was recorded.", f"chmod o-w {path}"
 
 
 def _of_the_user() -> Iterator[tuple[str, str]]:
     """What all projects share: state.db, and the key. Without the key, a secret gets a different tag in every command."""
     key = key_path()
     if user_key() is None:
-        yield f"{key} cannot be used: it is open to others, not yours, or no key", f"chmod 600 {key}, or rm {key}"
+        yield (
+            f"{key} can't be used: it is not yours, others can read it, or it is not a key.",
+            f"chmod 600 {key}, or rm {key}",
+        )
     database = key.with_name("state.db")
     if os.name != "nt" and database.exists() and stat.S_IMODE(database.stat().st_mode) & 0o077:
-        yield f"others can read {database}, or write to it", f"chmod 600 {database}"
+        yield f"Others can read or change {database}.", f"chmod 600 {database}"
 
 
 def _permissions(state: Path) -> Iterator[tuple[str, str]]:
@@ -266,7 +280,7 @@ def _permissions(state: Path) -> Iterator[tuple[str, str]]:
         return
     for path in _folders(state):
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o022:
-            yield f"others can write to {path}", f"chmod go-w {path}"
+            yield f"Others can write to {path}.", f"chmod go-w {path}"
     for path in (state / "tasks", state / "blobs", state / "index.db"):
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o044:
-            yield f"others can read {path}", f"chmod go-rwx {path}"
+            yield f"Others can read {path}.", f"chmod go-rwx {path}"

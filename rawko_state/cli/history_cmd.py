@@ -1,32 +1,47 @@
-"""rawko history: list tasks, and its subcommands show and export."""
+"""rawko history: list tasks. Its subcommands show and export are those of `rawko` itself."""
 
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 
 import click
 
-from rawko_state.cli.printing import one_line, screen
-from rawko_state.cli.project import store_of
-from rawko_state.cli.times import When, local, took
+from rawko_state.cli import PageGroup
+from rawko_state.cli.printing import STATUS_COLOURS as STATUS_COLOURS
+from rawko_state.cli.printing import (
+    cut,
+    first_line,
+    hint,
+    is_terminal,
+    one_line,
+    screen,
+    styled_status,
+    table,
+    width_of,
+)
+from rawko_state.cli.printing import page as page
+from rawko_state.cli.printing import use_colour as use_colour
+from rawko_state.cli.project import (
+    complete_agents,
+    complete_files,
+    complete_labels,
+    complete_statuses,
+    place_of,
+    store_of,
+)
+from rawko_state.cli.times import When, ago, local, took
 from rawko_state.store import RELEVANCE, SORTS, TIME, TaskFilter, TaskSummary
 
 JSON_VERSION = 1
-STATUS_COLOURS = {
-    "completed": "green",
-    "failed": "red",
-    "cancelled": "red",
-    "interrupted": "red",
-    "running": "blue",
-    "waiting": "yellow",
-    "paused": "yellow",
-}
+FILTERS = ("statuses", "agent", "file", "labels", "since", "until", "search")
+OUTPUT = ("limit", "sort", "reverse", "turns", "all_projects", "utc", "iso", "form")
 
 
-class History(click.Group):
-    """`rawko history` itself lists tasks; its subcommands `show` and `export` have their own files."""
+class History(PageGroup):
+    """`rawko history` itself lists tasks; `show` and `export` are the commands of that name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return ["export", "show"]
@@ -42,87 +57,156 @@ class History(click.Group):
             return history_export.command
         return None
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([("show", "Same as 'rawko show'"), ("export", "Same as 'rawko export'")])
 
-@click.group(name="history", cls=History, invoke_without_command=True)
-@click.option(
-    "-n", "--limit", type=click.IntRange(0, 10**9), default=20, show_default=True, help="At most so many; 0 for all."
-)
-@click.option(
-    "--status",
-    "statuses",
-    multiple=True,
-    help="running, waiting, paused, completed, failed, cancelled, interrupted, pending.",
-)
-@click.option("--search", metavar="QUERY", help="By what was said, asked, run and touched; see below.")
-@click.option("--turns", is_flag=True, help="With --search: every turn that matches, not the best one of each task.")
-@click.option("--file", metavar="PATH", help="Tasks that touched this path, folder or glob.")
-@click.option("--agent", help="Tasks in which this agent had a turn.")
-@click.option(
-    "--since", type=When(), help="At or after: 2024-01-15, yesterday, 7d. By the time that --sort names; else updated."
-)
-@click.option("--until", type=When(), help="Before; likewise.")
-@click.option(
-    "--label", "labels", multiple=True, metavar="NAME[=VALUE]", help="With this label; may be given several times."
-)
-@click.option(
-    "--sort",
-    type=click.Choice([*SORTS, RELEVANCE, TIME]),
-    help="Largest or newest first. The default is updated (the last activity); with --search it is relevance.",
-)
-@click.option("--reverse", is_flag=True, help="The other way round.")
-@click.option("--all-projects", is_flag=True, help="Of all projects in which rawko was used.")
-@click.option("--json", "form", flag_value="json", help="One JSON object.")
-@click.option("--jsonl", "form", flag_value="jsonl", help="One JSON object a line.")
-@click.option("--ids", "form", flag_value="ids", help="One id a line and nothing else.")
-@click.pass_context
-def command(
-    ctx: click.Context,
-    limit: int,
+
+def filters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that choose tasks and how they are listed: those of `rawko history` and `rawko search`."""
+    for option in reversed(
+        (
+            click.option(
+                "--status",
+                "statuses",
+                multiple=True,
+                metavar="STATUS",
+                shell_complete=complete_statuses,
+                help="pending, running, waiting, paused, completed, failed, cancelled, interrupted, unknown"
+                " (repeatable, or a,b)",
+            ),
+            click.option(
+                "--agent", metavar="NAME", shell_complete=complete_agents, help="Tasks in which this agent took a turn"
+            ),
+            click.option(
+                "--file",
+                metavar="PATH",
+                shell_complete=complete_files,
+                help="Tasks that touched this file, folder or glob",
+            ),
+            click.option(
+                "--label",
+                "labels",
+                multiple=True,
+                metavar="NAME[=VALUE]",
+                shell_complete=complete_labels,
+                help="Tasks with this label (repeatable)",
+            ),
+            click.option(
+                "--since",
+                type=When(),
+                metavar="WHEN",
+                help="At or after: 7d, '2 weeks ago', monday, yesterday, 2024-01-15",
+            ),
+            click.option("--until", type=When(), metavar="WHEN", help="Before; written in the same way"),
+            click.option(
+                "-n",
+                "--limit",
+                type=click.IntRange(0, 10**9),
+                default=20,
+                show_default=True,
+                metavar="N",
+                help="Show at most N tasks; 0 for all",
+            ),
+            click.option("--reverse", is_flag=True, help="Reverse the order"),
+            click.option("--all-projects", is_flag=True, help="Include every project on this machine"),
+            click.option("--utc", is_flag=True, help="Show times in UTC"),
+            click.option("--iso", is_flag=True, help="Show exact times"),
+            click.option("--json", "form", flag_value="json", help="Print one JSON object"),
+            click.option("--jsonl", "form", flag_value="jsonl", help="Print one JSON object per line"),
+            click.option("--ids", "form", flag_value="ids", help="Print ids only"),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def filter_of(
     statuses: tuple[str, ...],
-    search: str | None,
-    file: str | None,
     agent: str | None,
+    file: str | None,
+    labels: tuple[str, ...],
     since: datetime | None,
     until: datetime | None,
-    labels: tuple[str, ...],
-    turns: bool,
-    sort: str | None,
+    *,
+    sort: str,
     reverse: bool,
-    all_projects: bool,
-    form: str | None,
-) -> None:
-    """List tasks, the last active first. All options can be combined.
-
-    \b
-    rawko history --status failed --since 7d
-    rawko history --file 'src/auth/*' --agent developer
-    rawko history --ids --label team=auth | xargs -n 1 rawko verify
-    rawko history --search '"clock skew" (sso OR oauth) NOT saml valid* tool:shell.exec'
-
-    A query is words that all stand somewhere in a task, in any case; OR, NOT, brackets, "phrases", prefix*, and fields:
-    agent: file: tool: status: label: model: branch: id: after: before: is:pinned. An identifier is found whole and by its parts.
-    """
-    if ctx.invoked_subcommand is not None:
-        return
-    if search is None and (turns or sort in (RELEVANCE, TIME)):
-        raise click.UsageError("--turns, --sort relevance and --sort time go with --search")
-    wanted = TaskFilter(
+    limit: int,
+) -> TaskFilter:
+    return TaskFilter(
         status=_statuses(statuses),
         agent=agent,
         file=file,
         since=since,
         until=until,
         labels=tuple(_label(label) for label in labels),
-        sort=sort or ("updated" if search is None else RELEVANCE),
+        sort=sort,
         reverse=reverse,
         limit=limit or None,
     )
-    if all_projects:
-        if ctx.find_root().meta.get("rawko.remote") not in (None, "local"):
-            raise click.UsageError("--all-projects is about the projects on this machine: it does not go with --remote")
-        from rawko_state.cli import history_everywhere
 
-        history_everywhere.run(search, wanted, turns=turns, form=form)
+
+@click.group(
+    name="history",
+    cls=History,
+    invoke_without_command=True,
+    examples="""
+    rawko history --status failed --since 7d
+    rawko history --file 'src/auth/*' --agent developer
+    rawko history --ids --label team=auth | xargs -n 1 rawko verify
+    """,
+    headings={"Filter": FILTERS, "Output": OUTPUT},
+)
+@filters
+@click.option("--search", metavar="QUERY", help="Same as 'rawko search QUERY'")
+@click.option("--turns", is_flag=True, help="With --search: list every matching turn")
+@click.option(
+    "--sort",
+    type=click.Choice([*SORTS, RELEVANCE, TIME]),
+    metavar="KEY",
+    help=f"{', '.join(SORTS)}; largest or newest first  [default: updated]",
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    statuses: tuple[str, ...],
+    agent: str | None,
+    file: str | None,
+    labels: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+    reverse: bool,
+    all_projects: bool,
+    utc: bool,
+    iso: bool,
+    form: str | None,
+    search: str | None,
+    turns: bool,
+    sort: str | None,
+) -> None:
+    """List tasks, the last active first.
+
+    All options can be combined. --since and --until compare the time that --sort names: created or completed, else the last
+    activity.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if search is None and (turns or sort in (RELEVANCE, TIME)):
+        raise click.UsageError(f"--turns and --sort {RELEVANCE}|{TIME} need --search", ctx)
+    wanted = filter_of(
+        statuses,
+        agent,
+        file,
+        labels,
+        since,
+        until,
+        sort=sort or ("updated" if search is None else RELEVANCE),
+        reverse=reverse,
+        limit=limit,
+    )
+    if all_projects:
+        everywhere(ctx, search, wanted, turns=turns, form=form, utc=utc, iso=iso)
         return
     store = store_of(ctx)
     if search is not None:
@@ -130,7 +214,10 @@ def command(
 
         history_search.run(store, search, wanted, turns=turns, form=form)
         return
-    found = store.history(wanted)
+    from dataclasses import replace
+
+    asked = wanted if wanted.limit is None or form else replace(wanted, limit=wanted.limit + 1)
+    found = store.history(asked)
     from rawko_state.store.wire import summary_json
 
     if form == "ids":
@@ -143,8 +230,30 @@ def command(
         click.echo(
             json.dumps({"version": JSON_VERSION, "tasks": [summary_json(summary) for summary in found]}, indent=1)
         )
+    elif not found:
+        _nothing(wanted, place_of(store))
     else:
-        _table(list(found), filtered=bool(statuses or file or agent or since or until or labels))
+        shown = found[: wanted.limit]
+        page(listed(shown, utc=utc, iso=iso))
+        if len(found) > len(shown):
+            hint(("rawko history --limit 0", f"the newest {len(shown)} are shown; this shows all"))
+
+
+def everywhere(
+    ctx: click.Context,
+    search: str | None,
+    wanted: TaskFilter,
+    *,
+    turns: bool,
+    form: str | None,
+    utc: bool,
+    iso: bool,
+) -> None:
+    if ctx.find_root().meta.get("rawko.remote") not in (None, "local"):
+        raise click.UsageError("--all-projects covers this machine's projects; it can't be used with --remote", ctx)
+    from rawko_state.cli import history_everywhere
+
+    history_everywhere.run(search, wanted, turns=turns, form=form, utc=utc, iso=iso)
 
 
 def _statuses(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -158,59 +267,128 @@ def _label(text: str) -> tuple[str, str | None]:
     return name, value if equals else None
 
 
-def _table(found: list[TaskSummary], *, filtered: bool) -> None:
-    if not found:
-        click.echo("no task matches" if filtered else "no task has been recorded here yet", err=True)
+def in_words(wanted: TaskFilter) -> list[tuple[str, str]]:
+    """What a filter asks for: each condition in words, and as the option that sets it."""
+    found = []
+    if wanted.status:
+        found.append((f"status {' or '.join(wanted.status)}", f"--status {','.join(wanted.status)}"))
+    if wanted.agent:
+        found.append((f"agent {wanted.agent}", f"--agent {wanted.agent}"))
+    if wanted.file:
+        found.append((f"file {wanted.file}", f"--file {wanted.file}"))
+    for name, value in wanted.labels:
+        shown = name if value is None else f"{name}={value}"
+        found.append((f"label {shown}", f"--label {shown}"))
+    for word, when in (("since", wanted.since), ("until", wanted.until)):
+        if when is not None:
+            try:
+                found.append((f"{word} {when.astimezone():%Y-%m-%d %H:%M}", f"--{word} {when:%Y-%m-%d}"))
+            except (OverflowError, ValueError, OSError):
+                found.append((word, f"--{word}"))
+    return found
+
+
+def _nothing(wanted: TaskFilter, where: str) -> None:
+    """Says what was looked for, where, and what to try."""
+    asked = in_words(wanted)
+    if not asked:
+        click.echo(f"No tasks {where} yet.\n  What to do first: rawko", err=True)
         return
+    words = first_line(", ".join(each for each, _ in asked))
+    options = first_line(" ".join(option for _, option in asked[:-1]))
+    click.echo(f"No tasks {where} match: {words}.\n  Try: rawko history {options}".rstrip(), err=True)
+
+
+def main_agent(summary: TaskSummary) -> str:
+    """The agent that did the work: the first that is neither the user nor an arbiter."""
+    return next((agent for agent in summary.agents if agent not in ("user", "arbiter")), "")
+
+
+def listed(
+    found: Sequence[TaskSummary], projects: Sequence[str] = (), *, utc: bool = False, iso: bool = False
+) -> list[str]:
+    """One line per task: fitted to a terminal, or whole and separated by tabs in a pipe. ``projects``: one for each task."""
+    if not is_terminal():
+        return [_in_pipe(summary, projects[n : n + 1]) for n, summary in enumerate(found)]
     size = screen()
-    rows = [
-        (
-            s.id,
-            local(s.updated),
-            one_line(s.status, 16),
-            took(s.duration_ms),
-            one_line(", ".join(s.agents), 24),
-            about(s),
+    wide = size.columns >= 100
+    agents = [main_agent(summary) for summary in found]
+    columns: list[tuple[str, list[str]]] = [("ID", [summary.id for summary in found])]
+    if size.columns >= 60:
+        columns.append(("WHEN", [_when(summary.updated, utc=utc, iso=iso) for summary in found]))
+    columns.append(("STATUS", [one_line(summary.status, 16) for summary in found]))
+    if wide:
+        columns.append(("TOOK", [took(summary.duration_ms) for summary in found]))
+    if projects:
+        columns.append(("PROJECT", _short_names(projects)))
+    elif size.columns >= 60 and any(agents) and (wide or len(set(agents)) > 1):
+        more = [max(0, len([a for a in s.agents if a not in ("user", "arbiter")]) - 1) for s in found]
+        columns.append(
+            ("AGENT", [one_line(a, 12) + (f" +{n}" if n and wide else "") for a, n in zip(agents, more, strict=True)])
         )
-        for s in found
-    ]
-    heads = ("ID", "UPDATED", "STATUS", "TOOK", "AGENTS", "REQUEST")
-    widths = [max(len(heads[n]), *(len(row[n]) for row in rows)) for n in range(5)]
-    left = max(20, size.columns - sum(widths) - 2 * 5)
-    lines = [click.style("  ".join([*(heads[n].ljust(widths[n]) for n in range(5)), heads[5]]), dim=True)]
-    for summary, row in zip(found, rows, strict=True):
-        cells = [row[n].ljust(widths[n]) for n in range(5)]
-        cells[0] = click.style(cells[0], bold=True)
-        cells[2] = click.style(cells[2], fg=STATUS_COLOURS.get(summary.status))
-        lines.append("  ".join([*cells, one_line(row[5], left)]))
-        lines.extend(
-            click.style(f"        {operation:6} {one_line(path, size.columns - 16)}", dim=True)
-            for operation, path in summary.touched[:5]
-        )
-        if len(summary.touched) > 5:
-            lines.append(click.style(f"        and {len(summary.touched) - 5} more", dim=True))
-    page(lines, size.lines)
+    used = sum(max(map(width_of, (head, *cells))) + 2 for head, cells in columns)
+    requests = [one_line(about(summary), max(10, size.columns - used)) for summary in found]
+    columns.append(("REQUEST", requests))
+    heads = [head for head, _ in columns]
+    plain = table(
+        heads,
+        list(zip(*(cells for _, cells in columns), strict=True)),
+        right=[n for n, h in enumerate(heads) if h == "TOOK"],
+    )
+    lines = [plain[0]]
+    for summary, line in zip(found, plain[1:], strict=True):
+        rest = line[len(summary.id) :]
+        status = one_line(summary.status, 16)
+        if rest.count(status):
+            before, _, after = rest.partition(status)
+            rest = before + styled_status(summary.status, status) + after
+        lines.append(click.style(summary.id, bold=True) + rest)
+        lines += _touched(summary, used, size.columns)
+    return lines
+
+
+def _touched(summary: TaskSummary, indent: int, width: int) -> list[str]:
+    """With a file filter: what the task did to the files that match."""
+    if not summary.touched:
+        return []
+    by_operation: dict[str, list[str]] = {}
+    for operation, path in summary.touched:
+        by_operation.setdefault(operation, []).append(path)
+    words = {"write": "wrote", "delete": "deleted"}
+    parts = []
+    for operation, paths in by_operation.items():
+        more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+        parts.append(f"{words.get(operation, operation)} {', '.join(paths[:3])}{more}")
+    return [click.style(" " * indent + one_line(" · ".join(parts), max(20, width - indent)), dim=True)]
+
+
+def _in_pipe(summary: TaskSummary, project: Sequence[str]) -> str:
+    seconds = "" if summary.duration_ms is None else f"{summary.duration_ms / 1000:.1f}"
+    cells = [summary.id, summary.status, summary.updated or "", seconds, main_agent(summary), about(summary)]
+    cells += [f"{operation} {path}" for operation, path in summary.touched]
+    return "\t".join(first_line(cell) for cell in [*cells, *project])
+
+
+def _when(text: str | None, *, utc: bool, iso: bool) -> str:
+    if iso:
+        return text or "-"
+    return local(text, utc=True) if utc else ago(text)
+
+
+def _short_names(paths: Sequence[str]) -> list[str]:
+    """The shortest end of each path that tells it apart from the others, in at most 20 columns."""
+    parts = {path: path.rstrip("/").split("/") for path in set(paths)}
+    names = {}
+    for path, mine in parts.items():
+        others = [theirs for other, theirs in parts.items() if other != path]
+        length = 1
+        while length < len(mine) and any(theirs[-length:] == mine[-length:] for theirs in others):
+            length += 1
+        names[path] = cut(first_line("/".join(mine[-length:])), 20)
+    return [names[path] for path in paths]
 
 
 def about(summary: TaskSummary) -> str:
-    mark = "* " if summary.pinned else ""
-    damage = " [damaged]" if summary.damaged else ""
-    return f"{mark}{summary.title or summary.request or ''}{damage}"
-
-
-def page(lines: list[str], height: int) -> None:
-    """Prints the lines, through a pager if they do not fit on the terminal."""
-    colour = use_colour()
-    text = "\n".join(lines)
-    if sys.stdout.isatty() and len(lines) >= height:
-        click.echo_via_pager(click.unstyle(text) if colour is False else text, color=colour)
-    else:
-        click.echo(text, color=colour)
-
-
-def use_colour() -> bool | None:
-    import os
-
-    if os.environ.get("NO_COLOR"):
-        return False
-    return None if sys.stdout.isatty() else False
+    """What a task is about. The marks stand first, so that they are never cut: ``*`` pinned, ``!`` damaged."""
+    marks = ("* " if summary.pinned else "") + ("! " if summary.damaged else "")
+    return f"{marks}{summary.title or summary.request or ''}"

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from rawko_state.backends.select import open_files, user_state
-from rawko_state.cli.history_cmd import JSON_VERSION, about
-from rawko_state.cli.printing import one_line, visible
+from rawko_state.cli.history_cmd import JSON_VERSION, in_words, listed
+from rawko_state.cli.history_search import hit_line, nothing_found
+from rawko_state.cli.printing import first_line, is_terminal, page, screen, warn
 from rawko_state.cli.projects_cmd import is_there
-from rawko_state.cli.times import local
 from rawko_state.errors import RawkoError
 from rawko_state.store import RELEVANCE, Hit, TaskFilter, TaskSummary
 from rawko_state.store.wire import summary_json
@@ -20,7 +20,9 @@ from rawko_state.store.wire import summary_json
 Found = tuple[str, TaskSummary, Hit | None]
 
 
-def run(search: str | None, wanted: TaskFilter, *, turns: bool, form: str | None) -> None:
+def run(
+    search: str | None, wanted: TaskFilter, *, turns: bool, form: str | None, utc: bool = False, iso: bool = False
+) -> None:
     found = list(_all(search, wanted, turns))
     found.sort(key=lambda each: _rank(each, wanted), reverse=not wanted.reverse)
     found = found[: wanted.limit]
@@ -32,8 +34,13 @@ def run(search: str | None, wanted: TaskFilter, *, turns: bool, form: str | None
             click.echo(json.dumps({"version": JSON_VERSION, **_object(each)}))
     elif form == "json":
         click.echo(json.dumps({"version": JSON_VERSION, "tasks": [_object(each) for each in found]}, indent=1))
+    elif found:
+        _show(found, utc=utc, iso=iso)
+    elif search is not None:
+        nothing_found(search, wanted, "in any project", None)
     else:
-        _show(found)
+        asked = first_line(", ".join(words for words, _ in in_words(wanted)))
+        click.echo(f"No task in any project matches: {asked}." if asked else "No tasks in any project yet.", err=True)
 
 
 def _all(search: str | None, wanted: TaskFilter, turns: bool) -> Iterator[Found]:
@@ -41,7 +48,7 @@ def _all(search: str | None, wanted: TaskFilter, turns: bool) -> Iterator[Found]
         projects = user.projects()
     for project in projects:
         if not is_there(project.root):
-            click.echo(f"rawko: {visible(project.root)} is gone; 'rawko projects forget --gone' forgets it", err=True)
+            warn(f"warning: {project.root} is gone. Forget it: rawko projects forget --gone")
             continue
         try:
             store = open_files(project.root)
@@ -51,7 +58,7 @@ def _all(search: str | None, wanted: TaskFilter, turns: bool) -> Iterator[Found]
                 yield from ((project.root, hit.task, hit) for hit in store.search(search, wanted, turns=turns).hits)
             store.close()
         except RawkoError as error:
-            click.echo(f"rawko: {visible(project.root)}: {visible(str(error))}", err=True)
+            warn(f"warning: {project.root}: {error}")
 
 
 def _rank(found: Found, wanted: TaskFilter) -> tuple[Any, ...]:
@@ -79,12 +86,15 @@ def _object(found: Found) -> dict[str, Any]:
     return shown
 
 
-def _show(found: list[Found]) -> None:
-    if not found:
-        click.echo("no task matches in any project", err=True)
-    for root, summary, hit in found:
-        head = f"{click.style(summary.id, bold=True)}  {local(summary.created)}  {one_line(summary.status, 12):11}"
-        click.echo(f"{head}  {click.style(visible(root), dim=True)}  {one_line(about(summary), 60)}")
-        if hit is not None and hit.excerpt:
-            where = f"turn {hit.turn} {hit.agent}" if hit.turn is not None else hit.kind
-            click.echo(f"      {one_line(where, 30)}  {one_line(hit.excerpt, 90)}")
+def _show(found: list[Found], *, utc: bool, iso: bool) -> None:
+    lines = listed([summary for _, summary, _ in found], [root for root, _, _ in found], utc=utc, iso=iso)
+    if not is_terminal():
+        hits = [hit.excerpt if hit is not None else None for _, _, hit in found]
+        lines = [line if hit is None else f"{line}\t{first_line(hit)}" for line, hit in zip(lines, hits, strict=True)]
+    elif any(hit is not None for _, _, hit in found):
+        columns = screen().columns
+        shown = [lines[0]]
+        for line, (_, _, hit) in zip(lines[1:], found, strict=True):
+            shown += [line, hit_line(hit, columns)] if hit is not None and hit.kind else [line]
+        lines = shown
+    page(lines)

@@ -1,17 +1,31 @@
-"""rawko history --search: the tasks that match a query, with the matching turn and text."""
+"""rawko search and history --search: the tasks that match a query, with the matching turn and text."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from rawko_state.cli.history_cmd import JSON_VERSION, STATUS_COLOURS, about, page
-from rawko_state.cli.printing import one_line, screen, visible
-from rawko_state.cli.times import local
+from rawko_state.cli.history_cmd import JSON_VERSION, about
+from rawko_state.cli.printing import (
+    cut,
+    first_line,
+    hint,
+    is_terminal,
+    one_line,
+    page,
+    screen,
+    styled_status,
+    visible,
+    warn,
+    width_of,
+)
+from rawko_state.cli.project import place_of
+from rawko_state.cli.times import ago
 from rawko_state.errors import RawkoError
 from rawko_state.store import Hit, TaskFilter
 from rawko_state.store.contract import Store
@@ -22,7 +36,7 @@ def run(store: Store, query: str, wanted: TaskFilter, *, turns: bool, form: str 
     """Prints the results, then updates the search index if due."""
     answer = store.search(query, wanted, turns=turns)
     if answer.hint:
-        click.echo(f"rawko: {visible(answer.hint)}", err=True)
+        warn(answer.hint)
     if form == "ids":
         for task_id in dict.fromkeys(hit.task.id for hit in answer.hits):
             click.echo(task_id)
@@ -35,8 +49,7 @@ def run(store: Store, query: str, wanted: TaskFilter, *, turns: bool, form: str 
     elif answer.hits:
         _print(answer.hits, turns)
     if not answer.hits and form != "json":
-        hint = f"; did you mean: {visible(answer.suggestion)}" if answer.suggestion else ""
-        click.echo(f"no task matches{hint}", err=True)
+        nothing_found(query, wanted, place_of(store), answer.suggestion)
     _flush(store)
 
 
@@ -55,48 +68,83 @@ def _as_json(hit: Hit) -> dict[str, Any]:
     return {**summary_json(hit.task), "hit": where if hit.kind else None}
 
 
+def nothing_found(query: str, wanted: TaskFilter, where: str, suggestion: str | None) -> None:
+    """Says what was looked for, where, and what would find something."""
+    from rawko_state.cli.history_cmd import in_words
+
+    asked = ", ".join([first_line(query), *(first_line(words) for words, _ in in_words(wanted))])
+    click.echo(f"No task {where} matches: {asked}.", err=True)
+    if suggestion:
+        import shlex
+
+        click.echo(f"  Did you mean: rawko search {shlex.quote(first_line(suggestion))}", err=True)
+
+
 def _print(hits: tuple[Hit, ...], turns: bool) -> None:
-    size = screen()
+    if not is_terminal():
+        for hit in hits:
+            place = "" if hit.turn is None else str(hit.turn)
+            click.echo("\t".join([hit.task.id, place, first_line(_who(hit)), first_line(hit.excerpt)]))
+        return
+    columns = screen().columns
     lines: list[str] = []
     last = None
     for hit in hits:
         if hit.task.id != last:
-            lines.append(_task_line(hit, size.columns))
+            lines += ["", _task_line(hit, columns)] if lines else [_task_line(hit, columns)]
         last = hit.task.id
         if hit.kind:
-            lines.append(_hit_line(hit, size.columns))
-    page(lines, size.lines)
+            lines.append(hit_line(hit, columns))
+    page(lines)
+    best = hits[0]
+    turn = "" if best.turn is None else f" {best.turn}"
+    hint((f"rawko show {best.task.id}{turn}", "read the best match"))
 
 
 def _task_line(hit: Hit, width: int) -> str:
     task = hit.task
-    status = one_line(task.status, 16)
-    left = max(20, width - len(task.id) - len(status) - 22)
-    return "  ".join(
-        [
-            click.style(task.id, bold=True),
-            local(task.created),
-            click.style(status, fg=STATUS_COLOURS.get(task.status)),
-            one_line(about(task), left),
-        ]
-    )
+    when, status = ago(task.updated), one_line(task.status, 16)
+    left = max(10, width - len(task.id) - len(when) - width_of(status) - 6)
+    parts = [click.style(task.id, bold=True), when, styled_status(task.status, status), one_line(about(task), left)]
+    return "  ".join(parts)
 
 
-def _hit_line(hit: Hit, width: int) -> str:
-    where = f"turn {hit.turn} {one_line(hit.agent or '', 20)}" if hit.kind == "turn" else hit.kind
-    left = max(30, width - len(where) - 8)
+def _who(hit: Hit) -> str:
+    """Where in the task the match is: the agent of the turn, or request, result, note, title."""
+    return (hit.agent or "turn") if hit.kind == "turn" else {"task": "title"}.get(hit.kind, hit.kind)
+
+
+def hit_line(hit: Hit, width: int) -> str:
+    where = f"{hit.turn} " if hit.kind == "turn" else ""
+    where = one_line(where + _who(hit), 20)
+    gap = " " * max(2, 12 - width_of(where))
+    left = max(20, width - 2 - width_of(where) - len(gap))
+    return f"  {click.style(where, dim=True)}{gap}{fitted(hit.excerpt, hit.highlights, left)}"
+
+
+def fitted(text: str, marks: Sequence[tuple[int, int]], width: int) -> str:
+    """The part of an excerpt that fits, around its first match. It starts and ends at words, with … where it was cut, and
+    matches are highlighted."""
     start = 0
-    if hit.highlights and hit.highlights[0][1] > left - 10:
-        start = max(0, hit.highlights[0][0] - left // 3)
-    shown, at = "", start
-    for first, last in hit.highlights:
-        if first >= at and last <= start + left:
-            shown += _plain(hit.excerpt[at:first]) + click.style(
-                _plain(hit.excerpt[first:last]), bold=True, fg="yellow"
-            )
+    if marks and width_of(_plain(text[: marks[0][1]])) > width - 1:
+        start = max(0, marks[0][0] - width // 4)
+        space = text.find(" ", start, marks[0][0])
+        start = marks[0][0] if space < 0 else space + 1
+    lead = "…" if start and not text.startswith("…", start) else ""
+    end = len(text)
+    if width_of(lead + _plain(text[start:])) > width:
+        end = start + len(cut(text[start:], width - len(lead))) - 1
+        space = text.rfind(" ", start, end + 1)
+        floor = next((last for first, last in marks if first >= start), start)
+        end = space if space > max(start, floor - 1) else end
+    shown, at = lead, start
+    for first, last in marks:
+        if first >= at and first < end:
+            last = min(last, end)
+            shown += _plain(text[at:first]) + click.style(_plain(text[first:last]), bold=True, fg="yellow")
             at = last
-    shown += _plain(hit.excerpt[at : start + left])
-    return f"      {click.style(where, dim=True)}  {'…' if start else ''}{shown}"
+    shown += _plain(text[at:end]).rstrip()
+    return shown + ("…" if end < len(text) and not shown.endswith("…") else "")
 
 
 def _plain(text: str) -> str:
@@ -112,9 +160,8 @@ def _flush(store: Store) -> None:
             store.flush()
         elif due == "background":
             megabytes = f"{store.unflushed() / 1e6:,.0f} MB"
-            click.echo(
-                f"rawko: taking {megabytes} into the search index in the background; until then searches read the files",
-                err=True,
+            warn(
+                f"Updating the search index in the background ({megabytes}). Until then searches are complete, but slower."
             )
             in_background(["-C", str(store.root), "reindex", "--search", "--quiet"])
     except (RawkoError, OSError):

@@ -1,4 +1,4 @@
-"""rawko history show: one task, rendered for reading."""
+"""rawko show: one task, rendered for reading. `rawko history show` is the same command."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rawko_state.cli.history_cmd import STATUS_COLOURS, page, use_colour
-from rawko_state.cli.printing import one_line, screen, visible
-from rawko_state.cli.project import complete_ids, store_of
+from rawko_state.cli import Page
+from rawko_state.cli.printing import STATUS_COLOURS, counted, one_line, page, size_text, use_colour, visible
+from rawko_state.cli.project import complete_ids, place_of, store_of
 from rawko_state.cli.times import local, took
 from rawko_state.cli.watch_cmd import show
 from rawko_state.errors import InvalidValue, RawkoError
@@ -37,34 +37,58 @@ from rawko_state.model.entries import (
     own_diffs,
     said_by,
 )
+from rawko_state.store import TaskFilter
 
 if TYPE_CHECKING:
     from rawko_state.store import TaskSummary
     from rawko_state.store.contract import Store
 
 
-@click.command(name="show")
-@click.argument("task_id", metavar="ID", shell_complete=complete_ids)
-@click.option(
-    "--turn", "number", type=click.IntRange(1, 10**18), help="Only this turn: one seek, whatever the size of the file."
+@click.command(
+    name="show",
+    cls=Page,
+    examples="""
+    rawko show
+    rawko show abc123
+    rawko show abc123 4
+    rawko show abc123 --raw | less
+    """,
 )
-@click.option("--turns", "span", metavar="N-M", help="Only these turns.")
-@click.option("--raw", is_flag=True, help="The exact bytes of the file.")
-@click.option("--json", "as_json", is_flag=True, help="One object of decoded values.")
-@click.option("--follow", is_flag=True, help="Then go on with what happens, as it happens.")
+@click.argument("task_id", metavar="[ID]", required=False, shell_complete=complete_ids)
+@click.argument("turn", metavar="[TURN]", required=False)
+@click.option("--turn", "number", type=click.IntRange(1, 10**18), metavar="N", help="Show only this turn")
+@click.option("--turns", "span", metavar="N-M", help="Show only these turns: 2-4, or 3- to the end")
+@click.option("--raw", is_flag=True, help="Print the task file unchanged")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON")
+@click.option("--follow", is_flag=True, help="Keep following the task after showing it")
 @click.pass_context
 def command(
-    ctx: click.Context, task_id: str, number: int | None, span: str | None, raw: bool, as_json: bool, follow: bool
+    ctx: click.Context,
+    task_id: str | None,
+    turn: str | None,
+    number: int | None,
+    span: str | None,
+    raw: bool,
+    as_json: bool,
+    follow: bool,
 ) -> None:
-    """Show a task: header, request, turns, tool log, result. Any prefix that names one task will do.
+    """Read a task: prompts, answers, tool calls, result.
 
-    Control characters in what an agent said are shown, not obeyed.
+    ID may be any unique prefix; without it, the last active task is shown. TURN is a number such as 4, or a range such as 2-4.
+    Control characters in recorded text are shown, never executed.
     """
     store = store_of(ctx)
+    if turn is not None:
+        if number is not None or span is not None:
+            raise click.UsageError("Use TURN, --turn or --turns, not several of them", ctx)
+        number, span = (int(turn), None) if turn.isdecimal() and int(turn) else (None, turn)
+    task_id = task_id if task_id is not None else newest(store)
     if raw and (as_json or number is not None or span is not None):
-        raise click.UsageError("--raw is the whole file, as it is: it goes with no other option", ctx)
+        raise click.UsageError("--raw can't be combined with other options", ctx)
     if follow and (raw or as_json or number is not None or span is not None):
-        raise click.UsageError("--follow goes with no other option; see 'rawko watch --json' for programs", ctx)
+        raise click.UsageError(
+            "--follow can't be combined with other options. For programs: rawko watch ID --json", ctx
+        )
     if raw:
         _raw(store, task_id)
         return
@@ -94,6 +118,14 @@ def command(
     _paged(_task(store, summary))
 
 
+def newest(store: Store) -> str:
+    """The task that was active last."""
+    found = store.history(TaskFilter(limit=1))
+    if not found:
+        raise RawkoError(f"No tasks {place_of(store)} yet.\n  What to do first: rawko")
+    return found[0].id
+
+
 def _raw(store: Store, task_id: str) -> None:
     with store.reader(task_id) as reader:
         offset = 0
@@ -106,11 +138,11 @@ def _raw(store: Store, task_id: str) -> None:
 def _span(store: Store, task_id: str, text: str) -> list[int]:
     match = re.fullmatch(r"([1-9][0-9]*)-([1-9][0-9]*)?", text)
     if match is None:
-        raise InvalidValue(f"turns are written 3-7 or 3-, not {text!r}")
+        raise InvalidValue(f"Not a turn or a range of turns: {text!r}. Write 4, 3-7, or 3- for the rest.")
     last = store.summary(task_id).turns
     chosen = range(int(match[1]), min(int(match[2]) if match[2] else last, last) + 1)
     if not chosen:
-        raise InvalidValue(f"no turns {text}: the task has {last}")
+        raise InvalidValue(f"Task {task_id} has {counted(last, 'turn')}; there are no turns {text}.")
     return list(chosen)
 
 
@@ -122,11 +154,7 @@ def _turns_as_json(turns: list[Turn], *, alone: bool) -> None:
 
 
 def _paged(lines: Iterable[str]) -> None:
-    if sys.stdout.isatty():
-        page(list(lines), screen().lines)
-        return
-    for line in lines:
-        click.echo(line, color=use_colour())
+    page(lines)
 
 
 def _task(store: Store, summary: TaskSummary) -> Iterator[str]:
@@ -135,7 +163,7 @@ def _task(store: Store, summary: TaskSummary) -> Iterator[str]:
     yield (
         click.style(f"{summary.id}  ", bold=True) + click.style(one_line(summary.status, 40), fg=colour) + f"  {title}"
     )
-    facts = [f"created {local(summary.created)}", f"took {took(summary.duration_ms)}", f"{summary.turns} turns"]
+    facts = [f"created {local(summary.created)}", f"took {took(summary.duration_ms)}", counted(summary.turns, "turn")]
     facts += [visible(value) for value in (summary.model, summary.branch) if value]
     facts += [f"{name}={visible(value)}" for name, value in summary.labels.items()]
     facts += ["pinned"] if summary.pinned else []
@@ -144,7 +172,7 @@ def _task(store: Store, summary: TaskSummary) -> Iterator[str]:
     yield from _family(store, summary)
     for kind, entry in store.entries(summary.id):
         if kind == "damaged" and not isinstance(entry, Turn):
-            yield click.style("[what follows is damaged: its seal does not match]", fg="red")
+            yield click.style("DAMAGED: the text below was changed after it was recorded", fg="red")
         yield from _entry(entry)
 
 
@@ -163,7 +191,7 @@ def _family(store: Store, summary: TaskSummary) -> Iterator[str]:
             root = store.summary(parent)
         except RawkoError:
             after = f" after turn {turn}" if turn else ""
-            yield click.style(f"forked from {visible(parent)}{after}, which is gone", fg="yellow")
+            yield click.style(f"forked from {visible(parent)}{after} (no longer here)", fg="yellow")
             break
     lines = list(islice(_tree(store, root.id, summary.id, {root.id}, ""), _MOST_RELATIVES + 1))
     if not lines:
@@ -214,7 +242,7 @@ def _entry(entry: Entry) -> Iterator[str]:
     elif isinstance(entry, Note):
         yield from _note(entry)
     elif isinstance(entry, Torn):
-        yield "\n" + click.style(f"[{entry.length} bytes of an append that did not finish]", fg="red")
+        yield "\n" + click.style(f"[{entry.length} bytes of an unfinished write]", fg="red")
     elif isinstance(entry, Unknown):
         yield "\n" + click.style(f"unknown: {visible(entry.marker)}", dim=True)
         yield from (f"{field.name}: {visible(field.value)}" for field in entry.extra)
@@ -242,7 +270,7 @@ def _turn(turn: Turn) -> Iterator[str]:
     head = click.style(visible(f"{turn.number}. {turn.agent}"), bold=True)
     yield "\n" + head + click.style(visible("  " + " · ".join(fact for fact in facts if fact)), dim=True)
     if turn.damaged:
-        yield click.style("[damaged: its seal does not match]", fg="red")
+        yield click.style("DAMAGED: this turn was changed after it was recorded", fg="red")
     yield from (f"{field.name}: {visible(field.value)}" for field in turn.extra)
     if turn.selected is not None:
         yield visible(f"-> {turn.selected}")
@@ -295,4 +323,6 @@ def _tool(call: ToolCall | str, diffs: tuple[Diff, ...] = ()) -> Iterator[str]:
     if call.output is not None:
         yield from (click.style(visible(f"    {line}"), dim=True) for line in call.output.split("\n"))
     if call.blob is not None:
-        yield click.style(f"    [{call.blob.size} bytes in .rawko/state/blobs/{call.blob.sha256}]", dim=True)
+        yield click.style(
+            f"    [{size_text(call.blob.size)} of output in .rawko/state/blobs/{call.blob.sha256}]", dim=True
+        )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rawko_state.backends.select import user_state
+from rawko_state.cli import Page
 from rawko_state.cli.history_search import in_background
 from rawko_state.cli.printing import progress, visible
 from rawko_state.cli.project import stood_at, store_of
@@ -32,18 +33,30 @@ _SOURCES = (*SOURCES, "rawko")
 _WATCH_EVERY = 2.0
 
 
-@click.command(name="import")
+@click.command(
+    name="import",
+    cls=Page,
+    examples="""
+    rawko import
+    rawko import claude-code
+    rawko import codex --since '2 weeks ago' --dry-run
+    rawko import claude-code --all-projects
+    rawko import rawko tasks.json
+    """,
+)
 @click.argument("source", required=False, type=click.Choice(_SOURCES))
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--all-projects", is_flag=True, help="Sessions of every project, each into its own where that is there.")
-@click.option("--since", type=When(), help="Only sessions that were written to since: 2024-01-15, 7d.")
-@click.option("--dry-run", "-n", is_flag=True, help="Say what would come in, and write nothing.")
 @click.option(
-    "--pack", is_flag=True, help="Keep what is new as .task.gz: a fifth of the space, for zgrep instead of grep."
+    "--all-projects", is_flag=True, help="Import the sessions of every project, each into its own project if it exists"
 )
-@click.option("--watch", is_flag=True, help="Go on: bring in what is new as it comes, until stopped.")
-@click.option("--yes", "-y", is_flag=True, help="Without a name: import everything new without asking.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--since", type=When(), metavar="WHEN", help="Only sessions active since WHEN: 7d, monday, 2024-01-15")
+@click.option("--dry-run", "-n", is_flag=True, help="Show what would be imported and change nothing")
+@click.option(
+    "--pack", is_flag=True, help="Store new tasks compressed (.task.gz, a fifth of the size; read with zgrep)"
+)
+@click.option("--watch", is_flag=True, help="Keep importing new sessions until stopped")
+@click.option("--yes", "-y", is_flag=True, help="Without an agent: import everything new without asking")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -57,9 +70,9 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Import other agents' sessions of this project, from the agent's own folder or from PATHs.
+    """Import sessions of other agents as tasks: those of this project.
 
-    Without a name, lists the agents whose sessions are on this machine, and imports everything new after one question.
+    Without an agent, list the agents whose sessions are on this machine, and import everything new after one question.
 
     \b
     claude-code   ~/.claude/projects            codex     ~/.codex/sessions
@@ -67,11 +80,11 @@ def command(
     gemini        ~/.gemini/tmp                 qwen      ~/.qwen/projects
     pi            ~/.pi/agent/sessions          copilot   ~/.copilot/session-state
     cline         ~/.cline/data/sessions        cowork    ~/.cowork
-    jsonl PATH    messages with role and content, one a line
-    rawko PATH    what `rawko history export` wrote as json or jsonl, byte for byte
+    jsonl PATH    messages with role and content, one per line
+    rawko PATH    what 'rawko export' wrote as json or jsonl, byte for byte
 
     Each session becomes a task with its times, models, tokens, tool calls and files, and every record of the source as it was.
-    The source's files are only read. Called again, it brings in what is new.
+    The originals are only read. Run it again to import what is new.
     """
     store = store_of(ctx, only_look=dry_run)
     if source is None:
@@ -80,10 +93,10 @@ def command(
         ctx.exit(_whatever_is_here(store, _belonging(store, all_projects), since, pack, dry_run, yes))
     if source == "rawko":
         if all_projects or since or pack or watch or as_json:
-            raise click.UsageError("'rawko import rawko' takes files, and no option but --dry-run", ctx)
+            raise click.UsageError("'rawko import rawko' takes files and no option except --dry-run", ctx)
         ctx.exit(_exported(store, paths, dry_run))
     if source == "jsonl" and not paths:
-        raise click.UsageError("'rawko import jsonl' needs a file, or a folder of such: rawko import jsonl PATH", ctx)
+        raise click.UsageError("'rawko import jsonl' needs a file or a folder: rawko import jsonl PATH", ctx)
     belonging = _belonging(store, all_projects)
     reported: set[tuple[str, str]] = set()
     while True:
@@ -185,7 +198,7 @@ def _report(report: Report, dry_run: bool, as_json: bool) -> None:
     for trouble in report.wrong:
         click.echo(f"rawko: {visible(str(trouble.path))}: {visible(trouble.text)}", err=True)
     for path in report.empty if not as_json else ():
-        click.echo(f"rawko: {visible(str(path))}: empty", err=True)
+        click.echo(f"rawko: warning: {visible(str(path))} is empty; skipped.", err=True)
     if as_json:
         shown = {"version": 1, "dry_run": dry_run, "new": report.new, "grown": report.grown, "same": report.same}
         shown |= {
@@ -196,25 +209,25 @@ def _report(report: Report, dry_run: bool, as_json: bool) -> None:
         shown["wrong"] = [{"path": str(each.path), "message": each.text} for each in report.wrong]
         click.echo(json.dumps(shown, indent=1))
         return
-    verb = "would be imported" if dry_run else "imported"
-    parts = [f"{len(report.new)} {verb}", f"{len(report.grown)} have grown", f"{report.same} here already"]
+    verb = "to import" if dry_run else "imported"
+    parts = [f"{len(report.new)} {verb}", f"{len(report.grown)} updated", f"{report.same} unchanged"]
     if report.elsewhere:
-        parts.append(f"{report.elsewhere} of other projects (--all-projects)")
+        parts.append(f"{report.elsewhere} from other projects (--all-projects)")
     if report.empty:
         parts.append(f"{len(report.empty)} empty")
     click.echo(", ".join(parts))
     if report.unknown:
         kinds = ", ".join(f"{visible(kind)} {count}" for kind, count in report.unknown.most_common(8))
-        click.echo(f"kept without being understood: {kinds}", err=True)
+        click.echo(f"Kept records of unknown kinds: {kinds}", err=True)
 
 
 def _exported(store: Store, paths: tuple[Path, ...], dry_run: bool) -> int:
     """Recreates each task file, byte for byte. Skips those already here; rejects different content under the same id."""
     if not paths:
-        raise click.UsageError("name the files that 'rawko history export' wrote")
+        raise click.UsageError("Name the files to import: rawko import rawko FILE")
     for path in paths:
         if not path.exists():
-            raise click.UsageError(f"{path} does not exist")
+            raise click.UsageError(f"{path} does not exist.")
     new = same = bad = 0
     for path in paths:
         try:
@@ -224,8 +237,8 @@ def _exported(store: Store, paths: tuple[Path, ...], dry_run: bool) -> int:
         except (RawkoError, OSError) as error:
             bad += 1
             click.echo(f"rawko: {visible(str(path))}: {visible(str(error))}", err=True)
-    verb = "would be imported" if dry_run else "imported"
-    click.echo(f"{new} {verb}, {same} here already" + (f", {bad} files with errors" if bad else ""))
+    verb = "to import" if dry_run else "imported"
+    click.echo(f"{new} {verb}, {same} unchanged" + (f", files with errors: {bad}" if bad else ""))
     return 1 if bad else 0
 
 
@@ -234,7 +247,7 @@ def _placed(store: Store, task: dict[str, Any], dry_run: bool) -> bool:
     if dry_run:
         name = parse_name(filename)
         if name is None:
-            raise InvalidValue(f"not the name of a task file: {filename!r}")
+            raise InvalidValue(f"Not a task file name: {filename!r}.")
         try:
             return store.find(name.id).id != name.id
         except TaskNotFound:
@@ -251,7 +264,9 @@ def _warn(store: Store, filename: str) -> None:
     found = store.redact(name.id, dry_run=True).rules if name is not None else None
     if name is not None and found:
         rules = ", ".join(f"{rule} {count}" for rule, count in sorted(found.items()))
-        click.echo(f"rawko: task {name.id} holds secrets ({rules}): 'rawko redact {name.id}' takes them out", err=True)
+        click.echo(
+            f"rawko: warning: Task {name.id} contains secrets ({rules}). Remove them: rawko redact {name.id}", err=True
+        )
 
 
 def _tasks(path: Path) -> Iterator[dict[str, Any]]:
@@ -264,15 +279,15 @@ def _tasks(path: Path) -> Iterator[dict[str, Any]]:
                 if line.strip():
                     task = _parsed(line)
                     if not isinstance(task, dict):
-                        raise InvalidValue(f"not an export of rawko: line {number} is no object")
+                        raise InvalidValue(f"Not a rawko export: line {number} is not a JSON object.")
                     yield task
             return
     whole = _parsed(path.read_text(encoding="utf-8", errors="replace"))
     if whole is None:
-        raise InvalidValue("not JSON, and not lines of it")
+        raise InvalidValue("Not a rawko export: neither JSON nor JSON lines.")
     for task in whole if isinstance(whole, list) else [whole]:
         if not isinstance(task, dict):
-            raise InvalidValue("not an export of rawko")
+            raise InvalidValue("Not a rawko export.")
         yield task
 
 

@@ -10,41 +10,67 @@ from pathlib import Path
 import click
 
 from rawko_state.backends.select import learn_of, make_folders
+from rawko_state.cli import Page
+from rawko_state.cli.printing import hint
+from rawko_state.cli.project import with_tilde
 from rawko_state.errors import StorageError
 
 SETTINGS = """\
-# Settings of this project for rawko. They are shared with everybody who works on it;
-# what is yours alone goes into config.user.yaml beside this file.
-# There is nothing that must be set.
+# rawko settings for this project, shared with everyone who works on it.
+# Your own settings go into config.user.yaml next to this file.
+# Nothing has to be set.
 """
 GITIGNORE = """\
-# rawko: what agents did stays on this machine; the project's settings are shared.
+# rawko: recorded tasks stay on this machine; .rawko/config.yaml is shared.
 .rawko/state/
 .rawko/config.user.yaml
 """
 
 
-@click.command(name="init")
+@click.command(
+    name="init",
+    cls=Page,
+    examples="""
+    rawko init
+    rawko init --gitignore
+    rawko -C ~/src/shop init
+    """,
+)
 @click.option(
-    "--gitignore/--no-gitignore", default=None, help="Add the lines to .gitignore, or don't; else you are asked."
+    "--gitignore/--no-gitignore", default=None, help="Add .rawko/state/ to .gitignore, or don't (default: ask)"
 )
 @click.pass_context
 def command(ctx: click.Context, gitignore: bool | None) -> None:
-    """Make this folder (or -C DIR) a project: .rawko/, a settings file, and lines for .gitignore."""
+    """Make this folder (or -C DIR) a rawko project.
+
+    It makes .rawko/ with a settings file, and a folder for recorded tasks that only you can read. You can also skip it: the first
+    recording does the same.
+    """
     root = Path(ctx.find_root().obj or os.environ.get("RAWKO_DIR") or ".").resolve()
     if not root.is_dir():
-        raise StorageError(f"{root} is not a folder", str(root))
-    make_folders(root)
+        raise StorageError(f"{root} is not a folder.", str(root))
     settings = root / ".rawko" / "config.yaml"
     try:
-        if not settings.exists():
+        new = not settings.exists()
+        make_folders(root)
+        if new:
             settings.write_text(SETTINGS, encoding="utf-8")
         with contextlib.suppress(Exception):  # the list of projects can be rebuilt
             learn_of(root)
-        click.echo(f"project at {root}")
+        if new:
+            click.echo(f"Made {with_tilde(root)} a rawko project:")
+            click.echo("  .rawko/config.yaml   settings; commit it (empty: everything has a default)")
+            click.echo("  .rawko/state/        recorded tasks; private to you, ignored by git")
+        else:
+            click.echo(f"{with_tilde(root)} is already a project.")
         _gitignore(root / ".gitignore", gitignore)
     except OSError as error:
-        raise StorageError(f"cannot write in {root}: {error.strerror}", str(root), error.errno) from error
+        raise StorageError(f"Can't write to {root}: {error.strerror}.", str(root), error.errno) from error
+    if new:
+        hint(
+            ("rawko import claude-code", "bring in past sessions"),
+            ("rawko hook install claude-code", "record every session from now on"),
+        )
 
 
 def _gitignore(path: Path, wanted: bool | None) -> None:
@@ -54,12 +80,11 @@ def _gitignore(path: Path, wanted: bool | None) -> None:
     if not missing:
         return
     if wanted is None and sys.stdin is not None and sys.stdin.isatty():
-        wanted = click.confirm(f"Add .rawko/state/ to {path}?", default=True)
+        wanted = click.confirm(f"Add .rawko/state/ to {with_tilde(path)}?", default=True, err=True)
     if wanted:
         gap = "" if not there or there.endswith(b"\n") else "\n"
         with open(path, "ab") as stream:  # keep the existing bytes, whatever their encoding and line endings
             stream.write((gap + "\n".join(missing) + "\n").encode())
-        click.echo(f"added to {path}")
+        click.echo(f"Added to {with_tilde(path)}.")
     elif wanted is None:
-        click.echo("suggested for .gitignore (rawko init --gitignore adds it):")
-        click.echo("\n".join(f"  {line}" for line in missing))
+        click.echo("Not added to .gitignore. To add it: rawko init --gitignore")

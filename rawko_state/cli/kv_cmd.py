@@ -7,50 +7,59 @@ from pathlib import Path
 import click
 
 from rawko_state.backends.select import redactor_for, user_state
+from rawko_state.cli import PageGroup
 from rawko_state.errors import InvalidValue
 
 
-@click.group(name="kv")
+@click.group(
+    name="kv",
+    cls=PageGroup,
+    examples="""
+    rawko kv set project reviewer ann
+    rawko kv get project reviewer
+    rawko kv list project
+    """,
+)
 def command() -> None:
-    """Small values of your own, kept per user in state.db: under a scope (user, project, repo, …) and a key."""
+    """Store small values of your own, by scope (user, project, repo, …) and key. Not for secrets."""
 
 
-@command.command()
+@command.command(examples="rawko kv get project reviewer")
 @click.argument("scope")
 @click.argument("key")
 @click.pass_context
 def get(ctx: click.Context, scope: str, key: str) -> None:
-    """Print a value; exit with 1 if there is none."""
+    """Print a value. Exits with 1 if there is none."""
     value = user_state().get(scope, key)
     if value is None:
         ctx.exit(1)
     click.echo(value)
 
 
-@command.command(name="set")
+@command.command(name="set", examples="rawko kv set project reviewer ann")
 @click.argument("scope")
 @click.argument("key")
 @click.argument("value")
 def set_value(scope: str, key: str, value: str) -> None:
-    """Keep a value. A secret is refused: state.db is no place for it."""
+    """Set a value. What looks like a secret is refused."""
     said = f"{scope} {key}={value}"
     if redactor_for(Path.cwd()).text(said) != said:
-        raise InvalidValue("this looks like a secret, and is not kept: use a keyring for it")
+        raise InvalidValue(f"The value of {key!r} looks like a secret and was not stored. Use a keyring for it.")
     user_state().set(scope, key, value)
 
 
-@command.command()
+@command.command(examples="rawko kv delete project reviewer")
 @click.argument("scope")
 @click.argument("key")
 @click.pass_context
 def delete(ctx: click.Context, scope: str, key: str) -> None:
-    """Forget a value; exit with 1 if there is none."""
+    """Delete a value. Exits with 1 if there is none."""
     ctx.exit(0 if user_state().delete(scope, key) else 1)
 
 
-@command.command(name="list")
+@command.command(name="list", examples="rawko kv list\nrawko kv list project")
 @click.argument("scope", required=False)
 def list_values(scope: str | None) -> None:
-    """List values, tab-separated: scope, key, value."""
+    """List values: scope, key and value, separated by tabs."""
     for row in user_state().items(scope):
         click.echo("\t".join(row))

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import click
 
+from rawko_state.cli import Page
 from rawko_state.cli.project import complete_ids, stop_tasks
 
 
-@click.command(name="pause")
+@click.command(
+    name="pause",
+    cls=Page,
+    examples="""
+    rawko pause abc123
+    rawko pause abc123 --reason "waiting for the review"
+    rawko history --ids --status running | xargs rawko pause
+    """,
+)
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_ids)
-@click.option("--reason", help="Why.")
-@click.option("--by", help="Who does it; by default the user of this machine.")
+@click.option("--reason", metavar="TEXT", help="Reason to record")
+@click.option("--by", metavar="NAME", help="Name to record (default: you)")
 @click.pass_context
 def command(ctx: click.Context, task_ids: tuple[str, ...], reason: str | None, by: str | None) -> None:
-    """Pause a task. The process that runs it sees it at its next step; rawko resume lets it go on."""
+    """Pause running tasks.
+
+    The process that runs a task stops at its next step. 'rawko resume ID' continues it.
+    """
     stop_tasks(ctx, task_ids, "paused", reason, by)

@@ -9,25 +9,35 @@ from typing import Any
 import click
 
 from rawko_state.backends.select import open_files, open_postgres
-from rawko_state.cli.printing import visible
+from rawko_state.cli import PageGroup
+from rawko_state.cli.printing import warn
 from rawko_state.cli.project import REMOTE, files_of, root_of
 from rawko_state.lifecycle.moving import Moved, move
 from rawko_state.store import TaskFilter
 
 _OPTIONS = (
     click.argument("task_ids", metavar="[ID...]", nargs=-1),
-    click.option("--database", metavar="URL", envvar="RAWKO_DATABASE", required=True, help="postgresql://…"),
-    click.option("--workspace", help="Of the database; default is 'default'."),
-    click.option("--dry-run", "-n", is_flag=True, help="Say what would be moved, and move nothing."),
-    click.option("--json", "as_json", is_flag=True, help="One JSON object."),
+    click.option("--database", metavar="URL", envvar="RAWKO_DATABASE", required=True, help="PostgreSQL database"),
+    click.option("--workspace", metavar="NAME", help="Workspace in the database  [default: default]"),
+    click.option("--dry-run", "-n", is_flag=True, help="Show what would be copied and change nothing"),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON"),
 )
 
 
-@click.group(name="pg")
+@click.group(
+    name="pg",
+    cls=PageGroup,
+    examples="""
+    rawko pg push --database postgresql://rawko@db/rawko
+    rawko pg pull --database postgresql://rawko@db/rawko --dry-run
+    rawko pg push abc123 --database postgresql://rawko@db/rawko --workspace web
+    """,
+)
 def command() -> None:
-    """Move tasks between the files here and PostgreSQL, both ways, byte for byte, and only what is new.
+    """Copy tasks between this project's files and PostgreSQL.
 
-    A task that has grown on both sides is not overwritten: what comes becomes a task of its own, named after it.
+    Only what is new is copied, byte for byte. If a task has changed on both sides, nothing is overwritten: the incoming version
+    becomes a task of its own, named after it.
     """
 
 
@@ -37,23 +47,23 @@ def _with_options(function: Any) -> Any:
     return function
 
 
-@command.command()
+@command.command(examples="rawko pg push --database postgresql://rawko@db/rawko")
 @_with_options
 @click.pass_context
 def push(
     ctx: click.Context, task_ids: tuple[str, ...], database: str, workspace: str | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Bring tasks from the files here into the database: some, or all."""
+    """Copy tasks from this project to the database: those given, or all."""
     _move(ctx, task_ids, database, workspace, dry_run, as_json, push=True)
 
 
-@command.command()
+@command.command(examples="rawko pg pull --database postgresql://rawko@db/rawko")
 @_with_options
 @click.pass_context
 def pull(
     ctx: click.Context, task_ids: tuple[str, ...], database: str, workspace: str | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Bring tasks from the database into the files here: some, or all."""
+    """Copy tasks from the database to this project: those given, or all."""
     _move(ctx, task_ids, database, workspace, dry_run, as_json, push=False)
 
 
@@ -83,9 +93,9 @@ def _move(
             moved = done
             if what == "forked" and not as_json:
                 name = done.forked[task_id]
-                click.echo(f"{task_id} has grown on both sides: what came is {name} there", err=True)
+                click.echo(f"{task_id} has changed on both sides; the incoming version is now {name}.", err=True)
             elif what == "failed" and not as_json:
-                click.echo(f"rawko: {visible(done.failed[task_id])}", err=True)
+                warn(done.failed[task_id])
     there.close()
     _report(moved, dry_run, as_json)
     ctx.exit(1 if moved.failed else 0)
@@ -98,18 +108,18 @@ def _report(moved: Any, dry_run: bool, as_json: bool) -> None:
         click.echo(json.dumps({"version": 1, "dry_run": dry_run, **shown}, indent=1))
         return
     parts = list(_parts(moved, dry_run))
-    click.echo(", ".join(parts) or "nothing to move")
+    click.echo(", ".join(parts) or "Nothing to copy.")
 
 
 def _parts(moved: Any, dry_run: bool) -> Iterator[str]:
     yield f"{len(moved.new)} {'would be new' if dry_run else 'new'}"
     if moved.grown:
-        yield f"{len(moved.grown)} have grown"
+        yield f"{len(moved.grown)} updated"
     if moved.forked:
-        yield f"{len(moved.forked)} had grown on both sides"
+        yield f"{len(moved.forked)} changed on both sides"
     if moved.same:
-        yield f"{moved.same} there already"
+        yield f"{moved.same} unchanged"
     if moved.behind:
-        yield f"{moved.behind} of which there is more on the other side"
+        yield f"{moved.behind} newer on the other side"
     if moved.failed:
         yield f"{len(moved.failed)} failed"

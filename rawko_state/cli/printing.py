@@ -1,32 +1,244 @@
-"""Text for terminals. Task files contain whatever a model or a web page said; the terminal must not interpret it."""
+"""Text for terminals: safe, measured by display width, coloured where that is wanted, and paged when it is long.
+
+Task files contain whatever a model or a web page said; the terminal must not interpret it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import click
 
 from rawko_state.format.visible import visible
 
+_STYLED = re.compile("\x1b\\[[0-9;]*m")
+
+# Colour repeats what the words say. The normal case is quiet: a completed task has none.
+STATUS_COLOURS = {
+    "failed": "red",
+    "interrupted": "yellow",
+    "paused": "yellow",
+    "waiting": "yellow",
+    "running": "cyan",
+}
+PAGER = "rawko.pager"
+"""In the root context: False with --no-pager."""
+
 __all__ = ["one_line", "progress", "screen", "size_text", "visible"]
 
 
+# Words and numbers
+
+
+def counted(number: int, word: str, plural: str | None = None) -> str:
+    """``1 turn``, ``2 turns``, ``35,043 turns``, ``no turns``."""
+    words = word if number == 1 else plural or f"{word}s"
+    return f"{number:,} {words}" if number else f"no {words}"
+
+
 def size_text(size: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
+    for unit in ("B", "kB", "MB", "GB"):
         if size < 1000 or unit == "GB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
         size /= 1000
     return ""
 
 
+def in_short(number: int | None) -> str:
+    """A number for a table: ``940``, ``35k``, ``1.2M``; ``-`` if unknown."""
+    if number is None:
+        return "-"
+    for unit in ("", "k", "M", "G"):
+        if number < 1000 or unit == "G":
+            break
+        number /= 1000  # type: ignore[assignment]
+    return f"{number}" if not unit else f"{number:.1f}{unit}" if number < 10 else f"{number:.0f}{unit}"
+
+
+# Width
+
+
+def width_of(text: str) -> int:
+    """How many columns a terminal needs for a line: two for CJK and emoji, none for combining marks and styles."""
+    text = _STYLED.sub("", text)
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def _columns(character: str) -> int:
+    if character < "\u0300":
+        return 1
+    import unicodedata
+
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+def cut(text: str, width: int) -> str:
+    """The start of a line, with … if it had to be cut to fit into this many columns."""
+    if width_of(text) <= width:
+        return text
+    taken, used = 0, 0
+    for character in text:
+        used += _columns(character)
+        if used > width - 1:
+            break
+        taken += 1
+    return text[:taken].rstrip() + "…" if width > 0 else ""
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    gap = " " * (width - width_of(text))
+    return gap + text if right else text + gap
+
+
 def one_line(text: str, width: int) -> str:
-    """The start of a text, on one line of at most this many characters."""
-    flat = " ".join(visible(text[: width * 4 + 100]).split())
-    return flat if len(flat) <= width else flat[: max(0, width - 1)] + "…"
+    """The start of a text, on one line of at most this many columns."""
+    return cut(" ".join(visible(text[: width * 4 + 100]).split()), width)
+
+
+def first_line(text: str) -> str:
+    """A whole text on one line, for a column in a pipe."""
+    return " ".join(visible(text).split())
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The lines of a text, broken at spaces."""
+    lines: list[str] = []
+    for paragraph in visible(text).split("\n"):
+        line = ""
+        for word in paragraph.split(" "):
+            if line and width_of(line) + 1 + width_of(word) > width:
+                lines.append(line)
+                line = word
+            else:
+                line = f"{line} {word}" if line else word
+        lines.append(line)
+    return lines
+
+
+def table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Iterable[int] = (), indent: str = ""
+) -> list[str]:
+    """Columns, two spaces apart. The last one is not padded; the caller cuts it. Numbers of ``right`` columns end at the
+    same place."""
+    ends = set(right)
+    everything = [list(heads), *rows] if heads else [list(row) for row in rows]
+    widths = [max(width_of(row[n]) for row in everything) for n in range(len(everything[0]))]
+    lines = []
+    for number, row in enumerate(everything):
+        cells = [
+            cell if n == len(row) - 1 and n not in ends else padded(cell, widths[n], right=n in ends)
+            for n, cell in enumerate(row)
+        ]
+        line = (indent + "  ".join(cells)).rstrip()
+        lines.append(click.style(line, dim=True) if heads and not number else line)
+    return lines
+
+
+def styled_status(status: str, text: str | None = None) -> str:
+    shown = text if text is not None else one_line(status, 16)
+    colour = STATUS_COLOURS.get(status)
+    return click.style(shown, fg=colour, bold=status == "waiting" or None, dim=status == "cancelled" or None)
+
+
+# Where it goes
+
+
+def screen() -> os.terminal_size:
+    """The size of the terminal; 80 by 24 if unknown."""
+    size = shutil.get_terminal_size()
+    return os.terminal_size((size.columns or 80, size.lines or 24))  # Python 3.10 may return zeros
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def use_colour() -> bool:
+    """Whether standard output gets colours: --color decides, then NO_COLOR, CLICOLOR_FORCE and TERM, then the terminal."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.color is not None:
+        return context.color
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("CLICOLOR_FORCE", "0") != "0":
+        return True
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def say(lines: Iterable[str]) -> None:
+    """Prints lines to standard output, without styles where there is no colour."""
+    colour = use_colour()
+    for line in lines:
+        click.echo(line if colour else click.unstyle(line), color=colour)
+
+
+def page(lines: Iterable[str], height: int | None = None) -> None:
+    """Prints lines, through a pager if they are longer than the screen."""
+    size = screen()
+    context = click.get_current_context(silent=True)
+    wanted = context is None or context.find_root().meta.get(PAGER) is not False
+    if not (wanted and is_terminal() and os.environ.get("TERM") != "dumb"):
+        say(lines)
+        return
+    text = "\n".join(lines)
+    shown = text if use_colour() else click.unstyle(text)
+    rows = sum(max(1, -(-width_of(line) // size.columns)) for line in shown.split("\n"))
+    if rows < (height or size.lines) or not _through_pager(shown + "\n"):
+        click.echo(shown, color=use_colour())
+
+
+def _through_pager(text: str) -> bool:
+    """False if there is no pager."""
+    import shlex
+    import subprocess
+
+    command = os.environ.get("RAWKO_PAGER") or os.environ.get("PAGER") or "less"
+    try:
+        words = shlex.split(command)
+        if not words or shutil.which(words[0]) is None:
+            return False
+        env = {"LESS": "FRX", "LV": "-c", **os.environ}
+        pager = subprocess.Popen(words, stdin=subprocess.PIPE, env=env)
+    except (OSError, ValueError):
+        return False
+    assert pager.stdin is not None
+    try:
+        pager.stdin.write(text.encode("utf-8", "replace"))
+        pager.stdin.close()
+    except (BrokenPipeError, KeyboardInterrupt):
+        pass  # it was left before the end
+    while True:
+        try:
+            pager.wait()
+            return True
+        except KeyboardInterrupt:  # the pager decides what Ctrl-C means
+            continue
+
+
+def hint(*commands: tuple[str, str] | str) -> None:
+    """What to type next, on standard error: only for a person at a terminal, and never with RAWKO_HINTS=off."""
+    if not (is_terminal() and sys.stderr.isatty()) or os.environ.get("RAWKO_HINTS") == "off":
+        return
+    for line in commands_shown(commands):
+        click.echo(line, err=True)
+
+
+def commands_shown(commands: Iterable[tuple[str, str] | str]) -> list[str]:
+    """Commands with what each is for, below one another."""
+    pairs = [(each, "") if isinstance(each, str) else each for each in commands]
+    width = max((width_of(command) for command, _ in pairs), default=0)
+    return [f"  {padded(command, width)}   {click.style(what, dim=True)}".rstrip() for command, what in pairs]
+
+
+def warn(message: str) -> None:
+    click.echo(f"rawko: {visible(message)}", err=True)
 
 
 def progress(what: str = "") -> Callable[[int, int], None] | None:
@@ -45,9 +257,3 @@ def progress(what: str = "") -> Callable[[int, int], None] | None:
             click.echo(f"\r{label}{bar:30} {done:,}/{total:,}" + ("\n" if done == total else ""), nl=False, err=True)
 
     return step
-
-
-def screen() -> os.terminal_size:
-    """The size of the terminal; 80 by 24 if unknown."""
-    size = shutil.get_terminal_size()
-    return os.terminal_size((size.columns or 80, size.lines or 24))  # Python 3.10 may return zeros

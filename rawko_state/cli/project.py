@@ -12,13 +12,13 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import click
 
 from rawko_state.backends.select import LOCAL, learn_of, open_files, open_store, server_named
-from rawko_state.cli.printing import one_line, visible
+from rawko_state.cli.printing import one_line, visible, warn
 from rawko_state.config.project import find_project
 from rawko_state.config.settings import load
 from rawko_state.errors import InvalidValue, NoProject, RawkoError, ServerAway, StorageError
 from rawko_state.lazy import lazy
 from rawko_state.model.status import FINISHED
-from rawko_state.store import TaskFilter
+from rawko_state.store import TaskFilter, TaskSummary
 
 if TYPE_CHECKING:
     from rawko_state.lifecycle import cleanup
@@ -38,21 +38,21 @@ def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) 
     """
     meta = ctx.find_root().meta
     root = root_of(ctx)
-    store = open_store(root, remote=meta.get(REMOTE), workspace=meta.get(WORKSPACE), warn=_warn)
+    store = open_store(root, remote=meta.get(REMOTE), workspace=meta.get(WORKSPACE), warn=warn)
     if only_look or not store.is_local:
         return store
     for task_id in store.reconcile():
         if store.status(task_id) not in FINISHED:
-            _warn(
-                f"the process that ran task {task_id} has died; what it had said is kept: 'rawko resume {task_id}' shows"
-                " where it stands, and how to go on"
+            warn(
+                f"Task {task_id} was interrupted: its process is gone. What it had said is recorded.\n"
+                f"  Continue it: rawko resume {task_id}"
             )
     if (root / ".rawko/state/live/hooks.sessions").exists():
         from rawko_state.backends.select import open_files
         from rawko_state.integrations.hooks import end_abandoned
 
         for task_id in end_abandoned(open_files(root)):
-            _warn(f"the agent that worked on task {task_id} has died; 'rawko resume {task_id}' shows where it stands")
+            warn(f"The agent that worked on task {task_id} died. See where it stands: rawko resume {task_id}")
     if tidy:
         ctx.find_root().call_on_close(lambda: _daily(store))
     return store
@@ -80,7 +80,8 @@ def files_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) 
     store = store_of(ctx, tidy=tidy, only_look=only_look)
     if not store.is_local:
         raise InvalidValue(
-            f"'{ctx.command_path}' works on files, and the tasks are on {store.where}: run it there, or with '--remote local'"
+            f"'{ctx.command_path}' needs the task files, and this project's tasks are on {store.where}.\n"
+            "  Run it there, or use the files here: --remote local"
         )
     return cast("ProjectStore", store)
 
@@ -93,7 +94,10 @@ def fallback_of(ctx: click.Context) -> Store:
     try:
         store.check()
     except (ServerAway, StorageError) as error:
-        _warn(f"{error}; recording to the files here: 'rawko history export' and 'import rawko' bring it there later")
+        warn(
+            f"{str(error).rstrip('.')}. Recording to this project's files instead.\n"
+            "  Copy it later: rawko export ID, then on the server rawko import rawko FILE"
+        )
         ctx.find_root().meta[REMOTE] = "local"
         ctx.find_root().meta[WORKSPACE] = None
         return store_of(ctx)
@@ -107,9 +111,9 @@ def _daily(store: Store) -> None:
             _learn_of(store.root, again=mine)
             done = cleanup.once_a_day(store) if mine else None
         if done:
-            _warn(f"cleanup: {cleanup.described(done)}")
+            warn(f"Cleanup: {cleanup.described(done)}")
     except InvalidValue as error:
-        _warn(f"no cleanup today: {error}")
+        warn(f"Skipped today's cleanup: {error}")
     except Exception:  # a full disk, a lock, a missing folder: try again tomorrow
         return
 
@@ -151,40 +155,105 @@ def me(root: Path | None = None) -> str:
         return "unknown_user"
 
 
-def _warn(message: str) -> None:
-    click.echo(f"rawko: {visible(message)}", err=True)
+def project_name(root: Path) -> str:
+    """The name of a project for people: that of its folder."""
+    return visible(root.name or str(root))
+
+
+def place_of(store: Store) -> str:
+    """Where tasks were looked for, for people: ``in shop``, ``on http://…``."""
+    return f"in {project_name(store.root)}" if store.is_local else f"on {visible(store.where)}"
+
+
+def with_tilde(path: str | Path) -> str:
+    """A path as people write it: with ~ for their home folder."""
+    home, text = os.path.expanduser("~"), str(path)
+    return visible("~" + text[len(home) :] if home != "/" and (text + "/").startswith(home + "/") else text)
+
+
+_STOPPED = {
+    "paused": ("Paused", "Continue it: rawko resume {id}", "; only a running task can be paused."),
+    "cancelled": ("Cancelled", "", "; there is nothing to cancel."),
+}
 
 
 def stop_tasks(ctx: click.Context, task_ids: tuple[str, ...], status: str, reason: str | None, by: str | None) -> None:
     """Pauses or cancels tasks one by one; exits with 1 if any of them fails."""
     store = store_of(ctx)
     failed = False
+    word, advice, refusal = _STOPPED[status]
     for task_id in task_ids:
         try:
             with store.attach(task_id) as task:
-                if task.state.status != status:
-                    task.set_status(status, by=by or me(store.root), reason=reason)
-                click.echo(f"{task.id} is {status}", err=True)
+                if task.state.status == status:
+                    click.echo(f"{task.id} is already {status}.", err=True)
+                    continue
+                if task.state.status in FINISHED:
+                    raise RawkoError(f"Task {task.id} is already {task.state.status}{refusal}")
+                alive = task.id in store.alive()
+                task.set_status(status, by=by or me(store.root), reason=reason)
+                how = "Its process stops at its next step." if alive else "Nothing was running it."
+                click.echo(f"{word} {task.id}. {how} {advice.format(id=task.id)}".rstrip(), err=True)
         except RawkoError as error:
             failed = True
-            click.echo(f"rawko: {visible(str(error))}", err=True)
+            warn(str(error))
     ctx.exit(1 if failed else 0)
 
 
+# Shell completion. One that fails must not litter the command line.
+
+
+def _recent(ctx: click.Context) -> list[TaskSummary]:
+    try:
+        return open_files(find_project(override=ctx.find_root().obj)).history(TaskFilter(limit=500))
+    except Exception:
+        return []
+
+
 def complete_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Task ids for shell completion, newest first, each with its title or request."""
+    """Task ids, newest first, each with its title or request."""
     from click.shell_completion import CompletionItem
 
-    try:
-        store = open_files(find_project(override=ctx.find_root().obj))
-        found = store.history(TaskFilter(limit=200))
-    except Exception:  # a completion that fails must not litter the command line
-        return []
     return [
         CompletionItem(summary.id, help=one_line(summary.title or summary.request or "", 60))
-        for summary in found
+        for summary in _recent(ctx)[:200]
         if summary.id.startswith(incomplete)
     ]
+
+
+def complete_statuses(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from rawko_state.model.status import STATUSES
+
+    before, comma, word = incomplete.rpartition(",")
+    return [before + comma + status for status in STATUSES if status.startswith(word)]
+
+
+def complete_agents(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    names = dict.fromkeys(agent for summary in _recent(ctx) for agent in summary.agents)
+    return sorted(name for name in names if name.startswith(incomplete) and name.isprintable())
+
+
+def complete_labels(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    labels = {f"{name}={value}" for summary in _recent(ctx) for name, value in summary.labels.items()}
+    return sorted(label for label in labels if label.startswith(incomplete) and label.isprintable())
+
+
+def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The files that tasks have touched, and the folders that they are in."""
+    try:
+        store = open_files(find_project(override=ctx.find_root().obj))
+        paths = store.stats(TaskFilter(), top=1000).by_file
+    except Exception:
+        return []
+    return sorted(path for path in paths if path.startswith(incomplete) and path.isprintable())[:200]
+
+
+def complete_settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    from click.shell_completion import CompletionItem
+
+    from rawko_state.config.schema import SETTINGS
+
+    return [CompletionItem(each.key, help=each.help) for each in SETTINGS if each.key.startswith(incomplete)]
 
 
 def labels_of(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -192,7 +261,9 @@ def labels_of(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not _LABEL.fullmatch(key):
-            raise InvalidValue(f"a label is NAME=VALUE, with letters, digits, '_', '.', '-' in the name; not {pair!r}")
+            raise InvalidValue(
+                f"Not a label: {pair!r}. Write NAME=VALUE, and use only letters, digits, '_', '.' and '-' in NAME."
+            )
         labels[key] = value
     return labels
 
@@ -206,5 +277,5 @@ def text_of(value: str | None) -> str | None:
 
 def stdin() -> IO[bytes]:
     if sys.stdin is None:
-        raise InvalidValue("standard input is closed")
+        raise InvalidValue("Standard input is closed.")
     return sys.stdin.buffer

@@ -10,80 +10,97 @@ from pathlib import Path
 import click
 
 from rawko_state.backends.select import learn_of, user_state
-from rawko_state.cli.printing import visible
-from rawko_state.cli.times import local
+from rawko_state.cli import PageGroup
+from rawko_state.cli.printing import counted, is_terminal, table, visible
+from rawko_state.cli.project import with_tilde
+from rawko_state.cli.times import ago
 from rawko_state.errors import NoProject
 
 
-@click.group(name="projects", invoke_without_command=True)
+@click.group(
+    name="projects",
+    cls=PageGroup,
+    invoke_without_command=True,
+    examples="""
+    rawko projects
+    rawko projects scan ~/src
+    rawko history --all-projects --since monday
+    """,
+)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """The projects in which rawko was used; `rawko history --all-projects` looks into all of them.
+    """List the projects on this machine that use rawko.
 
-    A project is learned of when a command is run in it.
+    A project is listed once you have used rawko in it. 'rawko history --all-projects' covers all of them.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_command)
 
 
-@command.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@command.command(name="list", examples="rawko projects list\nrawko projects list --json")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON")
 def list_command(as_json: bool = False) -> None:
-    """All of them, the last used first. One that was moved or removed is marked as gone."""
+    """List projects, the last used first. Missing ones are marked."""
     with user_state() as user:
         found = user.projects()
     if as_json:
         rows = [{**each._asdict(), "exists": is_there(each.root)} for each in found]
         click.echo(json.dumps({"version": 1, "projects": rows}, indent=1))
         return
-    for each in found:
-        gone = "" if is_there(each.root) else click.style("  gone: moved or removed", fg="red")
-        click.echo(f"{local(each.seen)}  {each.vcs:4} {visible(each.root)}{gone}")
     if not found:
-        click.echo("none yet: one is learned of when a command is run in it, or by 'rawko projects scan DIR'", err=True)
+        click.echo("No projects yet.\n  Find them: rawko projects scan DIR", err=True)
+    elif is_terminal():
+        gone = "gone (moved or deleted)"
+        shown = [[with_tilde(each.root), ago(each.seen) if is_there(each.root) else gone] for each in found]
+        click.echo("\n".join(table(["PROJECT", "LAST USED"], shown)))
+    else:
+        for each in found:
+            click.echo(f"{visible(each.root)}\t{each.seen}\t{'' if is_there(each.root) else 'gone'}".rstrip())
 
 
 def is_there(root: str) -> bool:
     return os.path.isdir(os.path.join(root, ".rawko", "state"))
 
 
-@command.command()
+@command.command(examples="rawko projects add ~/src/shop ~/src/site")
 @click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
 def add(folders: tuple[Path, ...]) -> None:
-    """Learn of projects: folders with .rawko in them."""
+    """Add projects to the list."""
     for folder in folders:
         root = folder.resolve()
         if not (root / ".rawko").is_dir():
-            raise NoProject(f"{root} is no project: it has no .rawko folder")
+            raise NoProject(f"{root} is not a project: it has no .rawko folder.")
         learn_of(root)
         click.echo(str(root))
 
 
-@command.command()
+@command.command(examples="rawko projects forget ~/src/old-shop\nrawko projects forget --gone")
 @click.argument("folders", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--gone", is_flag=True, help="All that are not there any more.")
+@click.option("--gone", is_flag=True, help="All that no longer exist")
 def forget(folders: tuple[Path, ...], gone: bool) -> None:
-    """Forget projects. Their files stay."""
+    """Remove projects from the list. Their files stay."""
     with user_state() as user:
         chosen = [str(folder.resolve()) for folder in folders]
         chosen += [each.root for each in user.projects() if gone and not is_there(each.root)]
         unknown = [root for root in chosen if not user.forget_project(root)]
     if unknown:
-        raise NoProject(f"not known as a project: {', '.join(unknown)}")
-    click.echo(f"{len(chosen)} forgotten", err=True)
+        raise NoProject(f"Not in the list: {', '.join(unknown)}.")
+    click.echo(f"Removed {counted(len(chosen), 'project')} from the list.", err=True)
 
 
-@command.command()
+@command.command(examples="rawko projects scan ~/src\nrawko projects scan ~ --depth 2")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--depth", type=click.IntRange(0, 20), default=4, show_default=True, help="How deep to look.")
+@click.option(
+    "--depth", type=click.IntRange(0, 20), default=4, show_default=True, metavar="N", help="How many levels to search"
+)
 def scan(folder: Path, depth: int) -> None:
-    """Look for projects below DIR."""
+    """Find projects in FOLDER and add them to the list."""
     count = 0
     for root in _below(folder.resolve(), depth):
         learn_of(root)
         click.echo(str(root))
         count += 1
-    click.echo(f"{count} found", err=True)
+    click.echo(f"Found {counted(count, 'project')}.", err=True)
 
 
 def _below(folder: Path, depth: int) -> Iterator[Path]:

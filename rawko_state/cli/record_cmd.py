@@ -7,23 +7,32 @@ from typing import Any
 
 import click
 
-from rawko_state.cli.printing import visible
+from rawko_state.cli import Page
+from rawko_state.cli.printing import warn
 from rawko_state.cli.project import complete_ids, fallback_of, me, stdin
 from rawko_state.errors import RawkoError, Stopped
 from rawko_state.model.status import FINISHED
 from rawko_state.tasks.lines import Recorder
 
 
-@click.command(name="record")
+@click.command(
+    name="record",
+    cls=Page,
+    examples="""
+    my-agent | rawko record
+    my-agent --resume | rawko record abc123
+    rawko record --quiet < session.jsonl
+    """,
+)
 @click.argument("task_id", metavar="[ID]", required=False, shell_complete=complete_ids)
-@click.option("--quiet", "-q", is_flag=True, help="Acknowledge nothing; errors still go to standard error.")
+@click.option("--quiet", "-q", is_flag=True, help="Don't print acknowledgements; errors still go to standard error")
 @click.pass_context
 def command(ctx: click.Context, task_id: str | None, quiet: bool) -> None:
-    """Write a task from JSON lines on standard input, live: a new one, or more of ID.
+    """Record a task from JSON lines on standard input: a new task, or more of ID.
 
-    Each line is an object with a "type": start, resume, turn, text, tool, progress, file, end, decision, note, ask,
-    wait, answer, result. Each is acknowledged on standard output, once it is durable, by a line {"seq": N, …} with the number of
-    the input line. A line that cannot be taken is answered by {"seq": N, "error": …}; the others go on.
+    Each line has a "type": start, resume, turn, text, tool, progress, file, end, decision, note, ask, wait, answer or result.
+    Once a line is safely on disk, it is acknowledged on standard output with {"seq": N, …}, where N is the number of the input
+    line. A line with an error is answered with {"seq": N, "error": …}; the following lines are still processed.
 
     \b
     {"type": "start", "request": "Fix the login bug", "agent": "dev"}
@@ -34,7 +43,9 @@ def command(ctx: click.Context, task_id: str | None, quiet: bool) -> None:
     """
     store = fallback_of(ctx)
     if task_id is not None and store.status(task_id) in FINISHED:
-        raise RawkoError(f"task {task_id} is {store.status(task_id)}: 'rawko resume --open {task_id}' goes on with it")
+        raise RawkoError(
+            f"Task {task_id} is already {store.status(task_id)}.\n  Reopen it first: rawko resume --open {task_id}"
+        )
     recorder = Recorder(store, store.resume(task_id, by=me(store.root)) if task_id is not None else None)
     failed = 0
     try:
@@ -46,11 +57,11 @@ def command(ctx: click.Context, task_id: str | None, quiet: bool) -> None:
             except Stopped as stopped:
                 failed += 1
                 answer = {"seq": number, "error": str(stopped), "stopped": stopped.status, "by": stopped.by}
-                click.echo(f"rawko: line {number}: {visible(str(stopped))}", err=True)
+                warn(f"Line {number}: {stopped}")
             except (RawkoError, UnicodeError, RecursionError, OverflowError) as error:
                 failed += 1
                 answer = {"seq": number, "error": str(error)}
-                click.echo(f"rawko: line {number}: {visible(str(error))}", err=True)
+                warn(f"Line {number}: {error}")
             if not quiet:
                 click.echo(json.dumps(answer))
     finally:

@@ -8,19 +8,28 @@ from typing import Any
 
 import click
 
-from rawko_state.cli.printing import one_line, progress, visible
+from rawko_state.cli import Page
+from rawko_state.cli.printing import counted, one_line, progress, warn
 from rawko_state.cli.project import complete_ids, me, store_of
 from rawko_state.errors import RawkoError
 from rawko_state.store.contract import Store
 
 
-@click.command(name="redact")
-@click.argument("task_ids", metavar="[ID...]", nargs=-1, shell_complete=complete_ids)
-@click.option("--dry-run", "-n", is_flag=True, help="Count the secrets, and change nothing.")
-@click.option(
-    "--explain", is_flag=True, help="Show each redaction: rule, tag, place and surrounding text. Changes nothing."
+@click.command(
+    name="redact",
+    cls=Page,
+    examples="""
+    rawko redact --dry-run
+    rawko redact abc123
+    rawko redact
+    """,
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.argument("task_ids", metavar="[ID...]", nargs=-1, shell_complete=complete_ids)
+@click.option("--dry-run", "-n", is_flag=True, help="Show what would be removed and change nothing")
+@click.option(
+    "--explain", is_flag=True, help="Show each redaction: rule, tag, place and surrounding text; changes nothing"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON")
 @click.pass_context
 def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, explain: bool, as_json: bool) -> None:
     """Remove secrets from recorded tasks: from some, or from all and the trash.
@@ -51,7 +60,7 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, explai
             found = store.redact(task_id, dry_run=dry_run, by=me(store.root))
         except RawkoError as error:
             failed += 1
-            click.echo(f"rawko: {visible(str(error))}", err=True)
+            warn(str(error))
             continue
         if not dry_run and not task_ids:
             store.mark_redacted(task_id)
@@ -84,12 +93,18 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, explai
     else:
         verb = "have" if dry_run else "had"
         if total:
-            click.echo(f"by rule: {_counts(total)}", err=True)
-        click.echo(f"{changed} of {len(chosen)} tasks {verb} secrets, {sum(total.values())} in all", err=True)
+            click.echo(f"By rule: {_counts(total)}", err=True)
+        if changed:
+            secrets = counted(sum(total.values()), "secret")
+            click.echo(f"{changed} of {counted(len(chosen), 'task')} {verb} secrets: {secrets} in all.", err=True)
+        else:
+            click.echo(f"No secrets found in {counted(len(chosen), 'task')}.", err=True)
         if trashed:
-            click.echo(f"so {verb} {len(trashed)} tasks in the trash", err=True)
+            click.echo(f"In the trash, {counted(len(trashed), 'task')} {verb} secrets.", err=True)
         if finished:
-            click.echo(f"{len(finished)} were finished by an earlier run that was interrupted", err=True)
+            click.echo(
+                f"{counted(len(finished), 'task')} were finished by an earlier run that was interrupted.", err=True
+            )
     ctx.exit(1 if failed else 0)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rawko_state.cli import Page
 from rawko_state.cli.printing import one_line, visible
 from rawko_state.cli.project import complete_ids, me, store_of, text_of
 from rawko_state.config.settings import load
@@ -38,18 +39,34 @@ else:
     snapshots = lazy("rawko_state.tasks.snapshots")
 
 
-@click.command(name="resume")
+@click.command(
+    name="resume",
+    cls=Page,
+    examples="""
+    rawko resume                                  print the context; change nothing
+    rawko resume abc123 --with claude             continue in Claude Code, Codex or aider
+    rawko resume abc123 --with "my-agent --auto"  run a command and record what it does
+    rawko resume abc123 -m "and now the tests"    start another run of a finished task
+    rawko resume abc123 --open                    reopen it; other commands record to it
+    rawko resume abc123 --at-turn 4               fork: continue from turn 4 in a new task
+    """,
+)
 @click.argument("task_id", metavar="[ID]", required=False, shell_complete=complete_ids)
 @click.argument("extra", metavar="[-- ARGUMENTS...]", nargs=-1, type=click.UNPROCESSED)
 @click.option(
-    "-m", "--message", help="What is to be done next; '-' for standard input. A finished task gets a second run."
+    "-m",
+    "--message",
+    metavar="TEXT",
+    help="What to do next; '-' reads standard input. Starts another run of a finished task",
 )
-@click.option("--at-turn", type=click.IntRange(1, 10**18), help="Fork: a new task that goes on after this turn.")
+@click.option(
+    "--at-turn", type=click.IntRange(1, 10**18), metavar="N", help="Fork: start a new task that continues after turn N"
+)
 @click.option(
     "--with",
     "command_line",
     metavar="COMMAND",
-    help="Run this to go on, with the context on its standard input; or hand over to claude, codex, opencode, gemini or aider.",
+    help="Continue with this command, or hand over to claude, codex, opencode, gemini or aider",
 )
 @click.option(
     "--format",
@@ -57,21 +74,21 @@ else:
     type=click.Choice(["prompt", "messages", "json"]),
     default="prompt",
     show_default=True,
-    help="How the context is given.",
+    help="Format of the context",
 )
-@click.option("--budget", type=click.IntRange(100, 10**9), metavar="TOKENS", help="Shorten the context to fit.")
+@click.option(
+    "--budget", type=click.IntRange(100, 10**9), metavar="TOKENS", help="Limit the context to this many tokens"
+)
 @click.option(
     "--restore",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Check the turn's snapshot out there.",
+    help="Check out the turn's snapshot into DIR",
 )
-@click.option(
-    "--open", "reopen", is_flag=True, help="Say that it goes on: it is running from now on, also if it was finished."
-)
-@click.option("--print", "only_print", is_flag=True, help="Print the context, also when the settings have a runner.")
-@click.option("--dry-run", is_flag=True, help="Print the context and write nothing, also with --at-turn.")
-@click.option("--by", help="Who does it; by default the user of this machine.")
+@click.option("--open", "reopen", is_flag=True, help="Mark the task as running again, even if it was finished")
+@click.option("--print", "only_print", is_flag=True, help="Print the context even if a runner is configured")
+@click.option("--dry-run", is_flag=True, help="Print the context and change nothing, also with --at-turn")
+@click.option("--by", metavar="NAME", help="Name to record (default: you)")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -88,21 +105,14 @@ def command(
     dry_run: bool,
     by: str | None,
 ) -> None:
-    """Go on with a task: the newest interrupted, waiting or paused one, or ID.
+    """Continue a task: the one given, or the newest that is interrupted, waiting or paused.
 
-    \b
-    rawko resume                                  # print the context to go on with; the task stays what it is
-    rawko resume abc123 --with claude             # continue in claude, codex, opencode, gemini or aider
-    rawko resume abc123 --with claude -- --model opus    # with more words for that agent
-    rawko resume abc123 --with "my-agent --auto"  # run a command that goes on, and record what it does
-    rawko resume abc123 -m "and now the tests"    # a second run of a finished task
-    rawko resume abc123 --open                    # it goes on, and what is done is recorded by other commands
-    rawko resume abc123 --at-turn 4               # a new task that goes on from turn 4
+    Without options it prints the context to continue from, for a person or a program, and changes nothing. A finished task
+    continues only with -m or --open.
 
-    What was interrupted is said, and who is next: the agent that was selected last, unless it has completed since; then
-    whoever decides. A finished task goes on only with -m or --open. COMMAND finds RAWKO_TASK, RAWKO_NEXT_AGENT, RAWKO_CONTEXT
-    (a file) and RAWKO_PROJECT in its environment. What it prints is recorded: lines of the protocol of `rawko record` as what
-    they say, anything else as a turn. Its exit code is this command's.
+    COMMAND gets the context on standard input, and RAWKO_TASK, RAWKO_NEXT_AGENT, RAWKO_CONTEXT (a file) and RAWKO_PROJECT in its
+    environment. Its output is recorded: lines of the protocol of 'rawko record' as what they say, anything else as one turn. The
+    exit code is that of COMMAND.
     """
     store = store_of(ctx)
     message = text_of(message)
@@ -110,11 +120,14 @@ def command(
     settings = _settings(store)
     budget = budget if budget is not None else settings["resume.budget"]
     if dry_run and command_line:
-        raise click.UsageError("--dry-run runs nothing: it does not go with --with", ctx)
+        raise click.UsageError("--dry-run can't be combined with --with", ctx)
     if task_id is None:
         task_id = newest_to_resume(store)
         if task_id is None:
-            raise RawkoError("no task here is interrupted, waiting or paused; name one to go on with a finished one")
+            raise RawkoError(
+                "Nothing to resume: no task is interrupted, waiting or paused.\n"
+                '  Continue a finished one: rawko resume ID -m "what to do next"'
+            )
     task_id = store.find(task_id).id
     if restore is not None:
         _restore(store, task_id, at_turn, restore)
@@ -136,7 +149,8 @@ def command(
     finished = status in FINISHED and message is None and not reopen and at_turn is None
     if finished and command_line is not None:
         raise RawkoError(
-            f"task {task_id} is {status}: give -m with what is to be done next, or --open to go on with it as it is"
+            f"Task {task_id} is already {status}.\n"
+            "  Say what to do next with -m TEXT, or reopen it as it is with --open"
         )
     if command_line is None and settings["runners"] and not (only_print or dry_run or finished):
         command_line = settings["runners"].get(_context(store, task_id, at_turn, _FEW).next_agent)
@@ -163,9 +177,9 @@ def _how(context: Context, *, running: bool) -> str:
     if context.question is not None:
         return f"rawko answer {task.id} ANSWER"
     if running:
-        return f"it is being run now; rawko watch {task.id} follows it"
+        return f"it is running now. Follow it: rawko watch {task.id}"
     if task.status in FINISHED:
-        return f"rawko resume {task.id} -m 'what is to be done next'"
+        return f"rawko resume {task.id} -m 'what to do next'"
     return f"rawko resume {task.id} --with COMMAND, or: rawko task turn {task.id} --agent {context.next_agent} TEXT"
 
 
@@ -176,7 +190,7 @@ _FEW = 1_000
 def _settings(store: Store) -> Settings:
     found = load(store.root)
     for problem in found.problems:
-        click.echo(f"rawko: {visible(str(problem))}", err=True)
+        click.echo(f"rawko: warning: {visible(str(problem))}", err=True)
     return found
 
 
@@ -192,13 +206,14 @@ def _let_go_on(store: Store, task_id: str, status: str, by: str, message: str | 
         return False
     if command_line is not None:
         raise RawkoError(
-            f"task {task_id} is paused in a process that is still there; without --with it goes on in that"
+            f"Task {task_id} is paused, and its process is still alive.\n"
+            f"  Continue it there, without --with: rawko resume {task_id} --open"
         )
     with store.attach(task_id) as task:
         if message is not None:
             task.say(message, by=by)
         task.set_status("running", by=by)
-    click.echo(f"{task_id} goes on in its process", err=True)
+    click.echo(f"Resumed {task_id} in its process.", err=True)
     return True
 
 
@@ -209,13 +224,13 @@ def _context(store: Store, task_id: str, at_turn: int | None, budget: int | None
 def _say(context: Context, *, forked: bool) -> None:
     """Prints to standard error, as this is for people."""
     task = context.task
-    what = f"forked from {task.parent}" if forked else "resumed"
-    click.echo(f"{task.id} {what}: {one_line(task.title or ''.join(context.requests[-1:]), 80)}", err=True)
+    what = f"Forked {task.parent} as {task.id}" if forked else f"Resumed {task.id}"
+    click.echo(f"{what}: {one_line(task.title or ''.join(context.requests[-1:]), 80)}", err=True)
     for place in context.interrupted:
-        click.echo(f"turn {place.row.turn} of {visible(place.row.agent)} was interrupted", err=True)
+        click.echo(f"Turn {place.row.turn} ({visible(place.row.agent)}) was interrupted.", err=True)
     if context.question is not None and context.question.question is not None:
-        click.echo(f"it waits for an answer: {one_line(context.question.question.text, 80)}", err=True)
-    click.echo(f"next: {visible(context.next_agent)}", err=True)
+        click.echo(f"Waiting for an answer: {one_line(context.question.question.text, 80)}", err=True)
+    click.echo(f"Next: {visible(context.next_agent)}", err=True)
 
 
 def _rendered(store: Store, context: Context, form: str, budget: int | None) -> str:
@@ -229,7 +244,7 @@ def _rendered(store: Store, context: Context, form: str, budget: int | None) -> 
 def _print(store: Store, context: Context, form: str, budget: int | None, how: str) -> None:
     """Prints the context, and for a prompt also how to continue."""
     if form == "prompt":
-        told = f"\nTo go on: {how}\n"
+        told = f"\nTo continue: {how}\n"
         text = (
             _rendered(store, context, form, None if budget is None else max(1, budget - contexts.tokens(told))) + told
         )
@@ -289,8 +304,8 @@ def _hand_over(
         if at_turn is not None:
             with store.fork(task_id, at_turn, message=message, by=by, detached=True) as fork:
                 task_id = fork.id
-        how = "as a session of its own" if chosen.native else "with a context of what was done so far"
-        click.echo(f"{task_id} continues in {agent}, {how}; {agent} asks for permissions as it is set up to", err=True)
+        how = "as a session of its own" if chosen.native else "with the task so far as context"
+        click.echo(f"Continuing {task_id} in {agent}, {how}. {agent} asks for permissions as usual.", err=True)
         since = time.time()
         env = {**os.environ, "RAWKO_TASK": task_id, "RAWKO_PROJECT": str(store.root)}
         code = handover.run(chosen, env)
@@ -298,12 +313,12 @@ def _hand_over(
     if at_turn is not None:
         with store.attach(task_id) as fork:  # its work is done: nobody else continues it
             fork.finish(
-                "failure" if code else "success", summary=f"went on in {agent}" + (f" as {task}" if task else "")
+                "failure" if code else "success", summary=f"continued in {agent}" + (f" as {task}" if task else "")
             )
     if task is None:
-        click.echo(f"rawko: {agent} has left no session that could be brought in", err=True)
+        click.echo(f"rawko: warning: {agent} left no session to import; this part is not recorded.", err=True)
     else:
-        click.echo(f"recorded as {task}", err=True)
+        click.echo(f"Recorded as {task}.", err=True)
     return code
 
 
@@ -311,6 +326,6 @@ def _restore(store: Store, task_id: str, at_turn: int | None, target: Path) -> N
     turn = at_turn if at_turn is not None else store.summary(task_id).turns
     found = snapshot_at(store, task_id, turn)
     if found is None:
-        raise RawkoError(f"task {task_id} has no snapshot at turn {turn} or before")
+        raise RawkoError(f"Task {task_id} has no snapshot at or before turn {turn}.")
     snapshots.restore(store.root, found, target)
-    click.echo(f"turn {found['turn']}'s snapshot is in {target}", err=True)
+    click.echo(f"Restored the snapshot of turn {found['turn']} to {target}.", err=True)

@@ -4,32 +4,53 @@ from __future__ import annotations
 
 import click
 
+from rawko_state.cli import Page
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import root_of
 from rawko_state.errors import RawkoError
 
 
-@click.command(name="serve")
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Where to listen; others than this machine need tokens."
+@click.command(
+    name="serve",
+    cls=Page,
+    examples="""
+    rawko serve
+    rawko serve --host 0.0.0.0 --allowed-host tasks.example.com
+    rawko serve --database postgresql://rawko@db/rawko
+    rawko --remote http://127.0.0.1:8737 history
+    """,
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8737, show_default=True, help="0 for any that is free.")
-@click.option("--database", metavar="URL", envvar="RAWKO_DATABASE", help="postgresql://…: serve its workspaces.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Address to listen on; anything but this machine needs a token",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8737,
+    show_default=True,
+    metavar="PORT",
+    help="Port; 0 picks a free one",
+)
+@click.option("--database", metavar="URL", envvar="RAWKO_DATABASE", help="PostgreSQL database to serve")
 @click.option(
     "--listen-database",
     "listen",
     metavar="URL",
     envvar="RAWKO_LISTEN_DATABASE",
-    help="A direct address of the database for notifications, if --database is a pooler.",
+    help="Direct address of the database for notifications, if --database is a pooler",
 )
-@click.option("--allowed-host", "hosts", multiple=True, metavar="NAME", help="A name that this server is called by.")
+@click.option("--allowed-host", "hosts", multiple=True, metavar="NAME", help="Host name that clients use (repeatable)")
 @click.option(
     "--rate",
     type=click.FloatRange(0),
     default=1000.0,
     show_default=True,
     metavar="N",
-    help="Requests a second that one client may make; 0: any.",
+    help="Requests per second allowed per client; 0 for no limit",
 )
 @click.option(
     "--connections",
@@ -37,7 +58,7 @@ from rawko_state.errors import RawkoError
     default=2000,
     show_default=True,
     metavar="N",
-    help="Connections that one address may have open; 0: any. Behind a proxy, all clients have its address.",
+    help="Connections that one address may open; 0: no limit. Behind a proxy, all clients share one address",
 )
 @click.option(
     "--workers",
@@ -45,9 +66,9 @@ from rawko_state.errors import RawkoError
     default=1,
     show_default=True,
     metavar="N",
-    help="Processes that share the port; needs --database.",
+    help="Processes that share the port (needs --database)",
 )
-@click.option("--quiet", "-q", is_flag=True, help="No line for every request.")
+@click.option("--quiet", "-q", is_flag=True, help="Don't log requests")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -61,23 +82,17 @@ def command(
     workers: int,
     quiet: bool,
 ) -> None:
-    """Serve tasks over HTTP and WebSocket: those of the project around it, or of PostgreSQL.
+    """Serve this project's tasks, or those in a PostgreSQL database, over HTTP and WebSocket.
 
-    \b
-    rawko serve                                             # this project, for this machine
-    rawko token create --role write                         # from now on a token is needed
-    rawko serve --host 0.0.0.0 --allowed-host tasks.example.com
-    rawko serve --database postgresql://rawko@db/rawko      # workspaces for a team
-    rawko --remote http://127.0.0.1:8737 history            # from anywhere else
-
-    The address of the API is /api/v1, its description is at /openapi.json; see docs/server.md and docs/deploy.md.
+    Without a token, only this machine is served. 'rawko token create --role write' makes one; from then on every request needs
+    it. The API is at /api/v1, its description at /openapi.json. See docs/server.md and docs/deploy.md.
     """
     try:
         from rawko_state.server.limits import Limits
         from rawko_state.server.run import Options, run
     except ImportError as error:
         raise RawkoError(
-            f"serving needs more than the core ({error.name}): pip install 'rawko-state[server]'"
+            f"The server needs more packages ({error.name} is missing).\n  pip install 'rawko-state[server]'"
         ) from None
 
     root = root_of(ctx, anywhere=database is not None)

@@ -1,34 +1,50 @@
-"""rawko stats: statistics, with small plots."""
+"""rawko stats: tasks, time, tokens and cost."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import click
 
-from rawko_state.cli.printing import one_line, size_text
-from rawko_state.cli.project import store_of
+from rawko_state.cli import Page
+from rawko_state.cli.printing import counted, in_short, is_terminal, one_line, say, screen, size_text, table
+from rawko_state.cli.project import complete_agents, place_of, project_name, store_of
 from rawko_state.cli.times import When, took
+from rawko_state.lazy import lazy
 from rawko_state.store import TaskFilter
 
 if TYPE_CHECKING:
-    from rawko_state.store import Stats
+    from rawko_state.lifecycle import prices
+    from rawko_state.store import Stats, Usage
+else:
+    prices = lazy("rawko_state.lifecycle.prices")
 
 _BAR = "█"
 _SPARK = "▁▂▃▄▅▆▇█"
 
 
-@click.command(name="stats")
-@click.option("--since", type=When(), help="Only tasks created at or after: 2024-01-15, 7d.")
-@click.option("--until", type=When(), help="Only tasks created before.")
-@click.option("--agent", help="Only tasks in which this agent had a turn.")
-@click.option("--days", type=click.IntRange(1, 3650), default=30, show_default=True, help="How many days to plot.")
-@click.option("--top", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many agents and files.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.command(
+    name="stats",
+    cls=Page,
+    examples="""
+    rawko stats
+    rawko stats --since monday
+    rawko stats --agent claude --days 90
+    """,
+)
+@click.option("--since", type=When(), metavar="WHEN", help="Only tasks created at or after WHEN")
+@click.option("--until", type=When(), metavar="WHEN", help="Only tasks created before WHEN")
+@click.option(
+    "--agent", metavar="NAME", shell_complete=complete_agents, help="Only tasks in which this agent took a turn"
+)
+@click.option("--days", type=click.IntRange(1, 3650), default=30, show_default=True, metavar="N", help="Days to plot")
+@click.option("--top", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N", help="Rows per table")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -39,39 +55,145 @@ def command(
     top: int,
     as_json: bool,
 ) -> None:
-    """Tasks and time by status, agent, day and file; tokens and cost where known; disk used."""
-    stats = store_of(ctx).stats(TaskFilter(since=since, until=until, agent=agent), days=days, top=top)
+    """Show tasks, time, tokens and cost by status, agent, model, day and file.
+
+    A cost that the agent stated is a sum. Where it stated none, the cost is estimated from list prices and marked with ~; a model
+    without a known price has no estimate.
+    """
+    store = store_of(ctx)
+    stats = store.stats(TaskFilter(since=since, until=until, agent=agent), days=days, top=top)
     if as_json:
-        click.echo(json.dumps({"version": 1, **asdict(stats)}, indent=1))
+        shown = asdict(stats)
+        shown["usage"] = [each._asdict() for each in stats.usage]
+        click.echo(json.dumps({"version": 1, **shown}, indent=1))
+    elif not stats.tasks:
+        click.echo(f"No tasks {place_of(store)}" + (" match." if since or until or agent else " yet."), err=True)
     else:
-        _show(stats)
+        name = project_name(store.root) if store.is_local else store.where
+        say(_lines(stats, name, top))
 
 
-def _show(stats: Stats) -> None:
-    click.echo(f"{stats.tasks} tasks, {stats.turns} turns, {took(stats.duration_ms)}")
+@dataclass
+class _Sum:
+    """What a group of turns has used."""
+
+    turns: int = 0
+    duration_ms: int = 0
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cached: int | None = None
+    cost: Decimal | None = None
+    is_estimate: bool = False
+    tokens_without_price: bool = False
+
+    def add(self, row: Usage) -> None:
+        self.turns += row.turns
+        self.duration_ms += row.duration_ms
+        self.tokens_in = _plus(self.tokens_in, row.tokens_in, row.cache_write)
+        self.tokens_out = _plus(self.tokens_out, row.tokens_out)
+        self.cached = _plus(self.cached, row.cache_read)
+        cost = Decimal(row.cost) if row.cost is not None else None
+        if cost is None and not row.stated:
+            kinds = {"in": row.tokens_in, "out": row.tokens_out}
+            cost = prices.estimated(row.model, {**kinds, "cache_read": row.cache_read, "cache_write": row.cache_write})
+            self.is_estimate |= cost is not None
+            self.tokens_without_price |= cost is None and bool(row.tokens_in or row.tokens_out)
+        if cost is not None:
+            self.cost = cost if self.cost is None else self.cost + cost
+
+    @property
+    def cells(self) -> list[str]:
+        return [in_short(self.tokens_in), in_short(self.cached), in_short(self.tokens_out), self.money]
+
+    @property
+    def money(self) -> str:
+        if self.cost is None:
+            return "-"
+        return f"{'~' if self.is_estimate else ''}{money(self.cost)}{'+' if self.tokens_without_price else ''}"
+
+
+def money(amount: Decimal) -> str:
+    return f"${amount:,.2f}" if amount >= Decimal("0.01") or not amount else "<$0.01"
+
+
+def _plus(*numbers: int | None) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
+
+
+def _summed(rows: Iterable[Usage], key: Callable[[Usage], str]) -> dict[str, _Sum]:
+    found: dict[str, _Sum] = {}
+    for row in rows:
+        found.setdefault(key(row), _Sum()).add(row)
+    return found
+
+
+def _lines(stats: Stats, name: str, top: int) -> list[str]:
+    facts = [name, counted(stats.tasks, "task"), counted(stats.turns, "turn"), took(stats.duration_ms)]
+    lines = [click.style(facts[0], bold=True) + " · " + " · ".join(facts[1:])]
+    total = _Sum()
+    for row in stats.usage:
+        total.add(row)
     if stats.tokens_in is not None or stats.tokens_out is not None:
-        click.echo(f"{stats.tokens_in or 0:,} tokens in, {stats.tokens_out or 0:,} out")
+        cached = f" ({in_short(total.cached)} more from a cache)" if total.cached else ""
+        lines.append(f"{in_short(stats.tokens_in)} tokens in{cached}, {in_short(stats.tokens_out)} out")
     if stats.cost is not None:
-        click.echo(f"{stats.cost} USD")
-    disk = ", ".join(f"{name} {size_text(size)}" for name, size in stats.disk.items())
-    click.echo(f"disk: {disk}")
-    _bars("Status", {name: (n, took(stats.time_by_status_ms.get(name))) for name, n in stats.by_status.items()})
-    _bars("Agents, by turns", {name: (n, took(ms)) for name, (n, ms) in stats.by_agent.items()})
-    _bars("Files, by tasks", {name: (n, "") for name, n in stats.by_file.items()})
-    if len(stats.by_day) > 1:
-        most = max(stats.by_day.values())
-        line = "".join(_SPARK[min(7, n * 8 // (most + 1))] for n in stats.by_day.values())
-        first, last = min(stats.by_day), max(stats.by_day)
-        click.echo(click.style("\nDays with tasks", bold=True))
-        click.echo(f"  {first} {line} {last}   most on a day: {most}")
+        lines.append(f"{money(Decimal(stats.cost))} as stated by the agents")
+    if stats.time_to_finish_ms:
+        median, most = (took(stats.time_to_finish_ms.get(key)) for key in ("median", "p90"))
+        lines.append(f"Half of the completed tasks took less than {median}, nine of ten less than {most}.")
+    lines += _days(stats)
+    lines += _table(
+        "STATUS",
+        ["TASKS", "TIME", ""],
+        {
+            s: [f"{n:,}", took(stats.time_by_status_ms.get(s)), _bar(n, stats.by_status)]
+            for s, n in stats.by_status.items()
+        },
+    )
+    agents = sorted(_summed(stats.usage, lambda row: row.agent).items(), key=lambda each: -each[1].turns)[:top]
+    lines += _table(
+        "AGENT",
+        ["TURNS", "TIME", "IN", "CACHED", "OUT", "COST"],
+        {agent: [f"{used.turns:,}", took(used.duration_ms), *used.cells] for agent, used in agents},
+    )
+    by_model = _summed((row for row in stats.usage if row.model), lambda row: row.model or "")
+    models = sorted(by_model.items(), key=lambda each: (-(each[1].cost or 0), -each[1].turns))[:top]
+    lines += _table("MODEL", ["IN", "CACHED", "OUT", "COST"], {model: used.cells for model, used in models})
+    by_day = _summed(
+        (row for row in stats.usage if row.day and (row.tokens_in or row.tokens_out)), lambda row: row.day or ""
+    )
+    recent = sorted(by_day.items(), reverse=True)[:top]
+    lines += _table("DAY", ["IN", "CACHED", "OUT", "COST"], {day: used.cells for day, used in recent})
+    lines += _table("FILE", ["TASKS"], {file: [f"{n:,}"] for file, n in stats.by_file.items()})
+    lines.append("")
+    if total.is_estimate:
+        dates = sorted({price.date for row in stats.usage if (price := prices.price_of(row.model)) is not None})
+        lines.append(f"~ is an estimate from list prices of {dates[0]}; + leaves out models without a known price.")
+    disk = ", ".join(f"{size_text(size)} {what}" for what, size in stats.disk.items() if size)
+    lines.append(f"Disk: {disk or 'nothing'}.")
+    return lines
 
 
-def _bars(title: str, values: Mapping[str, tuple[int, str]]) -> None:
-    if not values:
-        return
-    click.echo(click.style(f"\n{title}", bold=True))
-    most = max(count for count, _ in values.values()) or 1
-    width = min(40, max(len(name) for name in values))
-    for name, (count, more) in values.items():
-        bar = _BAR * max(1, count * 30 // most)
-        click.echo(f"  {one_line(name, width).ljust(width)} {count:>7}  {bar} {more}".rstrip())
+def _days(stats: Stats) -> list[str]:
+    if len(stats.by_day) < 2:
+        return []
+    most = max(stats.by_day.values())
+    line = "".join(_SPARK[min(7, n * 8 // (most + 1))] for n in stats.by_day.values())
+    first, last = min(stats.by_day), max(stats.by_day)
+    return ["", f"{first} {line} {last}   busiest day: {counted(most, 'task')}"]
+
+
+def _bar(count: int, all_counts: Mapping[str, int]) -> str:
+    return _BAR * max(1, count * 30 // (max(all_counts.values()) or 1))
+
+
+def _table(first: str, heads: list[str], rows: Mapping[str, list[str]]) -> list[str]:
+    """A table. Columns whose figures are all unknown are left out."""
+    if not rows:
+        return []
+    known = [n for n in range(len(heads)) if any(cells[n] != "-" for cells in rows.values())]
+    width = max(20, screen().columns - 50) if is_terminal() else 1000
+    shown = [[one_line(name, width), *(cells[n] for n in known)] for name, cells in rows.items()]
+    chosen = [first, *(heads[n] for n in known)]
+    return ["", *table(chosen, shown, right=[n for n, head in enumerate(chosen) if n and head])]

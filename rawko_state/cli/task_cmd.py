@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rawko_state.cli.printing import one_line, visible
+from rawko_state.cli import PageGroup
+from rawko_state.cli.printing import one_line, warn
 from rawko_state.cli.project import complete_ids, labels_of, me, store_of, text_of
 from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
 from rawko_state.format.lines import parse_tools
@@ -24,30 +25,39 @@ if TYPE_CHECKING:
     from rawko_state.tasks.task import Task
 
 
-@click.group(name="task")
-def command() -> None:
-    """Write to a task from a shell script, one step at a time.
-
-    \b
+@click.group(
+    name="task",
+    cls=PageGroup,
+    examples="""
     id=$(rawko task start "Fix the tests")
     rawko task turn "$id" --agent developer "I fixed them." --file write:tests/a.py
     rawko task finish "$id" --summary "Two tests fixed"
+    """,
+)
+def command() -> None:
+    """Record a task step by step from a shell script."""
+
+
+@command.command(
+    examples="""
+    rawko task start "Fix the tests"
+    rawko task start - --title "Fix the tests" --label team=auth < request.md
     """
-
-
-@command.command()
+)
 @click.argument("request")
-@click.option("--title", help="One line for people.")
-@click.option("--agent", help="The main agent.")
-@click.option("--model", help="Its model.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="May be given several times.")
-@click.option("--repo", help="The repository; by default the one around.")
-@click.option("--branch", help="The branch it works on; by default the one that is checked out.")
-@click.option("--commit", help="The commit; likewise.")
-@click.option("--cwd", help="The folder; by default this one.")
-@click.option("--runtime", help="devcontainer, container, local …; by default what can be told.")
-@click.option("--by", help="Who asks.")
-@click.option("--field", "fields", multiple=True, metavar="NAME=VALUE", help="A field of your own: X-NAME.")
+@click.option("--title", metavar="TEXT", help="Short title")
+@click.option("--agent", metavar="NAME", help="Main agent")
+@click.option("--model", metavar="NAME", help="Model of the main agent")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Label to set (repeatable)")
+@click.option("--repo", metavar="URL", help="Repository (default: this one)")
+@click.option("--branch", metavar="NAME", help="Branch the task works on (default: the current one)")
+@click.option("--commit", metavar="HASH", help="Commit the task starts from (default: the current one)")
+@click.option("--cwd", metavar="DIR", help="Working folder (default: this one)")
+@click.option("--runtime", metavar="NAME", help="local, container, devcontainer … (default: detected)")
+@click.option("--by", metavar="NAME", help="Who asks (default: you)")
+@click.option(
+    "--field", "fields", multiple=True, metavar="NAME=VALUE", help="Field of your own, written as X-NAME (repeatable)"
+)
 @click.pass_context
 def start(
     ctx: click.Context,
@@ -64,7 +74,7 @@ def start(
     by: str | None,
     fields: tuple[str, ...],
 ) -> None:
-    """Start a task and print its id, and nothing else. REQUEST may be '-' for standard input."""
+    """Start a task and print its id. REQUEST '-' reads standard input."""
     task = store_of(ctx).start(
         text_of(request) or "",
         title=title,
@@ -84,20 +94,40 @@ def start(
     click.echo(task.id)
 
 
-@command.command()
+@command.command(
+    examples="""
+    rawko task turn abc123 --agent developer "I fixed them." --file write:tests/a.py
+    rawko task turn abc123 - --agent developer --tokens 'in=1200 out=300' < answer.md
+    rawko task turn abc123 --agent developer --tool 'shell.exec make test -> exit 0'
+    """
+)
 @click.argument("task_id", metavar="ID", shell_complete=complete_ids)
 @click.argument("content", required=False)
-@click.option("--agent", required=True, help="Who speaks.")
-@click.option("--status", default="complete", show_default=True, help="complete, failed, interrupted.")
-@click.option("--model", help="The model of this turn.")
-@click.option("--tool", "tools", multiple=True, metavar="LINE", help="A tool call: 'shell.exec ls -> exit 0'.")
-@click.option("--file", "files", multiple=True, metavar="OP:PATH", help="read:PATH, write:PATH or delete:PATH.")
-@click.option("--tokens", metavar="'in=N out=N'", help="Tokens used.")
-@click.option("--cost", metavar="AMOUNT", help="Cost in USD.")
-@click.option("--duration", metavar="SECONDS", type=click.FloatRange(0, 10**9), help="How long it took; it ended now.")
-@click.option("--by", help="On whose behalf.")
-@click.option("--field", "fields", multiple=True, metavar="NAME=VALUE", help="A field of your own: X-NAME.")
-@click.option("--expect", metavar="SEAL", help="Only if this is the last seal of the file.")
+@click.option("--agent", required=True, metavar="NAME", help="Agent whose turn it is")
+@click.option(
+    "--status", default="complete", show_default=True, metavar="STATUS", help="complete, failed or interrupted"
+)
+@click.option("--model", metavar="NAME", help="Model used for this turn")
+@click.option(
+    "--tool", "tools", multiple=True, metavar="LINE", help="Tool call, as 'shell.exec ls -> exit 0' (repeatable)"
+)
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    metavar="OP:PATH",
+    help="File touched: read:PATH, write:PATH or delete:PATH (repeatable)",
+)
+@click.option("--tokens", metavar="'in=N out=N'", help="Tokens used")
+@click.option("--cost", metavar="AMOUNT", help="Cost in USD")
+@click.option(
+    "--duration", metavar="SECONDS", type=click.FloatRange(0, 10**9), help="How long the turn took; it ended now"
+)
+@click.option("--by", metavar="NAME", help="Person on whose behalf it was done")
+@click.option(
+    "--field", "fields", multiple=True, metavar="NAME=VALUE", help="Field of your own, written as X-NAME (repeatable)"
+)
+@click.option("--expect", metavar="SEAL", help="Fail unless SEAL is the last seal of the file")
 @click.pass_context
 def turn(
     ctx: click.Context,
@@ -115,9 +145,9 @@ def turn(
     fields: tuple[str, ...],
     expect: str | None,
 ) -> None:
-    """Add a turn. CONTENT may be '-' for standard input. Prints the turn's number.
+    """Add a turn and print its number. CONTENT '-' reads standard input.
 
-    A task that was interrupted or paused goes on with it; a finished one does not: 'rawko resume --open ID' first.
+    This continues a task that was interrupted or paused. A finished task has to be reopened first: rawko resume --open ID
     """
     calls: list[ToolCall | str] = []
     for line in tools:
@@ -125,14 +155,14 @@ def turn(
         if not isinstance(call, ToolCall):
             call = parse_tools(f"{clock()} {line}")[0]
         if not isinstance(call, ToolCall):
-            raise InvalidValue(f"a tool call is 'TOOL ARGUMENTS -> RESULT', not {line!r}")
+            raise InvalidValue(f"Not a tool call: {line!r}. Write TOOL ARGUMENTS -> RESULT.")
         calls.append(call)
     counted = read_tokens(tokens) if tokens else {}
     price = read_money(f"{cost} USD") if cost else None
     if counted is None:
-        raise InvalidValue(f"tokens are written 'in=1200 out=300', not {tokens!r}")
+        raise InvalidValue(f"Not a token count: {tokens!r}. Write 'in=1200 out=300'.")
     if cost and price is None:
-        raise InvalidValue(f"a cost is a decimal number such as 0.0123, not {cost!r}")
+        raise InvalidValue(f"Not an amount: {cost!r}. Write a decimal number such as 0.0123.")
     task = _going_on(store_of(ctx), task_id, by)
     appended = task.add_turn(
         Turn(
@@ -168,7 +198,7 @@ def _milliseconds(seconds: float | None) -> int | None:
     if seconds is None:
         return None
     if not math.isfinite(seconds):
-        raise InvalidValue(f"a duration is a number of seconds, not {seconds}")
+        raise InvalidValue(f"Not a duration: {seconds}. Write a number of seconds.")
     return round(seconds * 1000)
 
 
@@ -177,7 +207,7 @@ def _fields(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise InvalidValue(f"a field is NAME=VALUE, not {pair!r}")
+            raise InvalidValue(f"Not a field: {pair!r}. Write NAME=VALUE.")
         found[name] = value
     return found
 
@@ -185,17 +215,22 @@ def _fields(pairs: tuple[str, ...]) -> dict[str, str]:
 def _touch(text: str) -> FileTouch:
     operation, _, path = text.partition(":")
     if operation not in ("read", "write", "delete") or not path:
-        raise InvalidValue(f"a file is read:PATH, write:PATH or delete:PATH, not {text!r}")
+        raise InvalidValue(f"Not a file operation: {text!r}. Write read:PATH, write:PATH or delete:PATH.")
     return FileTouch(operation, path)
 
 
-@command.command()
+@command.command(
+    examples="""
+    rawko task decide abc123 --select developer --reason "The plan is clear"
+    rawko task decide abc123 --decision complete --reason "The tests pass"
+    """
+)
 @click.argument("task_id", metavar="ID", shell_complete=complete_ids)
-@click.option("--select", "selected", metavar="AGENT", help="Who is next.")
-@click.option("--decision", type=click.Choice(["complete", "retry", "continue"]), help="What becomes of the task.")
-@click.option("--reason", help="Why.")
-@click.option("--guidance", help="What the selected agent should mind.")
-@click.option("--agent", default="arbiter", show_default=True, help="Who decides.")
+@click.option("--select", "selected", metavar="AGENT", help="Agent that goes next")
+@click.option("--decision", type=click.Choice(["complete", "retry", "continue"]), help="What happens to the task")
+@click.option("--reason", metavar="TEXT", help="Reason to record")
+@click.option("--guidance", metavar="TEXT", help="Instructions for the selected agent")
+@click.option("--agent", default="arbiter", show_default=True, metavar="NAME", help="Agent that decides")
 @click.pass_context
 def decide(
     ctx: click.Context,
@@ -206,24 +241,32 @@ def decide(
     guidance: str | None,
     agent: str,
 ) -> None:
-    """Add an arbiter's decision. Prints the turn's number."""
+    """Add an arbiter's decision and print the turn's number."""
     task = _going_on(store_of(ctx), task_id, None)
     appended = task.decide(selected=selected, decision=decision, reason=reason, guidance=guidance, agent=agent)
     task.close()
     click.echo(appended.state.turns)
 
 
-@command.command()
+@command.command(
+    examples="""
+    rawko task note abc123 "Reviewed by ann"
+    rawko task note abc123 --title "SSO login" --label team=auth --pin
+    rawko task note abc123 --kind summary --in-context - < summary.md
+    """
+)
 @click.argument("task_id", metavar="ID", shell_complete=complete_ids)
 @click.argument("text", required=False)
-@click.option("--title", help="Rename the task.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Set a label.")
-@click.option("--unlabel", multiple=True, metavar="NAME", help="Take a label away.")
-@click.option("--pin/--unpin", "pinned", default=None, help="Keep it from every cleanup.")
-@click.option("--kind", help="What sort of note; preferences, summary, important_steps … are kept in mind.")
-@click.option("--data", metavar="JSON", help="Any data.")
-@click.option("--in-context", is_flag=True, help="Part of the conversation: whoever resumes the task reads it.")
-@click.option("--by", help="Who says so.")
+@click.option("--title", metavar="TEXT", help="New title")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Set a label (repeatable)")
+@click.option("--unlabel", multiple=True, metavar="NAME", help="Remove a label (repeatable)")
+@click.option("--pin/--unpin", "pinned", default=None, help="Protect the task from cleanup, or stop protecting it")
+@click.option(
+    "--kind", metavar="WORD", help="Kind of note; preferences, summary, important_steps … become the task's memory"
+)
+@click.option("--data", metavar="JSON", help="Data to store with the note")
+@click.option("--in-context", is_flag=True, help="Make the note part of the context of 'rawko resume'")
+@click.option("--by", metavar="NAME", help="Name to record (default: you)")
 @click.pass_context
 def note(
     ctx: click.Context,
@@ -238,15 +281,17 @@ def note(
     in_context: bool,
     by: str | None,
 ) -> None:
-    """Add a note: text, a title, labels, a pin, data. TEXT may be '-' for standard input."""
+    """Add a note, or change the title, labels or pin. TEXT '-' reads standard input."""
     if text is None and title is None and not labels and not unlabel and pinned is None and data is None:
-        raise click.UsageError("nothing to note: give TEXT, --title, --label, --unlabel, --pin, --unpin or --data", ctx)
+        raise click.UsageError(
+            "Nothing to record. Give TEXT, --title, --label, --unlabel, --pin, --unpin or --data", ctx
+        )
     value = None
     if data is not None:
         try:
             value = json.loads(data)
         except ValueError as error:
-            raise InvalidValue(f"--data is not JSON: {error}") from None
+            raise InvalidValue(f"--data is not JSON: {error}.") from None
     store = store_of(ctx)
     task = store.attach(task_id)
     task.note(
@@ -263,54 +308,60 @@ def note(
     task.close()
 
 
-@command.command()
+@command.command(
+    examples="""
+    rawko task finish abc123 --summary "Two tests fixed" --file tests/a.py
+    rawko task finish abc123 --status failure --error "The build is broken"
+    """
+)
 @click.argument("task_id", metavar="ID", shell_complete=complete_ids)
-@click.option("--status", default="success", show_default=True, help="success, failure or cancelled.")
-@click.option("--summary", help="What came of it.")
-@click.option("--error", help="What went wrong.")
-@click.option("--file", "files", multiple=True, metavar="PATH", help="A file that was modified.")
+@click.option("--status", default="success", metavar="RESULT", show_default=True, help="success, failure or cancelled")
+@click.option("--summary", metavar="TEXT", help="What was achieved")
+@click.option("--error", metavar="TEXT", help="What went wrong")
+@click.option("--file", "files", multiple=True, metavar="PATH", help="File that was changed (repeatable)")
 @click.pass_context
 def finish(
     ctx: click.Context, task_id: str, status: str, summary: str | None, error: str | None, files: tuple[str, ...]
 ) -> None:
-    """End the run."""
+    """Finish the current run of a task."""
     task = store_of(ctx).attach(task_id)
     task.finish(status, text_of(summary), files=files, error=error)
 
 
-@command.command()
+@command.command(examples="rawko task delete abc123")
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_ids)
 @click.pass_context
 def delete(ctx: click.Context, task_ids: tuple[str, ...]) -> None:
-    """Move tasks to the trash, whatever their age. `rawko cleanup --restore ID` brings them back."""
+    """Move tasks to the trash. Restore them with 'rawko cleanup --restore ID'."""
     store = store_of(ctx)
     failed = False
     for task_id in task_ids:
         try:
-            click.echo(f"{store.delete(task_id, by=me(store.root))} is in the trash", err=True)
+            found = store.delete(task_id, by=me(store.root))
+            click.echo(f"Moved {found} to the trash. Undo: rawko cleanup --restore {found}", err=True)
         except RawkoError as error:
             failed = True
-            click.echo(f"rawko: {visible(str(error))}", err=True)
+            warn(str(error))
     ctx.exit(1 if failed else 0)
 
 
-@command.command()
+@command.command(examples="rawko task erase abc123\nrawko task erase abc123 --yes")
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_ids)
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Don't ask for confirmation (required without a terminal)")
 @click.pass_context
 def erase(ctx: click.Context, task_ids: tuple[str, ...], yes: bool) -> None:
-    """Delete tasks for good, in the trash or not: their files, long outputs, index rows and search words.
+    """Permanently delete tasks, in the trash or not: their files, stored outputs, and what the indexes hold of them.
 
-    Nothing brings them back. Copies that you have made yourself, in git for example, are not touched.
+    They can't be restored. Copies that you made yourself, in git for example, are not touched.
     """
     store = store_of(ctx)
     for task_id in task_ids:
         about = _about(store, task_id)
         if not yes:
             if sys.stdin is None or not sys.stdin.isatty():
-                raise click.UsageError("nobody is here to be asked: give --yes to do it", ctx)
-            click.confirm(f"Delete {about} for good?", abort=True, err=True)
-        click.echo(f"{store.erase(task_id, by=me(store.root))} is erased", err=True)
+                raise click.UsageError("This can't be undone, and there is no terminal to ask. Confirm with --yes", ctx)
+            click.confirm(f"Permanently delete {about}? This can't be undone.", abort=True, err=True)
+        click.echo(f"Erased {store.erase(task_id, by=me(store.root))}.", err=True)
 
 
 def _about(store: Store, prefix: str) -> str:
@@ -321,4 +372,4 @@ def _about(store: Store, prefix: str) -> str:
     except TaskNotFound as error:
         if not error.in_trash:
             raise
-        return f"{prefix}, which is in the trash,"
+        return f"{prefix} (in the trash)"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rawko_state.backends.select import open_database, open_server_state
+from rawko_state.cli import PageGroup
 from rawko_state.cli.printing import visible
 from rawko_state.config.project import find_project
 from rawko_state.errors import InvalidValue, RawkoError
@@ -19,18 +20,27 @@ if TYPE_CHECKING:
     from rawko_state.store.hosting import ServerState
 
 _DATABASE = click.option(
-    "--database", metavar="URL", envvar="RAWKO_DATABASE", help="Of a server on PostgreSQL; else this project's."
+    "--database",
+    metavar="URL",
+    envvar="RAWKO_DATABASE",
+    help="The server's PostgreSQL database (default: this project)",
 )
 
 
-@click.group(name="token")
+@click.group(
+    name="token",
+    cls=PageGroup,
+    examples="""
+    rawko token create --role write --note ann
+    rawko token revoke 3f2a9c0d1e4b
+    rawko token save https://tasks.example.com
+    """,
+)
 def command() -> None:
-    """Tokens: who may use a server. Run these where the server's tasks are.
+    """Manage access tokens.
 
-    \b
-    rawko token create --role write                      # prints the token, once
-    rawko token list; rawko token revoke 3f2a9c0d1e4b
-    rawko token save https://tasks.example.com           # on the other side: keep one in the keyring
+    Run create, list and revoke where the server's tasks are: in its project, or with --database. Run save and forget on the
+    machine of a client.
     """
 
 
@@ -50,31 +60,36 @@ def _server_state(ctx: click.Context, database: str | None) -> Iterator[ServerSt
         host.close()
 
 
-@command.command()
-@click.option("--role", type=click.Choice(["read", "write", "admin"]), required=True, help="What it allows.")
-@click.option("--workspace", help="Only for this workspace.")
-@click.option("--note", help="Whose it is; records then say so.")
+@command.command(
+    examples="""
+    rawko token create --role write --note ann
+    rawko token create --role read --workspace web --database postgresql://rawko@db/rawko
+    """
+)
+@click.option("--role", type=click.Choice(["read", "write", "admin"]), required=True, help="What the token allows")
+@click.option("--workspace", metavar="NAME", help="Limit the token to this workspace")
+@click.option("--note", metavar="TEXT", help="Whose token it is; recorded with every change")
 @_DATABASE
 @click.pass_context
 def create(ctx: click.Context, role: str, workspace: str | None, note: str | None, database: str | None) -> None:
-    """Make a token and print it. It is not kept, and not shown again; a running server knows it at once."""
+    """Create a token and print it. It is shown only once. Running servers accept it at once."""
     if workspace is not None:
         if database is None:
-            raise InvalidValue("--workspace is for servers on PostgreSQL: give --database; a project has no workspaces")
+            raise InvalidValue("--workspace needs --database: a project has no workspaces.")
         with contextlib.closing(open_database(database, Path.cwd())) as host:
             if not host.has(workspace):
                 raise InvalidValue(
-                    f"there is no workspace {workspace!r}: 'rawko workspace create {workspace}' makes it"
+                    f"There is no workspace {workspace!r}.\n  Create it: rawko workspace create {workspace}"
                 )
     with _server_state(ctx, database) as state:
         click.echo(state.create_token(role, workspace, note))
 
 
-@command.command(name="list")
+@command.command(name="list", examples="rawko token list")
 @_DATABASE
 @click.pass_context
 def list_command(ctx: click.Context, database: str | None) -> None:
-    """List the tokens, not their secrets."""
+    """List tokens, without their secrets."""
     with _server_state(ctx, database) as state:
         tokens = state.tokens()
     for token in tokens:
@@ -85,44 +100,44 @@ def list_command(ctx: click.Context, database: str | None) -> None:
         )
 
 
-@command.command()
+@command.command(examples="rawko token revoke 3f2a9c0d1e4b")
 @click.argument("token_id", metavar="ID")
 @_DATABASE
 @click.pass_context
 def revoke(ctx: click.Context, token_id: str, database: str | None) -> None:
-    """Revoke a token, by its id or by itself. It is refused from now on."""
+    """Revoke a token, given its id or the token itself. It stops working at once."""
     key = token_id.split("_")[1] if token_id.startswith("rawko_") and token_id.count("_") >= 2 else token_id
     with _server_state(ctx, database) as state:
         done = state.revoke_token(key)
     if not done:
-        raise RawkoError(f"there is no valid token {visible(key)[:20]!r}; 'rawko token list' lists them")
-    click.echo(f"{key} is revoked", err=True)
+        raise RawkoError(f"No valid token {visible(key)[:20]!r}.\n  List them: rawko token list")
+    click.echo(f"Revoked {key}.", err=True)
 
 
-@command.command()
+@command.command(examples="rawko token save https://tasks.example.com")
 @click.argument("url")
 def save(url: str) -> None:
-    """Keep a token for a server in the system's keyring. It is asked for, or read from standard input."""
+    """Save a token for a server in the system keyring. Asks for it, or reads standard input."""
     keyring = _keyring()
-    token = click.prompt("token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline().strip()
+    token = click.prompt("Token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline().strip()
     if not token:
-        raise InvalidValue("no token was given")
+        raise InvalidValue("No token given.")
     try:
         keyring.set_password("rawko", url.rstrip("/"), token)
     except Exception as error:  # each keyring raises its own errors
-        raise RawkoError(f"the keyring does not take it: {error}; set RAWKO_REMOTE_TOKEN instead") from None
-    click.echo(f"kept for {visible(url)}", err=True)
+        raise RawkoError(f"The keyring refused the token: {error}. Set RAWKO_REMOTE_TOKEN instead.") from None
+    click.echo(f"Saved the token for {visible(url)}.", err=True)
 
 
-@command.command()
+@command.command(examples="rawko token forget https://tasks.example.com")
 @click.argument("url")
 def forget(url: str) -> None:
-    """Take the token of a server out of the keyring."""
+    """Remove a server's token from the keyring."""
     keyring = _keyring()
     try:
         keyring.delete_password("rawko", url.rstrip("/"))
     except Exception as error:
-        raise RawkoError(f"no token is kept for {visible(url)}: {error}") from None
+        raise RawkoError(f"The keyring has no token for {visible(url)}: {error}.") from None
 
 
 def _keyring() -> Any:
@@ -131,6 +146,6 @@ def _keyring() -> Any:
         import keyring
     except ImportError:
         raise RawkoError(
-            "there is no keyring here: pip install 'rawko-state[keyring]', or set RAWKO_REMOTE_TOKEN"
+            "No keyring is available.\n  pip install 'rawko-state[keyring]', or set RAWKO_REMOTE_TOKEN"
         ) from None
     return keyring

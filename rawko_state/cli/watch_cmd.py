@@ -12,35 +12,43 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rawko_state.cli.history_cmd import STATUS_COLOURS, use_colour
-from rawko_state.cli.printing import one_line, visible
+from rawko_state.cli import Page
+from rawko_state.cli.printing import counted, one_line, styled_status, use_colour, visible
 from rawko_state.cli.project import complete_ids, store_of
 from rawko_state.cli.times import took
 from rawko_state.errors import RawkoError
 from rawko_state.model.events import Event
-from rawko_state.model.status import RUNNING
+from rawko_state.model.status import RUNNING, WAITING
 from rawko_state.store import TaskFilter
 
 if TYPE_CHECKING:
     from rawko_state.store.contract import EventStream, Store
 
 
-@click.command(name="watch")
+@click.command(
+    name="watch",
+    cls=Page,
+    examples="""
+    rawko watch
+    rawko watch abc123
+    rawko watch abc123 --json | jq .kind
+    """,
+)
 @click.argument("task_id", metavar="[ID]", required=False, shell_complete=complete_ids)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object an event.")
-@click.option("--after", metavar="CURSOR", help="Only what follows the event that came with this cursor.")
-@click.option("--new", is_flag=True, help="Only what happens from now on.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event")
+@click.option("--after", metavar="CURSOR", help="Start after this event")
+@click.option("--new", is_flag=True, help="Skip what has already happened")
 @click.pass_context
 def command(ctx: click.Context, task_id: str | None, as_json: bool, after: str | None, new: bool) -> None:
-    """Follow a task until it is finished; without ID, all tasks that run, until interrupted.
+    """Follow a task until it is finished. Without ID, follow all running tasks.
 
-    Each event has a cursor: give it back with --after, and nothing is missed or seen twice, whatever happened in between.
+    Every event in --json has a cursor. Pass the last one to --after to continue exactly there.
     """
     store = store_of(ctx)
     if task_id is None and (after or new):
-        raise click.UsageError("--after and --new go with an ID", ctx)
+        raise click.UsageError("--after and --new need an ID", ctx)
     if after and new:
-        raise click.UsageError("--after and --new exclude each other", ctx)
+        raise click.UsageError("Use --after or --new, not both", ctx)
     try:
         if task_id is None:
             show(all_running(store), as_json=as_json, many=True)
@@ -72,7 +80,12 @@ def all_running(store: Store) -> Iterator[Event | None]:
     readers: dict[str, EventStream] = {}
     pace = store.pace()
     running = [task.id for task in store.history(TaskFilter(status=(RUNNING,)))]
-    click.echo(f"following {', '.join(running[:10])}" if running else "no task is running; waiting for one", err=True)
+    click.echo(
+        f"Watching {', '.join(running[:10])}. New tasks appear as they start; ^C stops watching."
+        if running
+        else "No task is running. Waiting for one to start; ^C stops.",
+        err=True,
+    )
     looked = time.monotonic()
     while True:
         active = store.active()
@@ -152,7 +165,10 @@ class View:
     def _line(self, event: Event) -> str | None:
         data = event.data
         if event.kind in ("status", "final"):
-            word = self._style(one_line(event.text or "", 40), fg=STATUS_COLOURS.get(event.text or ""))
+            if event.text == WAITING and data.get("question"):
+                return self._question(event)
+            word = styled_status(event.text or "", one_line(event.text or "", 40))
+            word = word if self._colour else click.unstyle(word)
             more = data.get("summary") or data.get("error") or data.get("question") or data.get("reason") or ""
             by = f" by {visible(data['by'])}" if data.get("by") else ""
             return f"{word}{by}" + (f": {one_line(more, 200)}" if more else "")
@@ -177,11 +193,22 @@ class View:
         colour = {"warning": "yellow", "error": "red", "gap": "red"}.get(event.kind)
         return self._style(f"  {visible(event.kind)}: {one_line(event.text or '', 200)}", fg=colour)
 
+    def _question(self, event: Event) -> str:
+        """The question that a task waits with, its choices, and how to answer it from anywhere."""
+        data, indent = event.data, " " * (len(event.task) + 2) if self._many else ""
+        lines = [self._style(f"? {one_line(str(data['question']), 400)}", fg="yellow")]
+        for number, choice in enumerate(data.get("choices") or (), 1):
+            default = " (default)" if choice == data.get("default") else ""
+            lines.append(f"{indent}    {number}  {one_line(str(choice), 100)}{default}")
+        answer = "1" if data.get("choices") else "TEXT"
+        lines.append(self._style(f"{indent}  Answer from anywhere: ", dim=True) + f"rawko answer {event.task} {answer}")
+        return "\n".join(lines)
+
     def _turn(self, event: Event) -> str:
         data = event.data
         facts = [one_line(str(data[name]), 40) for name in ("status",) if data.get(name)]
         facts += [took(data["duration_ms"])] if data.get("duration_ms") is not None else []
-        facts += [f"{data['tool_calls']} tools"] if data.get("tool_calls") else []
+        facts += [counted(data["tool_calls"], "tool call")] if data.get("tool_calls") else []
         facts += [" ".join(f"{name} {count}" for name, count in data["tokens"].items())] if data.get("tokens") else []
         facts += [f"selected {visible(data['selected'])}"] if data.get("selected") else []
         facts += [f"decision {visible(data['decision'])}"] if data.get("decision") else []
@@ -209,10 +236,10 @@ class View:
         parts = [
             one_line(self._status, 40) or "…",
             took(int((time.monotonic() - self._began) * 1000)),
-            f"{self._turns} turns",
+            counted(self._turns, "turn"),
         ]
-        parts += [f"{self._tools} tools"] if self._tools else []
-        parts += [f"{self._tokens:,} tokens"] if self._tokens else []
+        parts += [counted(self._tools, "tool call")] if self._tools else []
+        parts += [counted(self._tokens, "token")] if self._tokens else []
         parts += [visible(self._agent)] if self._agent and not self._many else []
         self._below = " · ".join(parts)
         self._drawn = time.monotonic()

@@ -17,11 +17,11 @@ def parse_value(key: str, text: str) -> Any:
     """Parses a value from the command line."""
     setting = BY_KEY.get(key)
     if setting is None:
-        raise InvalidValue(f"no setting {key!r}{nearest(key)}")
+        raise InvalidValue(f"Unknown setting: {key!r}.{nearest(key)}")
     try:
         return setting.type.of_text(text)
     except Wrong as wrong:
-        raise InvalidValue(f"{key}: expected {wrong}, not {text!r}") from None
+        raise InvalidValue(f"{key} takes {wrong}, not {text!r}.") from None
 
 
 def put(path: Path, key: str, text: str | None) -> None:
@@ -29,18 +29,18 @@ def put(path: Path, key: str, text: str | None) -> None:
     if text is not None:
         parse_value(key, text)
     elif key not in BY_KEY:
-        raise InvalidValue(f"no setting {key!r}{nearest(key)}")
+        raise InvalidValue(f"Unknown setting: {key!r}.{nearest(key)}")
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"cannot read {path}: {error}", str(path)) from error
+        raise StorageError(f"Can't read {path}: {error}.", str(path)) from error
     wanted = None if text is None else parse_value(key, text)
     for change in (changed, part_anew, whole_anew):
         after = change(before, key.split("."), text, path)
         if _says(after, key, wanted, before, path):
             _replace(path, after)
             return
-    raise InvalidValue(f"{path} is written in a way that cannot be changed from here: run 'rawko config edit'")
+    raise InvalidValue(f"Can't change {path} automatically.\n  Edit it: rawko config edit")
 
 
 def _says(text: str, key: str, wanted: Any, before: str, path: Path) -> bool:
@@ -61,7 +61,7 @@ def changed(text: str, keys: list[str], value: str | None, path: Path) -> str:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
-        raise InvalidValue(f"{path} is not YAML: {error}".splitlines()[0]) from None
+        raise InvalidValue(f"{path} is not valid YAML: {error}.".splitlines()[0]) from None
     indent, depth = "", 0
     end = len(text)
     alone: tuple[Any, Any] | None = None
@@ -141,7 +141,7 @@ def _data(text: str, keys: list[str], value: str | None, path: Path) -> dict[str
 
     data = yaml.safe_load(text) or {}
     if not isinstance(data, dict):
-        raise InvalidValue(f"{path} does not hold settings: they are a mapping")
+        raise InvalidValue(f"{path} does not hold settings: it must be a mapping.")
     _put(data, keys, None if value is None else yaml.safe_load(_scalar(value, number=_is_number(keys))))
     return data
 
@@ -193,4 +193,4 @@ def _replace(path: Path, text: str) -> None:
         if beside is not None:
             with contextlib.suppress(OSError):
                 os.unlink(beside)
-        raise StorageError(f"cannot write {path}: {error.strerror}", str(path), error.errno) from error
+        raise StorageError(f"Can't write {path}: {error.strerror}.", str(path), error.errno) from error

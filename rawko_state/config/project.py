@@ -28,10 +28,10 @@ def find_project(start: Path | None = None, *, override: str | None = None) -> P
     if override:
         named = Path(override).expanduser()
         if not named.is_dir():
-            raise NoProject(f"{override} is not a folder")
+            raise NoProject(f"{override} is not a folder.")
         named = named.resolve()
         if named == Path(named.anchor):
-            raise NoProject(f"{named} is no project: name a folder in it with -C DIR")
+            raise NoProject(f"{named} is not a project. Name a folder in it: -C DIR")
         found = next((folder for folder in (named, *named.parents) if (folder / ".rawko").is_dir()), None)
         return found or next((folder for folder in (named, *named.parents) if vcs_of(folder)), named)
     here = (start or Path.cwd()).resolve()
@@ -43,8 +43,8 @@ def find_project(start: Path | None = None, *, override: str | None = None) -> P
         if vcs_of(folder):
             return folder
     raise NoProject(
-        f"no project around {here}: no .rawko folder and no repository; "
-        "run 'rawko init' to start one here, or name one with -C DIR"
+        f"Not in a project: {here} has no .rawko folder and is not in a repository.\n"
+        "  Start one here: rawko init · Use another: rawko -C DIR …"
     )
 
 

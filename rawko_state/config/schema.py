@@ -32,19 +32,19 @@ class Type:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value or not value.isprintable():
-        raise Wrong("text on one line")
+        raise Wrong("one line of text")
     return value
 
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Wrong("a whole number, not negative")
+        raise Wrong("a whole number, 0 or more")
     return value
 
 
 def _whole_of_text(text: str) -> int:
     if not text.isdecimal() or len(text) > 15:
-        raise Wrong("a whole number, not negative")
+        raise Wrong("a whole number, 0 or more")
     return int(text)
 
 
@@ -69,7 +69,7 @@ def _commands(value: Any) -> dict[str, str]:
 
 
 def _commands_of_text(text: str) -> dict[str, str]:
-    raise Wrong("a file: a mapping cannot be given as an environment variable")
+    raise Wrong("a settings file; a mapping can't be given in an environment variable")
 
 
 def _patterns(value: Any) -> dict[str, str]:
@@ -77,7 +77,7 @@ def _patterns(value: Any) -> dict[str, str]:
         raise Wrong("a mapping of names to regular expressions")
     for name, pattern in value.items():
         if not isinstance(name, str) or not _RULE_NAME.fullmatch(name):
-            raise Wrong("names of small letters, digits and '-'")
+            raise Wrong("names of lower-case letters, digits and '-'")
         try:
             re.compile(_text(pattern))
         except (re.error, OverflowError, RecursionError) as error:
@@ -151,27 +151,27 @@ class Setting:
 SETTINGS: Final = (
     Setting("record.surroundings", SWITCH, True, "Whether new tasks record repository, branch, commit, folder and runtime."),
     Setting("redact.allow", TAGS, (), "Values to keep, by the tags that replaced them: `github-token:3f2a`.", own_only=True),
-    Setting("redact.env", WORDS, (), "Environment variables whose values are secrets: taken out wherever they stand."),
-    Setting("redact.off", WORDS, (), "Rules of redaction that are not to be applied; `all` for none of them.", own_only=True),
-    Setting("redact.patterns", PATTERNS, {}, "Your own formats of secrets.", own_only=True),
-    Setting("remote-ca", TEXT, None, "A file with certificates to trust besides the system's.", own_only=True),
+    Setting("redact.env", WORDS, (), "Environment variables whose values are secrets and always removed."),
+    Setting("redact.off", WORDS, (), "Redaction rules to switch off; `all` switches off every rule.", own_only=True),
+    Setting("redact.patterns", PATTERNS, {}, "Your own secret patterns.", own_only=True),
     Setting("redact.samples.match", TEXTS, {}, "For each pattern of your own, a text that it must match.", own_only=True),
     Setting("redact.samples.never", TEXTS, {}, "For each pattern of your own, a text that it must not match.", own_only=True),
-    Setting("remote-server", TEXT, None, "The address of a `rawko serve` that is used instead of the files here."),
-    Setting("resume.budget", WHOLE, None, "Tokens that the context of `rawko resume` is shortened to, without --budget."),
-    Setting("runners", COMMANDS, {}, "For each agent the command that `rawko resume` runs when that is next.", own_only=True),
-    Setting("search.fold", one_of("auto", "off"), "auto", "Whether what is new is taken into the search index by itself."),
+    Setting("remote-ca", TEXT, None, "A file with certificates to trust besides the system's.", own_only=True),
+    Setting("remote-server", TEXT, None, "Server to use instead of this project's files."),
+    Setting("resume.budget", WHOLE, None, "Default token limit for the context of `rawko resume`."),
+    Setting("runners", COMMANDS, {}, "Command that `rawko resume` runs for each agent.", own_only=True),
+    Setting("search.fold", one_of("auto", "off"), "auto", "Whether the search index is updated automatically."),
     Setting("server.audit.max_age", DURATION, None, "A server deletes audit entries that are older than this; by default none."),
-    Setting("state.retention.compress_after", DURATION, None, "Finished tasks become `.task.gz` after this time."),
-    Setting("state.retention.keep_failed", SWITCH, True, "Whether failed and interrupted tasks are kept, whatever their age."),
-    Setting("state.retention.max_age", DURATION, None, "Tasks that ended longer ago go to the trash."),
-    Setting("state.retention.max_count", WHOLE, None, "With more tasks than this, the oldest go to the trash."),
-    Setting("state.retention.min_keep", WHOLE, 0, "The newest so many tasks are always kept."),
-    Setting("state.retention.trash", DURATION, 2_592_000, "How long tasks stay in the trash before they are deleted."),
-    Setting("state.share", one_of("no", "git"), "no", "`git`: share task files through git, and ignore only what is derived."),
-    Setting("trusted-servers", WORDS, (), "Servers that a project's settings may name as `remote-server`.", own_only=True),
-    Setting("user.name", TEXT, None, "Who you are in records (`By:`); by default the user of this machine."),
-    Setting("workspace", TEXT, None, "The workspace that is used on a server that has such."),
+    Setting("state.retention.compress_after", DURATION, None, "Compress finished tasks (`.task.gz`) after this time."),
+    Setting("state.retention.keep_failed", SWITCH, True, "Keep failed and interrupted tasks regardless of their age."),
+    Setting("state.retention.max_age", DURATION, None, "Move tasks to the trash when they ended longer ago than this."),
+    Setting("state.retention.max_count", WHOLE, None, "Keep at most this many tasks; move the oldest to the trash."),
+    Setting("state.retention.min_keep", WHOLE, 0, "Always keep this many of the newest tasks."),
+    Setting("state.retention.trash", DURATION, 2_592_000, "Permanently delete tasks from the trash after this time."),
+    Setting("state.share", one_of("no", "git"), "no", "`git`: share task files through git, and ignore only derived files."),
+    Setting("trusted-servers", WORDS, (), "Servers that a project's settings may select as `remote-server`.", own_only=True),
+    Setting("user.name", TEXT, None, "Your name in records (`By:`); default: your account name."),
+    Setting("workspace", TEXT, None, "Workspace to use (servers with workspaces only)."),
 )  # fmt: skip
 BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
 # The mappings that contain settings.
@@ -180,4 +180,4 @@ SECTIONS: Final = frozenset(key[:at] for key in BY_KEY for at, letter in enumera
 
 def nearest(key: str) -> str:
     near = difflib.get_close_matches(key, [*BY_KEY, *SECTIONS], n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(BY_KEY)}"
+    return f" Did you mean {near[0]}?" if near else " List them: rawko config list"

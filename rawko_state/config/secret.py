@@ -41,12 +41,12 @@ def _read(path: Path) -> bytes | None:
     try:
         found = os.fstat(descriptor)
         if os.name != "nt" and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
-            raise PermissionError(f"{path} is open to others")
+            raise PermissionError(f"{path} can be read by others. Run: chmod 600 {path}")
         key = os.read(descriptor, _LENGTH + 1)
     finally:
         os.close(descriptor)
     if len(key) != _LENGTH:
-        raise OSError(f"{path} is not a key of ours")
+        raise OSError(f"{path} is not a rawko key. Delete it; a new one is made.")
     return key
 
 

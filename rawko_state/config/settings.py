@@ -18,7 +18,7 @@ from rawko_state.errors import InvalidValue, UnsafePath
 
 _LARGEST: Final = 1 << 20
 _VARIABLES: Final = tuple({f"RAWKO_{setting.key.partition('.')[0].upper()}_" for setting in SETTINGS})
-OWN_ONLY: Final = "is taken from your own settings only, as a project's files may come from anybody"
+OWN_ONLY: Final = "is read only from your own settings, because a project's files may come from anyone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Settings:
     def value(self, key: str) -> Value:
         setting = BY_KEY.get(key)
         if setting is None:
-            raise InvalidValue(f"no setting {key!r}{nearest(key)}")
+            raise InvalidValue(f"Unknown setting: {key!r}.{nearest(key)}")
         return self.values.get(key, Value(setting.default, "default"))
 
 
@@ -92,8 +92,8 @@ def _unknown_variables(environment: Mapping[str, str]) -> Iterator[Problem]:
     for name in sorted(environment):
         if name.startswith(_VARIABLES) and name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            advice = f"; did you mean {near[0]!r}?" if near else ""
-            yield Problem(name, f"no setting has this variable{advice}", name)
+            advice = f". Did you mean {near[0]}?" if near else ""
+            yield Problem(name, f"unknown environment variable{advice}", name)
 
 
 def _take_file(settings: Settings, path: Path, *, ours: bool) -> None:
@@ -113,7 +113,7 @@ def _take(settings: Settings, setting: Setting, read: Any, given: Any, origin: s
     try:
         value = read(given)
     except Wrong as wrong:
-        settings.problems.append(Problem(origin, f"{setting.key}: expected {wrong}, not {given!r:.80}", setting.key))
+        settings.problems.append(Problem(origin, f"{setting.key} takes {wrong}, not {given!r:.80}", setting.key))
         return
     settings.values[setting.key] = Value(value, origin)
 
@@ -140,13 +140,13 @@ def read_file(path: Path, problems: list[Problem]) -> tuple[str, str] | None:
                 return None
             data = stream.read(_LARGEST + 1)
         if len(data) > _LARGEST:
-            problems.append(Problem(str(path), "larger than a settings file can be"))
+            problems.append(Problem(str(path), "too large for a settings file"))
             return None
         return data.decode("utf-8").replace("\r\n", "\n"), str(path)
     except FileNotFoundError:
         return _from_cue(path.with_suffix(".cue"), problems)
     except (OSError, UnicodeDecodeError) as error:
-        problems.append(Problem(str(path), f"cannot be read: {error}"))
+        problems.append(Problem(str(path), f"can't be read: {error}"))
         return None
 
 
@@ -184,7 +184,7 @@ def entries(text: str, path: Path | str, problems: list[Problem]) -> Iterator[tu
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
-        problems.append(Problem(where, f"not YAML: {getattr(error, 'problem', None) or error}"))
+        problems.append(Problem(where, f"not valid YAML: {getattr(error, 'problem', None) or error}"))
         return
     except RecursionError:
         problems.append(Problem(str(path), "nested too deeply"))
@@ -199,8 +199,8 @@ def _walk(node: Any, prefix: str, path: Path | str, problems: list[Problem]) -> 
     if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"):
         return  # an empty section
     if not isinstance(node, yaml.MappingNode):
-        what = f"{prefix!r} is" if prefix else "the file is"
-        problems.append(Problem(f"{path}:{node.start_mark.line + 1}", f"{what} expected to be a mapping", prefix))
+        what = repr(prefix) if prefix else "the file"
+        problems.append(Problem(f"{path}:{node.start_mark.line + 1}", f"{what} must be a mapping", prefix))
         return
     seen: set[str] = set()
     for key_node, value_node in node.value:
@@ -208,7 +208,7 @@ def _walk(node: Any, prefix: str, path: Path | str, problems: list[Problem]) -> 
         name = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "?"
         key = f"{prefix}.{name}" if prefix else name
         if key in seen:
-            problems.append(Problem(f"{path}:{line}", f"{key!r} stands here twice", key))
+            problems.append(Problem(f"{path}:{line}", f"{key!r} appears twice", key))
         elif key in SECTIONS:
             yield from _walk(value_node, key, path, problems)
         elif key in BY_KEY:
@@ -216,7 +216,7 @@ def _walk(node: Any, prefix: str, path: Path | str, problems: list[Problem]) -> 
         elif key in FOREIGN:
             pass
         else:
-            problems.append(Problem(f"{path}:{line}", f"unknown key {key!r}{nearest(key)}", key))
+            problems.append(Problem(f"{path}:{line}", f"unknown setting {key!r}.{nearest(key)}", key))
         seen.add(key)
 
 

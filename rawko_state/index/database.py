@@ -107,6 +107,13 @@ class Index(TaskDatabase):
     def contains(self, column: Any, needle: str) -> Any:
         return p.fn.INSTR(column, needle) > 0
 
+    def number_in(self, column: Any, name: str) -> Any:
+        return p.fn.JSON_EXTRACT(column, f"$.{name}")
+
+    @property
+    def is_shared(self) -> bool:
+        return os.path.isfile(self.name)
+
     @property
     def connection(self) -> sqlite3.Connection:
         return cast("sqlite3.Connection", self.db.connection())  # type: ignore[no-untyped-call]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import os
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from decimal import Decimal
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any, Final
 
@@ -15,7 +17,7 @@ from rawko_state.index.orm import p
 from rawko_state.index.rows import TaskDatabase
 from rawko_state.model import status as words
 from rawko_state.model.entries import UNKNOWN_USER
-from rawko_state.store import RunRow, Stats, TaskFilter, TaskSummary, TurnRow
+from rawko_state.store import RunRow, Stats, TaskFilter, TaskSummary, TurnRow, Usage
 
 # Up to this many matching tasks are looked up one by one; beyond that, tasks are scanned in order until enough match.
 _FEW: Final = 2_000
@@ -54,7 +56,7 @@ def _follows(task: Any, column: Any, wanted: TaskFilter) -> Any:
     """The condition for tasks that come after a given one in the wanted order. InvalidValue if that task no longer exists."""
     last = next(iter(task.select(column).where(task.id == wanted.after).tuples()), None)
     if last is None:
-        raise InvalidValue(f"there is no task {wanted.after!r} any more to go on after")
+        raise InvalidValue(f"Task {wanted.after!r} no longer exists, so the list can't continue after it.")
     value = last[0]
     if wanted.reverse:
         beyond = column.is_null(False) if value is None else column > value
@@ -365,55 +367,166 @@ def children(index: TaskDatabase, task_id: str) -> list[tuple[str, int | None, s
 
 
 def stats(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str], days: int, top: int) -> Stats:
-    tables = index.tables
-    task, agents, files = tables.tasks, tables.agents, tables.files
+    """Each table is read once, and without a join if all tasks are wanted; large ones by several threads."""
     conditions = _conditions(index, replace(wanted, sort="created"), alive)
-    count, total = p.fn.COUNT(task.id), p.fn.SUM(task.duration_ms)
-    with index.mapped():
-        by_status, time_by_status = {}, {}
-        interrupted = (task.status == words.RUNNING) & (task.detached == 0) & task.id.not_in(list(alive))
-        shown = p.Case(None, [(interrupted, words.INTERRUPTED)], task.status)
-        first = p.SQL("1")  # the first selected column; some databases reject the repeated expression
-        for status, number, duration in task.select(shown, count, total).where(*conditions).group_by(first).tuples():
-            by_status[status or words.PENDING] = number
-            time_by_status[status or words.PENDING] = int(duration or 0)
-        chosen = task.select(task.id).where(*conditions)
-        turns, spent = p.fn.COUNT(agents.offset), p.fn.SUM(agents.duration_ms)
-        by_agent = {
-            name: (number, int(duration or 0))
-            for name, number, duration in agents.select(agents.agent, turns, spent)
-            .where(agents.task.in_(chosen))
-            .group_by(agents.agent)
-            .order_by(turns.desc(), agents.agent)
-            .limit(top)
-            .tuples()
-        }
-        day = p.fn.SUBSTR(task.created_at, 1, 10)
-        per_day = task.select(day, count).where(*conditions).group_by(first).order_by(first.desc()).limit(days).tuples()
-        touching = p.fn.COUNT(files.task.distinct())
-        by_file = dict(
-            files.select(files.file_path, touching)
-            .where(files.task.in_(chosen))
-            .group_by(files.file_path)
-            .order_by(touching.desc(), files.file_path)
-            .limit(top)
-            .tuples()
-        )
-        tokens = task.select(p.fn.SUM(task.tokens_in), p.fn.SUM(task.tokens_out)).where(*conditions).tuples()
-        tokens_in, tokens_out = next(iter(tokens))
-        costs = task.select(task.cost).where(*conditions, task.cost.is_null(False)).tuples()
-        amounts = [Decimal(row[0]) for row in costs]
-        turn_count = agents.select(turns).where(agents.task.in_(chosen)).scalar()
+    everything = replace(wanted, sort="created", limit=None) == TaskFilter(sort="created")
+    chosen = None if everything else conditions
+    parts = _PARTS if index.is_shared and everything else _PARTS[:1]
+    figures, finishing, costs, files, *used = _together(
+        index,
+        lambda: _figures(index, conditions, alive),
+        lambda: _time_to_finish(index, conditions),
+        lambda: _stated_costs(index, conditions),
+        lambda: _most_touched(index, chosen, top),
+        *(partial(_usage, index, chosen, part if len(parts) > 1 else None) for part in parts),
+    )
+    usage = _merged(row for rows in used for row in rows)
+    by_status: dict[str, int] = {}
+    time_by_status: dict[str, int] = {}
+    by_day: dict[str, int] = {}
+    tokens: list[int | None] = [None, None]
+    for day, status, number, duration, tokens_in, tokens_out in figures:
+        word = status or words.PENDING
+        by_status[word] = by_status.get(word, 0) + number
+        time_by_status[word] = time_by_status.get(word, 0) + int(duration or 0)
+        by_day[day or "unknown"] = by_day.get(day or "unknown", 0) + number
+        tokens = [_sum(tokens[0], tokens_in), _sum(tokens[1], tokens_out)]
+    by_agent: dict[str, tuple[int, int]] = {}
+    for row in usage:
+        turns, spent = by_agent.get(row.agent, (0, 0))
+        by_agent[row.agent] = (turns + row.turns, spent + row.duration_ms)
+    most = sorted(by_agent.items(), key=lambda each: (-each[1][0], each[0]))[:top]
     return Stats(
         tasks=sum(by_status.values()),
-        turns=turn_count or 0,
+        turns=sum(row.turns for row in usage),
         duration_ms=sum(time_by_status.values()),
         by_status=by_status,
         time_by_status_ms=time_by_status,
-        by_agent=by_agent,
-        by_day=dict(sorted((d or "unknown", n) for d, n in per_day)),
-        by_file=by_file,
-        tokens_in=None if tokens_in is None else int(tokens_in),
-        tokens_out=None if tokens_out is None else int(tokens_out),
-        cost=f"{sum(amounts):f}" if amounts else None,
+        by_agent=dict(most),
+        by_day=dict(sorted(by_day.items())[-days:]),
+        by_file=files,
+        tokens_in=tokens[0],
+        tokens_out=tokens[1],
+        cost=f"{sum(costs):f}" if costs else None,
+        usage=usage,
+        time_to_finish_ms=finishing,
     )
+
+
+# Ids are random, so these are equal shares of the tasks.
+_PARTS: Final = (("", "9"), ("9", "i"), ("i", "r"), ("r", "\U0010ffff"))
+
+
+def _together(index: TaskDatabase, *questions: Callable[[], Any]) -> list[Any]:
+    """The answers to several questions, asked at the same time where the database allows that."""
+    if not index.is_shared:
+        return [ask() for ask in questions]
+    answers: list[Any] = [None] * len(questions)
+    errors: list[BaseException] = []
+    waiting = iter(enumerate(questions))
+
+    def work() -> None:
+        try:
+            for number, ask in waiting:
+                answers[number] = ask()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(min(len(questions), os.cpu_count() or 1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return answers
+
+
+def _figures(index: TaskDatabase, conditions: list[Any], alive: Collection[str]) -> list[tuple[Any, ...]]:
+    """Tasks by day and status: how many, and their time and tokens."""
+    task = index.tables.tasks
+    with index.mapped():
+        interrupted = (task.status == words.RUNNING) & (task.detached == 0) & task.id.not_in(list(alive))
+        shown = p.Case(None, [(interrupted, words.INTERRUPTED)], task.status)
+        day = p.fn.SUBSTR(task.created_at, 1, 10)
+        sums = [p.fn.SUM(column) for column in (task.duration_ms, task.tokens_in, task.tokens_out)]
+        query = task.select(day, shown, p.fn.COUNT(task.id), *sums).where(*conditions)
+        # By position: some databases reject the repeated expressions.
+        return list(query.group_by(p.SQL("1"), p.SQL("2")).tuples())
+
+
+def _time_to_finish(index: TaskDatabase, conditions: list[Any]) -> dict[str, int]:
+    task = index.tables.tasks
+    with index.mapped():
+        completed = (*conditions, task.status == words.COMPLETED, task.duration_ms > 0)
+        number = task.select(p.fn.COUNT(task.id)).where(*completed).scalar() or 0
+        ordered = task.select(task.duration_ms).where(*completed).order_by(task.duration_ms).limit(1)
+        places = {"median": number // 2, "p90": number * 9 // 10} if number else {}
+        return {name: int(ordered.offset(place).scalar()) for name, place in places.items()}
+
+
+def _stated_costs(index: TaskDatabase, conditions: list[Any]) -> list[Decimal]:
+    task = index.tables.tasks
+    with index.mapped():
+        query = task.select(task.cost).where(*conditions, task.cost.is_null(False))
+        return [Decimal(row[0]) for row in query.tuples()]
+
+
+def _most_touched(index: TaskDatabase, conditions: list[Any] | None, top: int) -> dict[str, int]:
+    """The files that most tasks touched. Rows are counted first, as that is cheap: a file with few rows has few tasks."""
+    files = index.tables.files
+    with index.mapped():
+        mine = _of_tasks(index, files, conditions)
+        rows = p.fn.COUNT(files.task)
+        counted = files.select(files.file_path, rows).where(*mine).group_by(files.file_path)
+        wanted = 4 * top
+        while True:
+            bounds = list(counted.order_by(rows.desc(), files.file_path).limit(wanted).tuples())
+            tasks = p.fn.COUNT(files.task.distinct())
+            exact = files.select(files.file_path, tasks).where(files.file_path.in_([path for path, _ in bounds]), *mine)
+            found = sorted(exact.group_by(files.file_path).tuples(), key=lambda each: (-each[1], each[0]))[:top]
+            if len(bounds) < wanted or (len(found) == top and found[-1][1] > bounds[-1][1]):
+                return dict(found)
+            wanted *= 4
+
+
+def _of_tasks(index: TaskDatabase, table: Any, conditions: list[Any] | None) -> list[Any]:
+    """The rows of these tasks; None: of all."""
+    if conditions is None:
+        return [table.task.is_null(False)]
+    task = index.tables.tasks
+    return [table.task.in_(task.select(task.id).where(*conditions))]
+
+
+def _usage(index: TaskDatabase, conditions: list[Any] | None, part: tuple[str, str] | None) -> list[tuple[Any, ...]]:
+    """Turns by day, agent, model, and by whether their cost is stated. ``part``: only of tasks with these ids."""
+    agents = index.tables.agents
+    with index.mapped():
+        mine = _of_tasks(index, agents, conditions)
+        if part is not None:
+            mine = [agents.task >= part[0], agents.task < part[1]]
+        day, stated = p.fn.SUBSTR(agents.started_at, 1, 10), p.Case(None, [(agents.cost.is_null(False), 1)], 0)
+        names = ("in", "out", "cache_read", "cache_write")
+        tokens = [p.fn.SUM(index.number_in(agents.tokens, name)) for name in names]
+        cost = p.fn.SUM(agents.cost.cast("numeric"))
+        turns, spent = p.fn.COUNT(agents.offset), p.fn.SUM(agents.duration_ms)
+        query = agents.select(day, agents.agent, agents.model, stated, turns, spent, *tokens, cost).where(*mine)
+        return list(query.group_by(*(p.SQL(str(n)) for n in range(1, 5))).tuples())
+
+
+def _merged(rows: Iterable[tuple[Any, ...]]) -> tuple[Usage, ...]:
+    """The shares of the threads as one."""
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    for row in rows:
+        sums = found.setdefault(tuple(row[:4]), [0, 0, None, None, None, None, None])
+        for n, value in enumerate(row[4:]):
+            sums[n] = _sum(sums[n], None if value is None else value if n == 6 else int(value))
+    return tuple(
+        Usage._make((day, agent or "", model, bool(stated), *sums[:6], None if sums[6] is None else f"{sums[6]:.6f}"))
+        for (day, agent, model, stated), sums in sorted(found.items(), key=lambda each: tuple(map(str, each[0])))
+    )
+
+
+def _sum(one: Any, two: Any) -> Any:
+    """Unknown and known is known."""
+    return two if one is None else one if two is None else one + two

@@ -68,6 +68,15 @@ class TaskDatabase(ABC):
     def contains(self, column: Any, needle: str) -> Any:
         """Whether a text contains another."""
 
+    @abstractmethod
+    def number_in(self, column: Any, name: str) -> Any:
+        """A whole number in a column of JSON objects."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether threads of this process can query it at the same time, each through a connection of its own."""
+        return False
+
     def ordered(self, column: Any, *, descending: bool) -> Any:
         """Sorts NULL below everything else."""
         return column.desc() if descending else column.asc()

@@ -94,13 +94,11 @@ def described(done: Done) -> str:
     parts = []
     if done.removed:
         rules = ", ".join(sorted(set(done.removed.values())))
-        parts.append(
-            f"{_tasks(len(done.removed))} moved to the trash by {rules} ('rawko cleanup --restore' brings them back)"
-        )
+        parts.append(f"moved {_tasks(len(done.removed))} to the trash ({rules}). Undo: rawko cleanup --restore")
     if done.packed:
-        parts.append(f"{_tasks(len(done.packed))} packed")
+        parts.append(f"compressed {_tasks(len(done.packed))}")
     if done.deleted:
-        parts.append(f"{_tasks(len(done.deleted))} in the trash deleted for good")
+        parts.append(f"permanently deleted {_tasks(len(done.deleted))} from the trash")
     return "; ".join(parts) or "nothing to do"
 
 

@@ -149,7 +149,7 @@ def _conversation(
         try:
             parent = store.summary(name).parent
         except KeyError:  # the parent is missing; say so in the context
-            gone = Said(0, "request", f"[the task {name} that this one was forked from is gone]", None)
+            gone = Said(0, "request", f"[Forked from {name}, which no longer exists]", None)
             parts.insert(0, ([], [gone]))
             break
     prompts: list[Prompt] = []
@@ -221,7 +221,7 @@ def _fitted(
     budget: int,
 ) -> str:
     room = budget - 1
-    note = "[Shortened to fit: {} of {} turns are left out, {} are told in one line each.]\n"
+    note = "[Shortened to fit: {} of {} turns left out, {} summarised in one line each.]\n"
     fixed = tokens(note.format("00000000", "00000000", "00000000"))
     share = max(0, (room - fixed) * 2 // _SHARE_OF_OLD)
     head = _cut(head, share // 2)
@@ -305,7 +305,7 @@ def _first_line(requests: list[str]) -> str:
 def _tail(store: Source, context: Context, budget: int | None) -> str:
     lines = []
     if context.interrupted:
-        lines += ["## What was interrupted", ""]
+        lines += ["## Interrupted", ""]
         for place in context.interrupted[-_FEW:]:
             # Do not read what cannot fit.
             fits = budget is None or place.row.length // (2 * BYTES_PER_TOKEN) <= budget
@@ -427,7 +427,7 @@ def messages(store: Source, context: Context, budget: int | None = None) -> list
         while waiting and waiting[0][0].before <= at:
             found.append({"role": "user", "content": waiting.pop(0)[1]})
         if at in said and not told:
-            found.append({"role": "user", "content": f"[{left} earlier turns are left out to fit the budget]"})
+            found.append({"role": "user", "content": f"[{left} earlier turns left out to fit the budget]"})
             told = True
         found += said.get(at, [])
     return found

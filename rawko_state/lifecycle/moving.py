@@ -55,7 +55,7 @@ def _one(source: Store, target: HostedStore, task_id: str, moved: Moved) -> str:
         there = target.find(task_id).id == task_id
     except TaskNotFound as error:
         if error.in_trash:
-            raise RawkoError(f"task {task_id} is in the trash there") from None
+            raise RawkoError(f"Task {task_id} is in the trash on the other side.") from None
         there = False
     if not there:
         target.add_file(name.filename, _pieces(source, task_id), source.blobs_of(task_id).values())
@@ -72,7 +72,7 @@ def _one(source: Store, target: HostedStore, task_id: str, moved: Moved) -> str:
         seal = _last_seal(target, task_id)
         blobs = source.blobs_of(task_id).values()
         if not target.replace_task(name, _pieces(source, task_id), blobs, theirs, seal):
-            raise RawkoError(f"task {task_id} has grown there meanwhile; once more")
+            raise RawkoError(f"Task {task_id} changed on the other side while it was copied. Run the command again.")
         moved.grown.append(task_id)
         return "grown"
     fork = _forked(source, target, name, common)
@@ -132,9 +132,9 @@ def _forked(source: Store, target: HostedStore, name: TaskName, common: int) -> 
             if mine[: len(theirs)] == theirs:
                 if target.replace_task(TaskName(name.stamp, fork), [data], blobs, len(there), _last_seal(target, fork)):
                     return fork
-                raise RawkoError(f"task {fork} has grown there meanwhile; once more")
+                raise RawkoError(f"Task {fork} changed on the other side while it was copied. Run the command again.")
             # That fork was continued in the target, too: try the next one.
-    raise RawkoError(f"task {name.id} has grown apart from the one there in too many ways")
+    raise RawkoError(f"Task {name.id} has too many conflicting versions on the other side.")
 
 
 def _seals(data: bytes) -> list[str | None]:

@@ -48,7 +48,7 @@ class Policy:
 def policy_of(settings: Settings) -> Policy:
     """Rejects settings with any error: if one limit was not understood, another one must not delete tasks."""
     if settings.problems:
-        raise InvalidValue(f"{settings.problems[0]}; nothing was removed")
+        raise InvalidValue(f"{settings.problems[0]}. Nothing was removed.")
     prefix = "state.retention."
     return Policy(
         max_age=settings[f"{prefix}{AGE}"],

@@ -39,11 +39,11 @@ def checked(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise RawkoError(f"not a command: {command!r}: {error}") from None
+        raise RawkoError(f"Can't parse the command {command!r}: {error}.") from None
     if not words:
-        raise RawkoError("no command to run")
+        raise RawkoError("No command given.")
     if shutil.which(words[0]) is None:
-        raise RawkoError(f"{words[0]} cannot be run: there is no such command")
+        raise RawkoError(f"Command not found: {words[0]}.")
     return words
 
 
@@ -74,7 +74,7 @@ def run(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, start_new_session=True
             )
         except OSError as error:
-            raise RawkoError(f"{words[0]} cannot be run: {error.strerror}") from None
+            raise RawkoError(f"Can't run {words[0]}: {error.strerror}.") from None
         assert process.stdin is not None
         assert process.stdout is not None
         feeding = threading.Thread(target=_feed, args=(process.stdin, context.encode("utf-8", "replace")), daemon=True)
@@ -95,7 +95,7 @@ def run(
     # If the command recorded a result itself, or asks a question, keep that status.
     if task.state.status == RUNNING and task.refresh().status == RUNNING:
         if code:
-            task.finish("failure", error=f"{words[0]} ended with exit code {code}")
+            task.finish("failure", error=f"{words[0]} exited with code {code}")
         else:
             task.finish("success")
     else:
@@ -182,7 +182,7 @@ def _record(
                 raise
             except (RawkoError, RecursionError, UnicodeError, OverflowError) as error:
                 refused = True
-                warn(f"line {number} of the command's output: {error}")
+                warn(f"Line {number} of the command's output: {error}")
     recorder.end_turn()
     return refused
 

@@ -80,12 +80,12 @@ class TaskState:
             # Keep the turn of a writer that died, whatever the task's status is now.
             left_over = entry.status == words.INTERRUPTED
             if not left_over and (self.status in words.FINISHED or self.status == words.PENDING):
-                advice = f"'rawko resume --open {self.id}' goes on with it"
+                advice = f"Reopen it first: rawko resume --open {self.id}"
                 raise IllegalMove(self.id, self.status, words.RUNNING, advice=advice)
             if self.status == words.PAUSED and after.status == words.WAITING:
                 raise IllegalMove(self.id, self.status, after.status)  # only a resume with an open question may do this
             if entry.answers is not None and entry.answers != self.question:
-                raise InvalidValue(f"task {self.id}: turn {entry.answers} asks nothing that is still open")
+                raise InvalidValue(f"Task {self.id}: turn {entry.answers} has no open question.")
         elif isinstance(entry, Result) and self.status in words.FINISHED:
             raise IllegalMove(self.id, self.status, after.status)
         if after.status != self.status and not words.is_legal(self.status, after.status):

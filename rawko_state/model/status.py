@@ -76,7 +76,7 @@ def outcome_of(word: str) -> str:
     ``completed`` and ``failed`` are accepted too."""
     found = next((result for result, status in RESULT_STATUS.items() if status == canonical(word)), None)
     if found is None:
-        raise InvalidValue(f"a result is success, failure or cancelled, not {word!r}")
+        raise InvalidValue(f"Not a result: {word!r}. Use success, failure or cancelled.")
     return found
 
 
@@ -84,7 +84,7 @@ def turn_status(word: str) -> str:
     """The final status of a turn. ``completed``, ``success`` and ``failure`` are accepted too."""
     found = {COMPLETED: "complete", FAILED: "failed"}.get(canonical(word), word)
     if found not in TURN_STATUSES:
-        raise InvalidValue(f"a turn is {', '.join(TURN_STATUSES[:-1])} or {TURN_STATUSES[-1]}, not {word!r}")
+        raise InvalidValue(f"Not a turn status: {word!r}. Use {', '.join(TURN_STATUSES[:-1])} or {TURN_STATUSES[-1]}.")
     return found
 
 

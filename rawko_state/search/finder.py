@@ -195,7 +195,7 @@ def check_field(field: Field) -> str | None:
     if field.name == "label" and not _LABEL.fullmatch(field.value.partition("=")[0]):
         return f"{field.value.partition('=')[0]!r} is no name of a label"
     if field.name in ("after", "before", "since", "until") and parse_when(field.value) is None:
-        return f"{field.value!r} is no time ({WHEN_HELP})"
+        return f"Not a date or time: {field.value!r}. {WHEN_HELP}"
     if field.name == "status" and words.canonical(field.value) not in words.STATUSES:
         return f"no status {field.value!r}"
     if field.name == "is" and field.value != "pinned" and words.canonical(field.value) not in words.STATUSES:

@@ -19,6 +19,7 @@ from rawko_state.store.values import (
     TaskFilter,
     TaskSummary,
     TurnRow,
+    Usage,
 )
 
 __all__ = [
@@ -35,4 +36,5 @@ __all__ = [
     "TaskFilter",
     "TaskSummary",
     "TurnRow",
+    "Usage",
 ]

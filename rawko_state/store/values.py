@@ -41,19 +41,19 @@ class TaskFilter:
 
     def __post_init__(self) -> None:
         if self.sort not in (*SORTS, RELEVANCE, TIME):
-            raise InvalidValue(f"tasks are not sorted by {self.sort!r}{_nearest(self.sort, SORTS)}")
+            raise InvalidValue(f"Unknown order: {self.sort!r}.{_nearest(self.sort, SORTS)}")
         for word in self.status:
             if words.canonical(word) not in words.STATUSES:
-                raise InvalidValue(f"no status {word!r}{_nearest(word, words.STATUSES)}")
+                raise InvalidValue(f"Unknown status: {word!r}.{_nearest(word, words.STATUSES)}")
         if isinstance(self.limit, int) and self.limit < 0:
-            raise InvalidValue(f"at most {self.limit} tasks cannot be listed")
+            raise InvalidValue(f"Not a number of tasks: {self.limit}. Use 0 or more.")
 
 
 def _nearest(word: str, known: Sequence[str]) -> str:
     import difflib  # only needed for typos
 
     near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+    return f" Did you mean {near[0]}?" if near else f" Known: {', '.join(known)}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,25 @@ class TaskSummary:
     """With a file filter: operation and path of each match."""
 
 
+class Usage(NamedTuple):
+    """What turns have used, by day, agent and model, and by whether their cost is stated."""
+
+    day: str | None
+    agent: str
+    model: str | None
+    stated: bool
+    """Whether these turns state their cost."""
+    turns: int
+    duration_ms: int
+    tokens_in: int | None
+    """Without what came from a cache."""
+    tokens_out: int | None
+    cache_read: int | None
+    cache_write: int | None
+    cost: str | None
+    """In USD, if it is stated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
     """Statistics over tasks."""
@@ -106,6 +125,9 @@ class Stats:
     cost: str | None
     disk: Mapping[str, int] = field(default_factory=dict)
     """Bytes used by tasks, blobs and the index."""
+    usage: tuple[Usage, ...] = ()
+    time_to_finish_ms: Mapping[str, int] = field(default_factory=dict)
+    """``median`` and ``p90`` over the tasks that were completed."""
 
 
 class RetentionRow(NamedTuple):

@@ -129,12 +129,14 @@ class Task:
         """
         with self.lock:
             if self._live is not None:
-                raise RawkoError(f"task {self.id}: the turn of {self._live.agent} has not ended yet")
+                raise RawkoError(f"Task {self.id}: end the turn of {self._live.agent} first.")
             if not self._writer.is_leased:
-                raise RawkoError(f"task {self.id} is not run by this process: a live turn needs its lease")
+                raise RawkoError(
+                    f"This process does not run task {self.id}, so it can't open a live turn. Resume the task first."
+                )
             self.check()
             if self.state.status in status.FINISHED:
-                advice = f"'rawko resume --open {self.id}' goes on with it"
+                advice = f"Reopen it first: rawko resume --open {self.id}"
                 raise IllegalMove(self.id, self.state.status, status.RUNNING, advice=advice)
             self._live = LiveTurn(self, agent, model, durable)
             return self._live
@@ -225,7 +227,7 @@ class Task:
         with self.lock:
             number = self._writer.refresh().question if number is None else number
             if number is None:
-                raise NoAnswer(f"task {self.id} asks nothing")
+                raise NoAnswer(f"Task {self.id} is not waiting for an answer.")
             asked = self._turn_at(number).question
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -235,11 +237,11 @@ class Task:
                     return self._answer_to(number)
             if asked is not None and asked.deadline is not None and _now() >= asked.deadline:
                 if asked.default is None:
-                    raise NoAnswer(f"task {self.id}: nobody has answered by {asked.deadline:%Y-%m-%d %H:%M:%S}")
+                    raise NoAnswer(f"Task {self.id}: no answer by {asked.deadline:%Y-%m-%d %H:%M:%S}.")
                 with contextlib.suppress(NoAnswer):  # somebody may have been faster
                     self.answer(asked.default, by="deadline")
             elif until is not None and time.monotonic() >= until:
-                raise NoAnswer(f"task {self.id}: nobody has answered in {timeout:g} s")
+                raise NoAnswer(f"Task {self.id}: no answer within {timeout:g} s.")
             else:
                 time.sleep(_LOOK_EVERY)
 
@@ -248,13 +250,13 @@ class Task:
         with self.lock:
             asked = self.question()
             if asked is None:
-                raise NoAnswer(f"task {self.id} asks nothing")
+                raise NoAnswer(f"Task {self.id} is not waiting for an answer.")
             said = Turn(number=1, agent="user", by=by or UNKNOWN_USER, started=_now(), content=chosen(asked, text))
             answer = self._cleaned(said)
 
             def make(state: TaskState) -> list[Entry]:
                 if state.question is None:
-                    raise NoAnswer(f"task {self.id} asks nothing any more: somebody was faster")
+                    raise NoAnswer(f"Task {self.id} is no longer waiting: someone else has answered.")
                 return [replace(answer, number=state.turns + 1, answers=state.question)]
 
             return self._append_clean(make)
@@ -263,13 +265,13 @@ class Task:
         for turn in self._writer.last_turns():
             if turn.number == number:
                 return turn
-        raise RawkoError(f"task {self.id} has no turn {number}")
+        raise RawkoError(f"Task {self.id} has no turn {number}.")
 
     def _answer_to(self, number: int) -> str:
         for turn in self._writer.last_turns():
             if turn.answers == number:
                 return turn.content or ""
-        raise RawkoError(f"task {self.id}: turn {number} has no answer")
+        raise RawkoError(f"Task {self.id}: turn {number} has no answer.")
 
     # Notes and status
 
@@ -525,4 +527,4 @@ def chosen(question: Question, text: str) -> str:
     short = [choice for choice in question.choices if small and choice.lower().startswith(small)]
     if len(short) == 1:
         return short[0]
-    raise InvalidValue(f"{text!r} is none of the choices: {', '.join(question.choices)}")
+    raise InvalidValue(f"{text!r} is not one of the choices: {', '.join(question.choices)}.")

@@ -51,7 +51,7 @@ class TestFiles:
             rawko(root, "task", "turn", task_id, "--agent", "dev", "one more", code=None)
             if about["status"] in ("interrupted", "waiting"):
                 rawko(root, "task", "finish", task_id, "--summary", "done", code=None)
-        assert "0 bad" in rawko(root, "verify").stdout
+        assert "no damage found" in rawko(root, "verify").stdout
         assert rawko(root, "cleanup", "--restore").stdout
         assert rawko(root, "kv", "get", "user", "editor").stdout == "vi\n"
         store: Any = rawko_state.FileStore(root, warn=lambda message: None)

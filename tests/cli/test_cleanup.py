@@ -49,25 +49,25 @@ class TestCommand:
         configure(tmp_path, "max_age: 30d, max_count: 2, min_keep: 1")
         shown = rawko(tmp_path, "cleanup", "--dry-run").stdout
         assert len(contents(tmp_path)) == 4
-        assert f"{made[0]}  " in shown
-        assert " max_age " in shown
+        assert f"{made[0]}\t" in shown
+        assert "\tmax_age\t" in shown
         told = json.loads(rawko(tmp_path, "cleanup", "--dry-run", "--json").stdout)
         assert [each["id"] for each in told["removed"]] == made[:3]
         assert all(each["bytes"] > 20_000 for each in told["removed"])
         done = rawko(tmp_path, "cleanup", "--yes")
-        assert "3 tasks moved to the trash" in done.stdout
+        assert "Moved 3 tasks to the trash" in done.stdout
         assert [each["id"] for each in json.loads(rawko(tmp_path, "cleanup", "--trash", "--json").stdout)["trash"]]
         assert rawko(tmp_path, "cleanup", "--restore", made[0]).stdout == f"{made[0]}\n"
         rawko(tmp_path, "cleanup", "--restore")
         assert len(contents(tmp_path)) == 4
-        assert "nothing to do" in rawko(tmp_path, "cleanup", "--yes").stdout
-        assert "no task" in rawko(tmp_path, "cleanup", "--restore", "zzz", code=1).stderr
+        assert "Nothing to do" in rawko(tmp_path, "cleanup", "--yes").stdout
+        assert "No task" in rawko(tmp_path, "cleanup", "--restore", "zzz", code=1).stderr
 
     def test_a_bad_settings_file_stops_it(self, store: FileStore, tmp_path: Path) -> None:
         filled(store, 2)
         configure(tmp_path, "max_count: 0, max_age: soon")
         done = rawko(tmp_path, "cleanup", "--yes", code=1)
-        assert "config.yaml:4: state.retention.max_age: expected a duration" in done.stderr
+        assert "config.yaml:4: state.retention.max_age takes a duration" in done.stderr
         assert len(contents(tmp_path)) == 2
 
     def test_it_asks_on_a_terminal(self, store: FileStore, tmp_path: Path) -> None:
@@ -92,14 +92,12 @@ class TestCommand:
             os.close(parent)
             return out
 
-        assert b"Do this? [y/N]" in answer(b"n\n")
-        assert b"2 to the trash, 0 to be packed, 0 in the trash to be deleted. Do this? [y/N]" in answer(
-            b"n\n", "--json"
-        )
+        assert b"Move 2 tasks to the trash? [y/N]" in answer(b"n\n")
+        assert b"Move 2 tasks to the trash? [y/N]" in answer(b"n\n", "--json")
         assert len(contents(tmp_path)) == 2
         answer(b"y\n")
         assert len(contents(tmp_path)) == 0
-        assert b"for good? [y/N]" in answer(b"n\n", "--empty-trash", "--json")
+        assert b"This can't be undone. [y/N]" in answer(b"n\n", "--empty-trash", "--json")
         assert len(store.trash()) == 2
         answer(b"", "--empty-trash", "--json", "--yes")
         assert store.trash() == []
@@ -108,9 +106,9 @@ class TestCommand:
         filled(store, 3)
         configure(tmp_path, "max_count: 1")
         done = rawko(tmp_path, "history")
-        assert len(done.stdout.splitlines()) == 4, "the command itself is as it was"
+        assert len(done.stdout.splitlines()) == 3, "the command itself is as it was"
         assert done.stderr.count("\n") == 1
-        assert "cleanup: 2 tasks moved to the trash by max_count" in done.stderr
+        assert "Cleanup: moved 2 tasks to the trash (max_count)" in done.stderr
         filled(store, 2)
         assert rawko(tmp_path, "history").stderr == ""
         assert len(contents(tmp_path)) == 3
@@ -118,28 +116,28 @@ class TestCommand:
         with store.daily() as mine:
             assert not mine
         os.utime(stamp, (time.time() - DAY - 1,) * 2)
-        assert "2 tasks moved" in rawko(tmp_path, "stats").stderr
+        assert "moved 2 tasks" in rawko(tmp_path, "stats").stderr
 
     def test_a_bad_settings_file_never_fails_another_command(self, store: FileStore, tmp_path: Path) -> None:
         filled(store, 2)
         configure(tmp_path, "max_count: minus")
         done = rawko(tmp_path, "history")
-        assert "no cleanup today" in done.stderr
+        assert "Skipped today's cleanup" in done.stderr
         assert len(contents(tmp_path)) == 2
         assert rawko(tmp_path, "history").stderr == ""
 
     def test_deleting_by_hand_and_packing_by_settings(self, store: FileStore, tmp_path: Path) -> None:
         made = filled(store, 2)
-        assert "is in the trash" in rawko(tmp_path, "task", "delete", made[0]).stderr
+        assert "to the trash" in rawko(tmp_path, "task", "delete", made[0]).stderr
         assert "in the trash" in rawko(tmp_path, "history", "show", made[0], code=1).stderr
         configure(tmp_path, "compress_after: 7d")
-        assert "1 task packed" in rawko(tmp_path, "cleanup", "--yes").stdout
+        assert "Compressed 1 task" in rawko(tmp_path, "cleanup", "--yes").stdout
         assert "hello 1" in rawko(tmp_path, "history", "show", made[1]).stdout
         assert made[1] in rawko(tmp_path, "history", "--search", "hello").stdout
         exported = json.loads(rawko(tmp_path, "history", "export", made[1]).stdout)
         assert exported["file"].endswith(".task")
         rawko(tmp_path, "cleanup", "--empty-trash", "--yes")
-        assert "no task" in rawko(tmp_path, "history", "show", made[0], code=1).stderr
+        assert "No task" in rawko(tmp_path, "history", "show", made[0], code=1).stderr
 
     def test_redact_and_export(self, tmp_path: Path) -> None:
         store = quiet(tmp_path)
@@ -159,7 +157,7 @@ class TestCommand:
         told = json.loads(rawko(tmp_path, "redact", "--json").stdout)
         assert told["tasks"][0]["id"] == task_id
         nowhere(tmp_path)
-        assert "0 of 1 tasks" in rawko(tmp_path, "redact").stderr
+        assert "No secrets found" in rawko(tmp_path, "redact").stderr
         rawko(tmp_path, "history", "export", task_id)
 
     def test_policy_of_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from tests.support.processes import rawko
 class TestDoctor:
     def test_it_looks_at_the_users_key_and_at_the_settings(self, store: FileStore, tmp_path: Path) -> None:
         filled(store, 1)
-        assert "all is well" in rawko(tmp_path, "doctor").stdout
+        assert "No problems found" in rawko(tmp_path, "doctor").stdout
         key = Path(os.environ["XDG_STATE_HOME"]) / "rawko/secret"
         for path in (key, key.with_name("state.db")):
             path.chmod(0o644)
@@ -26,7 +26,7 @@ class TestDoctor:
             assert f"chmod 600 {path}" in said
             path.chmod(0o600)
         configure(tmp_path, "max_ag: 3d")
-        assert "did you mean 'state.retention.max_age'?" in rawko(tmp_path, "doctor", code=1).stdout
+        assert "Did you mean state.retention.max_age?" in rawko(tmp_path, "doctor", code=1).stdout
 
     def test_the_list_of_projects_has_no_passwords(self, store: FileStore, tmp_path: Path) -> None:
         filled(store, 1)

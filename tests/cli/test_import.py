@@ -22,15 +22,14 @@ class TestCommand:
     def test_import_show_and_wrong_use(self, project: Path, sessions: Path) -> None:
         (project / ".rawko").mkdir()
         assert (
-            "3 would be imported"
-            in rawko(project, "import", "claude-code", str(sessions / "claude-code"), "--dry-run").stdout
+            "3 to import" in rawko(project, "import", "claude-code", str(sessions / "claude-code"), "--dry-run").stdout
         )
         assert not (project / ".rawko/state/tasks").exists()
         told = json.loads(rawko(project, "import", "claude-code", str(sessions / "claude-code"), "--json").stdout)
         assert len(told["new"]) == 3
         assert told["unknown"] == {"hologram": 1}
         assert (
-            "0 imported, 0 have grown, 3 here already"
+            "0 imported, 0 updated, 3 unchanged"
             in rawko(project, "import", "claude-code", str(sessions / "claude-code")).stdout
         )
         assert "no such file" in rawko(project, "import", "claude-code", "/not/there", code=1).stderr
@@ -53,7 +52,7 @@ class TestCommand:
         assert process.stdout is not None
         assert "1 imported" in process.stdout.readline()
         path.write_text("\n".join(lines))
-        assert "1 have grown" in process.stdout.readline()
+        assert "1 updated" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=patience(20))
         store = quiet(project)
@@ -95,8 +94,8 @@ class TestCommand:
         assert "is gone" in rawko(project, "history", "--all-projects").stderr
         rawko(project, "projects", "forget", "--gone")
         assert str(other) not in rawko(project, "projects").stdout
-        assert "not known" in rawko(project, "projects", "forget", "/nowhere", code=1).stderr
-        assert "no project" in rawko(project, "projects", "add", str(tmp_path), code=1).stderr
+        assert "Not in the list" in rawko(project, "projects", "forget", "/nowhere", code=1).stderr
+        assert "is not a project" in rawko(project, "projects", "add", str(tmp_path), code=1).stderr
         rawko(project, "projects", "forget", str(project))
         assert f"{project}\n" in rawko(project, "projects", "scan", str(tmp_path)).stdout
 

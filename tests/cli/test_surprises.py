@@ -74,8 +74,8 @@ class TestAnywhere:
         process.wait(patience(30))
 
     def test_what_needs_one_says_so(self, nowhere: Path) -> None:
-        assert "no project around" in rawko(None, "history", cwd=nowhere, code=1).stderr
-        assert "no project around" in rawko(None, "history", cwd=nowhere, code=1, RAWKO_REMOTE_SERVER="local").stderr
+        assert "Not in a project" in rawko(None, "history", cwd=nowhere, code=1).stderr
+        assert "Not in a project" in rawko(None, "history", cwd=nowhere, code=1, RAWKO_REMOTE_SERVER="local").stderr
 
     def test_local_means_local(self, tmp_path: Path) -> None:
         task = rawko(tmp_path, "task", "start", "x", RAWKO_REMOTE_SERVER="local").stdout.strip()
@@ -228,13 +228,13 @@ class TestSmallThings:
 
     def test_a_detached_task_runs_for_all_alike(self, tmp_path: Path) -> None:
         task = rawko(tmp_path, "task", "start", "x").stdout.strip()
-        assert " running " in rawko(tmp_path, "history").stdout
+        assert "\trunning\t" in rawko(tmp_path, "history").stdout
         assert f"running   1 ({task})" in rawko(tmp_path, "doctor").stdout
         process = subprocess.Popen(
             [*RAWKO, "-C", str(tmp_path), "watch"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         )
         assert process.stderr is not None
-        assert process.stderr.readline() == f"following {task}\n"
+        assert process.stderr.readline() == f"Watching {task}. New tasks appear as they start; ^C stops watching.\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(patience(30)) == 130
 
@@ -270,7 +270,7 @@ class TestErase:
         if in_trash:
             rawko(tmp_path, "task", "delete", task.id)
         assert "--yes" in rawko(tmp_path, "task", "erase", task.id, code=2).stderr
-        assert f"{task.id} is erased" in rawko(tmp_path, "task", "erase", task.id, "--yes").stderr
+        assert f"Erased {task.id}." in rawko(tmp_path, "task", "erase", task.id, "--yes").stderr
         assert self._traces(tmp_path, b"xylophone") == []
         assert list((tmp_path / ".rawko/state/blobs").iterdir()) == []
         assert rawko(tmp_path, "history", "--ids").stdout.split() == [other.id]
@@ -279,25 +279,25 @@ class TestErase:
         log = (tmp_path / ".rawko/state/trash/log.jsonl").read_text()
         assert '"rule": "erased"' in log
         assert task.id in log
-        assert "no task" in rawko(tmp_path, "task", "erase", task.id, "--yes", code=1).stderr
-        assert "all is well" in rawko(tmp_path, "doctor").stdout
+        assert "No task" in rawko(tmp_path, "task", "erase", task.id, "--yes", code=1).stderr
+        assert "No problems found" in rawko(tmp_path, "doctor").stdout
 
 
 class TestDoctor:
     def test_git_and_what_it_would_take(self, tmp_path: Path) -> None:
         subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
         rawko(tmp_path, "task", "start", "x")
-        assert "all is well" in rawko(tmp_path, "doctor").stdout
+        assert "No problems found" in rawko(tmp_path, "doctor").stdout
         (tmp_path / ".rawko/state/.gitignore").unlink()
         assert "git does not ignore" in rawko(tmp_path, "doctor", code=1).stdout
         (tmp_path / ".gitignore").write_text(".rawko/state/\n")
-        assert "all is well" in rawko(tmp_path, "doctor").stdout
+        assert "No problems found" in rawko(tmp_path, "doctor").stdout
         (tmp_path / ".rawko/config.yaml").write_text("state:\n  share: git\n")
-        assert "line ends" in rawko(tmp_path, "doctor", code=1).stdout
+        assert "line endings" in rawko(tmp_path, "doctor", code=1).stdout
         rawko(tmp_path, "config", "set", "--project", "state.share", "git")
-        assert ".gitignore leaves the task files out" in rawko(tmp_path, "doctor", code=1).stdout
+        assert ".gitignore excludes the task files" in rawko(tmp_path, "doctor", code=1).stdout
         (tmp_path / ".gitignore").unlink()
-        assert "all is well" in rawko(tmp_path, "doctor").stdout
+        assert "No problems found" in rawko(tmp_path, "doctor").stdout
 
     def test_a_project_that_was_moved(self, tmp_path: Path) -> None:
         (tmp_path / "old").mkdir()

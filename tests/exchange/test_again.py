@@ -201,7 +201,7 @@ class TestBelonging:
         copy, moved = tmp_path / "copy", tmp_path / "moved"
         shutil.copytree(project, copy)
         path = str(sessions / "claude-code/session-2.0.jsonl")
-        assert "1 of other projects" in rawko(copy, "import", "claude-code", path).stdout
+        assert "1 from other projects" in rawko(copy, "import", "claude-code", path).stdout
         project.rename(moved)
         assert "1 imported" in rawko(moved, "import", "claude-code", path).stdout
         assert quiet(moved).history(TaskFilter(file="auth/sso.py"))

@@ -47,7 +47,7 @@ class TestHandOver:
         task = task_id("claude-code", "session-2.0")
         done = rawko(project, "resume", task, "--with", "claude", "-m", "more", **env)
         assert done.stdout == "<-p><--resume><session-2.0><more>"
-        assert f"recorded as {task}" in done.stderr
+        assert f"Recorded as {task}" in done.stderr
         assert turns(store, task)[-1].content == "More is done."
         assert store.summary(task).runs == 2
 

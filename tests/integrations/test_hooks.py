@@ -58,7 +58,7 @@ class TestHooks:
         wait_for(lambda: payload(store, task) == "\n".join(lines))
         assert store.summary(task).runs == 2
         agrees(store)
-        assert "0 imported, 0 have grown, 1 here already" in rawko(project, "import", "claude-code", str(path)).stdout
+        assert "0 imported, 0 updated, 1 unchanged" in rawko(project, "import", "claude-code", str(path)).stdout
 
     def test_many_at_once(self, project: Path, sessions: Path) -> None:
         (project / ".rawko").mkdir()
@@ -105,7 +105,7 @@ class TestHooks:
         (project / ".rawko").mkdir()
         rawko(project, "task", "start", "x")
         rawko(project, "hook", "run", "claude-code", given="junk", RAWKO_DIR=str(project))
-        assert "a hook: " in rawko(project, "doctor", code=1).stdout
+        assert "A hook had a problem: " in rawko(project, "doctor", code=1).stdout
 
     def test_trouble_where_there_is_no_project_yet_is_too(self, project: Path, tmp_path: Path) -> None:
         elsewhere = tmp_path / "elsewhere"
@@ -114,7 +114,7 @@ class TestHooks:
             rawko(elsewhere, "hook", "run", "claude-code", given=text, RAWKO_DIR=str(elsewhere))
         assert not list(elsewhere.iterdir())
         (project / ".rawko").mkdir()
-        assert rawko(project, "doctor", code=1).stdout.count("a hook: ") == 2
+        assert rawko(project, "doctor", code=1).stdout.count("A hook had a problem: ") == 2
 
     def test_the_home_folder_is_not_made_a_project(self, project: Path, sessions: Path, tmp_path: Path) -> None:
         home = tmp_path / "home"
@@ -193,7 +193,7 @@ class TestHooks:
         }
         assert settings_now["hooks"]["PostToolUse"][0]["hooks"][0]["async"]
         assert (
-            "nothing to change"
+            "Nothing to change"
             in rawko(project, "hook", "install", "claude-code", CLAUDE_CONFIG_DIR=str(path.parent)).stdout
         )
         rawko(project, "hook", "uninstall", "claude-code", CLAUDE_CONFIG_DIR=str(path.parent))

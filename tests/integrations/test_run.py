@@ -124,6 +124,6 @@ class TestRun:
 
     def test_wrong_use(self, project: Path) -> None:
         (project / ".rawko").mkdir()
-        assert "no such command" in rawko(project, "run", "x", "--", "not-a-command-7", code=1).stderr
-        assert rawko(project, "run", "x", "--", code=2).stderr.count("\n") == 1
-        assert rawko(project, "run", code=2).stderr.count("\n") == 1
+        assert "Command not found" in rawko(project, "run", "x", "--", "not-a-command-7", code=1).stderr
+        assert rawko(project, "run", "x", "--", code=2).stderr.count("\n") == 2
+        assert rawko(project, "run", code=2).stderr.count("\n") == 2

@@ -44,12 +44,12 @@ def some_task(store: FileStore, turns: int = 3, *, finish: bool = True) -> str:
 
 def doctor(store: FileStore) -> str:
     done = rawko(store.root, "doctor", code=None)
-    assert ("all is well" in done.stdout) == (done.returncode == 0)
+    assert ("No problems found" in done.stdout) == (done.returncode == 0)
     return done.stdout
 
 
 class TestDoctor:
-    """It never says that all is well while verify finds something."""
+    """It never says that No problems found while verify finds something."""
 
     @pytest.mark.parametrize(
         "what", ["empty gz", "cut gz", "another id", "another status", "cut, and no index", "a folder"]
@@ -78,7 +78,7 @@ class TestDoctor:
             (store.root / ".rawko/state/index.db").unlink()
         for file in path.parent.iterdir():
             file.chmod(0o700 if file.is_dir() else 0o600)
-        assert "all is well" not in doctor(store)
+        assert "No problems found" not in doctor(store)
 
 
 class TestLineEnds:
@@ -92,7 +92,7 @@ class TestLineEnds:
         assert "gave it back its line ends" in rawko(store.root, "verify", "--repair").stdout
         assert path.read_bytes() == whole
         assert store.summary(task).turns == 3
-        assert "all is well" in doctor(store)
+        assert "No problems found" in doctor(store)
 
     def test_from_the_second_record_on(self, store: FileStore) -> None:
         task = some_task(store)
@@ -133,7 +133,7 @@ class TestCutOff:
         store.reindex()
         assert "2 turns" in rawko(store.root, "verify", task).stdout
         rawko(store.root, "verify", task, "--repair")
-        assert "all is well" in doctor(store)
+        assert "No problems found" in doctor(store)
 
     def test_it_is_forgotten_when_the_file_is_back(self, store: FileStore) -> None:
         task = some_task(store, 5)
@@ -142,7 +142,7 @@ class TestCutOff:
         path.write_bytes(whole[: scan_bytes(whole)[0][1].end])
         assert "missing" in doctor(store)
         path.write_bytes(whole)
-        assert "all is well" in doctor(store)
+        assert "No problems found" in doctor(store)
 
     def test_the_headers_copy_knew_that_it_was_finished(self, store: FileStore) -> None:
         task = some_task(store)
@@ -227,7 +227,7 @@ class TestConflicts:
         merged = self._merged(tmp_path_factory.mktemp("git"), base, ours, theirs)
         path.write_bytes(merged)
         store = FileStore(store.root, warn=lambda message: None)
-        assert "all is well" not in doctor(store)
+        assert "No problems found" not in doctor(store)
         assert "git has left two writings" in rawko(store.root, "verify", code=1).stdout
         for write in (lambda: store.resume(task), lambda: store.attach(task).note("x")):
             with pytest.raises(NotATask, match="git has merged"):
@@ -241,7 +241,7 @@ class TestConflicts:
         assert (found[child].status, found[child].parent) == ("failed", task)
         assert store.turn(child, 2).content == "theirs"
         assert store.turn(task, 2).content == f"ours\n{QUOTED}"
-        assert rawko(store.root, "verify").stdout.endswith("2 files, 0 bad\n")
+        assert rawko(store.root, "verify").stdout.startswith("✓ 2 files, ")
 
     def test_a_second_conflict_does_not_overwrite_the_child_of_the_first(
         self, store: FileStore, tmp_path_factory: pytest.TempPathFactory
@@ -296,7 +296,7 @@ class TestConflicts:
         assert b"=== TORN" not in path.read_bytes()
         assert "theirs" in rawko(store.root, "history", "show", task).stdout
         assert "does not match" in rawko(store.root, "verify", code=1).stdout
-        assert "all is well" not in doctor(store)
+        assert "No problems found" not in doctor(store)
 
     def test_a_last_record_that_was_edited_stays_readable(self, store: FileStore) -> None:
         task = some_task(store, 2, finish=False)
@@ -354,7 +354,7 @@ class TestTwoFiles:
         assert "2 files have this id" in doctor(store)
         rawko(store.root, "verify", "--repair")
         assert [path.name for path in plain.parent.iterdir()] == [plain.name]
-        assert "all is well" in doctor(store)
+        assert "No problems found" in doctor(store)
 
     def test_a_packed_form_that_holds_something_else_is_kept(self, store: FileStore) -> None:
         task, other = some_task(store), some_task(store, 1)
@@ -487,12 +487,12 @@ class TestOldImports:
         assert text.startswith("=== TASK old ===\nCreated: 2024-01-15T10:30:00Z\nStatus: completed ")
         assert "\nDuration: " in text
         assert "\nFormat: 1\n" in text
-        assert rawko(store.root, "verify").stdout.endswith("1 files, 0 bad\n")
+        assert rawko(store.root, "verify").stdout.startswith("✓ 1 file, ")
         assert store.turn("old", 1).content == "y"
         note = store.last_note("old", "imported")
         assert note is not None
         assert note.data == {"place": 0, "steps": 1}
-        assert "all is well" in doctor(store)
+        assert "No problems found" in doctor(store)
 
     def test_files_written_by_hand_keep_their_bytes(self, store: FileStore, fixtures: Path) -> None:
         store.journal.layout.make()

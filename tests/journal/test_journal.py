@@ -108,7 +108,7 @@ class TestWriting:
         other = store.attach(task.id)
         other.answer("a", by="ann")
         assert task.refresh().status == "running"
-        with pytest.raises(RawkoError, match="asks nothing"):
+        with pytest.raises(RawkoError, match="is not waiting for an answer"):
             other.answer("b")
 
     def test_a_pause_from_another_process_is_seen(self, store: FileStore) -> None:
@@ -176,7 +176,7 @@ class TestIds:
         assert store.find("abc123").id == "abc123"
         with pytest.raises(AmbiguousTask, match="abc123, abd456"):
             store.find("ab")
-        with pytest.raises(TaskNotFound, match="closest: xyz789"):
+        with pytest.raises(TaskNotFound, match="Closest: xyz789"):
             store.find("xyz788")
 
     def test_an_id_is_never_given_twice(self, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -483,7 +483,7 @@ class TestDrafts:
     def test_one_turn_at_a_time(self, store: FileStore) -> None:
         task = store.start("x")
         task.turn("dev")
-        with pytest.raises(RawkoError, match="has not ended"):
+        with pytest.raises(RawkoError, match="end the turn of"):
             task.turn("other")
 
     def test_a_file_is_read_written_or_deleted(self, store: FileStore) -> None:

@@ -46,14 +46,14 @@ class TestContext:
         assert "half" in shown.stdout
         assert "shell.exec make -> may have run" in shown.stdout
         assert "dev is next" in shown.stdout
-        assert f"To go on: rawko resume {task_id} --with" in shown.stdout.splitlines()[-1]
+        assert f"To continue: rawko resume {task_id} --with" in shown.stdout.splitlines()[-1]
         before = store.journal.layout.path(store.find(task_id)).read_bytes()
         rawko(tmp_path, "resume")
         assert store.journal.layout.path(store.find(task_id)).read_bytes() == before  # printing changes nothing
         assert store.status(task_id) == "interrupted"
         opened = rawko(tmp_path, "resume", "--open")
-        assert "turn 2 of dev was interrupted" in opened.stderr
-        assert "next: dev" in opened.stderr
+        assert "Turn 2 (dev) was interrupted" in opened.stderr
+        assert "Next: dev" in opened.stderr
         assert store.status(task_id) == "running"
         assert b"=== RESUMED " in store.journal.layout.path(store.find(task_id)).read_bytes()
         store.close()

@@ -138,7 +138,7 @@ class TestOddOnes:
             rawko(tmp_path, *words_, code=None)
         assert contents(tmp_path) == before
         assert "no dry run" in rawko(tmp_path, "cleanup", "--restore", "--dry-run", code=2).stderr
-        assert "one at a time" in rawko(tmp_path, "cleanup", "--trash", "--empty-trash", code=2).stderr
+        assert "only one of" in rawko(tmp_path, "cleanup", "--trash", "--empty-trash", code=2).stderr
 
     def test_a_cleanup_in_passing_does_not_wait_for_others(self, store: FileStore, tmp_path: Path) -> None:
         from rawko_state.journal.locks import gate

@@ -183,7 +183,7 @@ class TestTheUsersOwn:
         told: list[str] = []
         store = FileStore(tmp_path, warn=told.append)
         assert "redacted" in store.redactor.text("AKIAQYLPMN5HHHFPZAM2")
-        assert "your own settings only" in told[0]
+        assert "read only from your own settings" in told[0]
 
 
 class TestNothingReachesTheDisk:

@@ -34,11 +34,10 @@ class TestCommand:
         task_id = said(store, "first", "the SSO callback \x1b[31m fails", title="Login")
         done = self._run(store.root, "history", "--search", "sso")
         lines = done.stdout.splitlines()
-        assert lines[0].startswith(task_id)
-        assert lines[0].endswith("Login")
-        assert lines[1].strip().startswith("turn 2 developer  the SSO callback")
+        assert lines[0].startswith(f"{task_id}\t")
+        assert "SSO callback" in lines[0]
+        assert lines[0].split("\t")[1:3] == ["2", "developer"]
         assert "\x1b" not in done.stdout
-        assert all(len(line) <= 100 for line in lines)
 
     def test_json(self, store: FileStore) -> None:
         task_id = said(store, "first sso", "second sso")
@@ -56,16 +55,19 @@ class TestCommand:
         said(store, "authentication")
         done = self._run(store.root, "history", "--search", "authentcation")
         assert (done.returncode, done.stdout) == (0, "")
-        assert done.stderr == "no task matches; did you mean: authentication\n"
+        assert done.stderr.splitlines() == [
+            f"No task in {store.root.name} matches: authentcation.",
+            "  Did you mean: rawko search authentication",
+        ]
         done = self._run(store.root, "history", "--search", "(authentication")
         assert done.stderr == "rawko: a ( without its ): searched for the words as they stand\n"
-        assert len(done.stdout.splitlines()) == 2
+        assert len(done.stdout.splitlines()) == 1
 
     def test_used_wrongly(self, store: FileStore) -> None:
         for words in (["--turns"], ["--sort", "time"], ["--sort", "relevance"]):
             done = self._run(store.root, "history", *words)
             assert done.returncode == 2
-            assert "go with --search" in done.stderr
+            assert "need --search" in done.stderr
 
     def test_a_long_tail_is_folded_on_the_way(self, store: FileStore) -> None:
         said(store, "needle " + "filler " * 250_000)
@@ -91,18 +93,18 @@ class TestCommand:
 
     def test_the_doctor_looks_at_it(self, store: FileStore) -> None:
         said(store, "needle")
-        assert "unflushed" in self._run(store.root, "doctor").stdout
+        assert "not in the index yet" in self._run(store.root, "doctor").stdout
         store.flush()
         assert self._run(store.root, "doctor").returncode == 0
         for path in (store.root / ".rawko/state/search").glob("*.toc"):
             path.write_bytes(b"rubbish")
         done = self._run(store.root, "doctor")
         assert done.returncode == 1
-        assert "the search index" in done.stdout
+        assert "The search index" in done.stdout
 
     def test_reindex_search(self, store: FileStore) -> None:
         said(store, "needle")
         done = self._run(store.root, "reindex", "--search")
-        assert done.stdout.endswith("bytes taken into the search index\n")
+        assert done.stdout.endswith("to the search index.\n")
         assert store.unflushed() == 0
         assert self._run(store.root, "reindex", "--search", "--quiet").stdout == ""

@@ -122,7 +122,7 @@ class TestRest:
             (f"tasks/{task}/turns", {"agent": "a", "tokens": {"in": -1}}, "less"),
             (f"tasks/{task}/turns", {"agent": "a", "files": [{"operation": "eat", "path": "x"}]}, "one of"),
             (f"tasks/{task}/finish", {"status": "perhaps"}, "one of"),
-            (f"tasks/{task}/answers", {"text": "x"}, "asks nothing"),
+            (f"tasks/{task}/answers", {"text": "x"}, "is not waiting for an answer"),
             (f"tasks/{task}/fork", {"turn": 99}, "no turn"),
         ):
             status, problem, _ = client("POST", path, data)

@@ -8,8 +8,8 @@ from rawko_state.backends.files.store import FileStore
 from rawko_state.errors import IllegalMove
 
 
-def test_an_illegal_move_names_both(store: FileStore) -> None:
+def test_an_illegal_move_says_what_the_task_is(store: FileStore) -> None:
     with store.start("x") as task:
         pass
-    with store.attach(task.id) as again, pytest.raises(IllegalMove, match="is completed; it cannot become paused"):
+    with store.attach(task.id) as again, pytest.raises(IllegalMove, match="is already completed"):
         again.set_status("paused")

@@ -109,10 +109,10 @@ class TestOddLives:
             task.ask("dev", Question("how many", ("3", "1", "2")))
             with pytest.raises(InvalidValue):
                 task.answer(wrong)
-        with pytest.raises(InvalidValue, match="none of the choices"):
+        with pytest.raises(InvalidValue, match="of the choices"):
             task.ask("dev", Question("q", ("a", "b"), default="c"))
         task.close()
-        assert "none of the choices" in rawko(store.root, "resume", task.id, "-m", "maybe", code=1).stderr
+        assert "not one of the choices" in rawko(store.root, "resume", task.id, "-m", "maybe", code=1).stderr
 
     def test_resuming_leaves_a_question_open(self, store: FileStore) -> None:
         task = store.start("x")
@@ -310,7 +310,7 @@ class TestOddLives:
     def test_several_are_cancelled_though_one_cannot_be(self, store: FileStore) -> None:
         one, two = store.start("x"), store.start("y")
         done = rawko(store.root, "cancel", one.id, "zzzzzz", two.id, code=1)
-        assert "no task starts with" in done.stderr
+        assert "No task starts with" in done.stderr
         assert store.status(two.id) == "cancelled"
         before = store.journal.layout.path(store.find(one.id)).read_bytes()
         rawko(store.root, "cancel", one.id)

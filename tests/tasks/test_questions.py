@@ -28,13 +28,13 @@ class TestQuestions:
         store = FileStore(tmp_path)
         wait_for(lambda: store.status(task_id) == "waiting")
         shown = rawko(tmp_path, "answer", task_id, given="", code=2).stdout
-        assert shown == "Which database?\n  1. sqlite\n  2. postgres\n"
-        assert "none of the choices" in rawko(tmp_path, "answer", task_id, "oracle", code=1).stderr
+        assert shown == "? Which database?\n    1  sqlite\n    2  postgres\n"
+        assert "not one of the choices" in rawko(tmp_path, "answer", task_id, "oracle", code=1).stderr
         rawko(tmp_path, "answer", task_id, "2", "--by", "kim")
         assert process.communicate(timeout=patience(20))[0].strip() == "postgres"
         assert store.turn(task_id, 2).by == "kim"
         assert store.status(task_id) == "completed"
-        assert "asks nothing" in rawko(tmp_path, "answer", task_id, "1", code=1).stderr
+        assert "is not waiting for an answer" in rawko(tmp_path, "answer", task_id, "1", code=1).stderr
         store.close()
 
     def test_the_question_survives_the_process(self, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ class TestQuestions:
         soon = datetime.now(timezone.utc) + timedelta(seconds=0.3)
         assert task.turn("dev").ask("delete all?", ["yes", "no"], default="no", deadline=soon) == "no"
         assert store.turn(task.id, 2).by == "deadline"
-        with pytest.raises(NoAnswer, match="nobody has answered by"):
+        with pytest.raises(NoAnswer, match="no answer by"):
             task.turn("dev").ask("which?", deadline=soon)
         assert task.state.status == "waiting"
         task.answer("this")

@@ -24,7 +24,7 @@ class TestReconciliation:
         done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
         task_id = done.stdout.strip()
         first = rawko(tmp_path, "history")
-        assert f"the process that ran task {task_id} has died" in first.stderr
+        assert f"Task {task_id} was interrupted" in first.stderr
         assert "interrupted" in first.stdout
         assert rawko(tmp_path, "history").stderr == ""
         store = FileStore(tmp_path)

@@ -61,7 +61,7 @@ class TestStopping:
         rawko(store.root, "resume", task.id)
         with pytest.raises(Stopped):
             task.check()  # printing has changed nothing
-        assert "goes on in its process" in rawko(store.root, "resume", "--open", task.id).stderr
+        assert "in its process" in rawko(store.root, "resume", "--open", task.id).stderr
         task.check()
         task.finish("success")
 
@@ -112,6 +112,6 @@ class TestStopping:
     def test_used_wrongly(self, store: FileStore) -> None:
         with store.start("x") as task:
             pass
-        assert "cannot become paused" in rawko(store.root, "pause", task.id, code=1).stderr
-        assert "no task starts with" in rawko(store.root, "cancel", "zzz", code=1).stderr
+        assert "only a running task can be paused" in rawko(store.root, "pause", task.id, code=1).stderr
+        assert "No task starts with" in rawko(store.root, "cancel", "zzz", code=1).stderr
         assert "Missing argument 'ID...'" in rawko(store.root, "cancel", code=2).stderr

@@ -414,6 +414,9 @@ class PostgresDatabase(TaskDatabase):
     def glob(self, column: Any, pattern: str) -> Any:
         return p.Expression(column, "~", _regular(pattern))
 
+    def number_in(self, column: Any, name: str) -> Any:
+        return p.fn.json_extract_path_text(column.cast("json"), name).cast("bigint")
+
     def contains(self, column: Any, needle: str) -> Any:
         return p.fn.STRPOS(column, needle) > 0
 
