@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rawko_state.backends.postgres import host as postgres_host
     from rawko_state.backends.postgres import store as postgres_store
     from rawko_state.backends.remote import store as remote_store
+    from rawko_state.backends.remote import values as remote_values
     from rawko_state.config import project, repository, surroundings
     from rawko_state.config.surroundings import Surroundings
     from rawko_state.index import server_state, userdb
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from rawko_state.journal import layout
     from rawko_state.redact.redactor import Redactor
     from rawko_state.store.contract import HostedStore, ProjectStore, Store
-    from rawko_state.store.hosting import Host, ServerState
+    from rawko_state.store.hosting import Host, ServerState, Values
 else:
     redaction = lazy("rawko_state.backends.redaction")
     files_host = lazy("rawko_state.backends.files.host")
@@ -37,6 +38,7 @@ else:
     postgres_host = lazy("rawko_state.backends.postgres.host")
     postgres_store = lazy("rawko_state.backends.postgres.store")
     remote_store = lazy("rawko_state.backends.remote.store")
+    remote_values = lazy("rawko_state.backends.remote.values")
     project = lazy("rawko_state.config.project")
     repository = lazy("rawko_state.config.repository")
     surroundings = lazy("rawko_state.config.surroundings")
@@ -167,6 +169,12 @@ def open_server_state(root: Path) -> ServerState:
 def user_state() -> UserState:
     """What rawko stores about the user: small values, projects, and what was imported."""
     return userdb.UserState()
+
+
+def open_values(root: Path, remote: str | None = None, workspace: str | None = None) -> Values:
+    """The user's own small values: on the server if there is one, else on this machine."""
+    store = open_store(root, remote=remote, workspace=workspace) if server_named(root, remote) is not None else None
+    return remote_values.RemoteValues(store.http) if isinstance(store, remote_store.RemoteStore) else user_state()
 
 
 def redactor_for(root: Path) -> Redactor:

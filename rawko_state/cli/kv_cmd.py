@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from rawko_state.backends.select import redactor_for, user_state
+from rawko_state.backends.select import open_values, redactor_for
 from rawko_state.cli import PageGroup
+from rawko_state.cli.project import REMOTE, WORKSPACE, root_of
 from rawko_state.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from rawko_state.store.hosting import Values
 
 
 @click.group(
@@ -30,7 +35,7 @@ def command() -> None:
 @click.pass_context
 def get(ctx: click.Context, scope: str, key: str) -> None:
     """Print a value. Exits with 1 if there is none."""
-    value = user_state().get(scope, key)
+    value = _values(ctx).get(scope, key)
     if value is None:
         ctx.exit(1)
     click.echo(value)
@@ -40,12 +45,13 @@ def get(ctx: click.Context, scope: str, key: str) -> None:
 @click.argument("scope")
 @click.argument("key")
 @click.argument("value")
-def set_value(scope: str, key: str, value: str) -> None:
+@click.pass_context
+def set_value(ctx: click.Context, scope: str, key: str, value: str) -> None:
     """Set a value. What looks like a secret is refused."""
     said = f"{scope} {key}={value}"
     if redactor_for(Path.cwd()).text(said) != said:
         raise InvalidValue(f"The value of {key!r} looks like a secret and was not stored. Use a keyring for it.")
-    user_state().set(scope, key, value)
+    _values(ctx).set(scope, key, value)
 
 
 @command.command(examples="rawko kv delete project reviewer")
@@ -54,12 +60,18 @@ def set_value(scope: str, key: str, value: str) -> None:
 @click.pass_context
 def delete(ctx: click.Context, scope: str, key: str) -> None:
     """Delete a value. Exits with 1 if there is none."""
-    ctx.exit(0 if user_state().delete(scope, key) else 1)
+    ctx.exit(0 if _values(ctx).delete(scope, key) else 1)
 
 
 @command.command(name="list", examples="rawko kv list\nrawko kv list project")
 @click.argument("scope", required=False)
-def list_values(scope: str | None) -> None:
+@click.pass_context
+def list_values(ctx: click.Context, scope: str | None) -> None:
     """List values: scope, key and value, separated by tabs."""
-    for row in user_state().items(scope):
+    for row in _values(ctx).items(scope):
         click.echo("\t".join(row))
+
+
+def _values(ctx: click.Context) -> Values:
+    meta = ctx.find_root().meta
+    return open_values(root_of(ctx, anywhere=True), meta.get(REMOTE), meta.get(WORKSPACE))

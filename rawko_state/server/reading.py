@@ -35,7 +35,7 @@ ID: Final = Param(
 _TURN: Final = Param("n", {"type": "integer", "minimum": 1, "maximum": 10**15}, "The number of a turn.", True)
 _MOMENT: Final = {"type": "string", "format": "date-time"}
 FILTERS: Final = (
-    Param("status", {"type": "string", "enum": [*words.STATUSES]}, "Several: any of them.", many=True),
+    Param("status", {"type": "string", "enum": [*words.STATUSES, *words.SYNONYMS]}, "Several: any of them.", many=True),
     Param("agent", STRING, "Who had a turn; * and ? match."),
     Param("file", STRING, "What was touched: a path, a folder or a glob."),
     Param(

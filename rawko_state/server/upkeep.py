@@ -124,7 +124,11 @@ def get_value(call: Call) -> Any:
 
 
 def set_value(call: Call) -> Any:
-    call.registry.set(call.params["scope"], call.params["key"], call.store.redactor.text(call.data["value"]))
+    scope, key, value = call.params["scope"], call.params["key"], call.data["value"]
+    said = f"{scope} {key}={value}"
+    if call.store.redactor.text(said) != said:
+        raise InvalidValue(f"The value of {key!r} looks like a secret and was not stored.")
+    call.registry.set(scope, key, value)
 
 
 def delete_value(call: Call) -> Any:
