@@ -1,0 +1,149 @@
+"""The streams of agents, as ``rawko run`` records them: turns with their tools, files, diffs, tokens and cost."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rawko_state.backends.files.store import FileStore
+from rawko_state.exchange.linking import LINKED
+from rawko_state.integrations.recording import Recording
+from rawko_state.integrations.steps import Steps
+from rawko_state.model.entries import Note, Turn
+from tests.exchange.sessions import payload, turns
+from tests.support.faults import quiet
+from tests.support.processes import ROOT
+
+STREAMS = ROOT / "fixtures" / "real" / "streams"
+FIXED = [
+    ("I will look at calc.py first.", ["read"]),
+    ("The add function subtracts. Fixing it.", ["edit"]),
+    (None, ["shell"]),
+    ("Fixed: add() in calc.py subtracted instead of adding. The check passes now.", []),
+]
+
+
+def recorded(root: Path, name: str, request: str = "do it") -> tuple[FileStore, str, Steps]:
+    root.mkdir(exist_ok=True)
+    store = quiet(root)
+    task = store.start(request)
+    recording = Recording(store, task, "agent", terminal=False)
+    data = (STREAMS / name).read_bytes()
+    for at in range(0, len(data), 1000):
+        recording.take(data[at : at + 1000])
+    recording.finish()
+    return store, task.id, recording.steps
+
+
+def linked(store: FileStore, task: str) -> str | None:
+    notes = [entry for _, entry in store.entries(task) if isinstance(entry, Note) and entry.kind == LINKED]
+    return notes[0].source if notes else None
+
+
+def of_agent(store: FileStore, task: str) -> list[Turn]:
+    return [turn for turn in turns(store, task) if turn.agent != "user"]
+
+
+def shown(turn: Turn) -> tuple[str | None, list[tuple[str, Any]]]:
+    return turn.content, [(call.tool, call.result) for call in turn.tools if not isinstance(call, str)]
+
+
+@pytest.mark.parametrize(
+    ("name", "tools", "session"),
+    [
+        ("gemini-fixbug", ("read_file", "replace", "run_shell_command"), "gemini:ef6ca73e-b6d1-4fce-8897-57d503a58e3f"),
+        ("qwen-fixbug", ("read_file", "edit", "run_shell_command"), "qwen:c9557b5b-4b40-48bf-8130-105e96c10650"),
+        ("opencode-fixbug", ("read", "edit", "bash"), "opencode:ses_e188929a5ffeNuSftibN4J5bMG"),
+        ("copilot-fixbug", ("view", "edit", "bash"), "copilot:b84eabc9-d47a-49dd-9cad-9691919df887"),
+        ("cline-fixbug", ("read_files", "editor", "run_commands"), None),
+    ],
+)
+def test_a_repair_is_recorded_turn_by_turn(
+    name: str, tools: tuple[str, ...], session: str | None, tmp_path: Path
+) -> None:
+    store, task, steps = recorded(tmp_path / "project", f"{name}.jsonl")
+    names = dict(zip(("read", "edit", "shell"), tools, strict=True))
+    found = [(content, [tool for tool, _ in calls]) for content, calls in map(shown, of_agent(store, task))]
+    assert found == [(content, [names[call] for call in calls]) for content, calls in FIXED]
+    assert steps.failed is None
+    assert linked(store, task) == session
+    lines = (STREAMS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    assert payload(store, task).split("\n") == lines
+    edit = of_agent(store, task)[1]
+    if name == "opencode-fixbug":  # there the edit failed
+        assert (edit.files, edit.diffs) == ((), ())
+    else:
+        assert [(touch.operation, Path(touch.path).name) for touch in edit.files] == [("write", "calc.py")]
+        assert [(diff.added, diff.removed) for diff in edit.diffs] == [(1, 1)]
+
+
+def test_tokens_and_cost_are_those_of_the_stream(tmp_path: Path) -> None:
+    store, task, _ = recorded(tmp_path / "opencode", "opencode-fixbug.jsonl")
+    first = of_agent(store, task)[0]
+    assert dict(first.tokens) == {"in": 532, "out": 162, "reasoning": 0, "cache_read": 600, "cache_write": 0}
+    assert first.cost is not None
+    assert first.cost.amount == Decimal("0.000856")
+    store, task, steps = recorded(tmp_path / "qwen", "qwen-fixbug.jsonl")
+    first = of_agent(store, task)[0]
+    assert (dict(first.tokens), first.thinking) == (
+        {"in": 534, "out": 164, "cache_read": 600},
+        "First I need to see calc.py.",
+    )
+    assert steps.used.tokens == {}  # the turns state all of it
+    _, _, steps = recorded(tmp_path / "gemini", "gemini-fixbug.jsonl")
+    assert steps.used.tokens == {"in": 2270, "out": 455, "cache_read": 3000, "reasoning": 35}
+    store, task, _ = recorded(tmp_path / "cline", "cline-fixbug.jsonl")
+    assert dict(of_agent(store, task)[0].tokens) == {"in": 559, "out": 189, "cache_read": 600}
+
+
+def test_pi(tmp_path: Path) -> None:
+    store, task, _ = recorded(tmp_path / "project", "pi-failed-command.jsonl", "FAILCMD please")
+    assert [turn.agent for turn in turns(store, task)] == ["pi", "pi"]  # the prompt is the request
+    first, last = map(shown, turns(store, task))
+    assert first == (None, [("bash", "error")])
+    assert last == ("The file no_such_file.txt does not exist, so the command failed.", [])
+    assert linked(store, task) == "pi:01a1e774-bed6-72ec-a660-bc7eee962735"
+
+
+def test_another_prompt_than_the_request_is_a_turn(tmp_path: Path) -> None:
+    store, task, _ = recorded(tmp_path / "project", "gemini-parallel.jsonl")
+    assert [(turn.agent, turn.content) for turn in turns(store, task)] == [
+        ("user", "PARALLEL please"),
+        ("gemini", "Looking at two things at once."),
+        ("gemini", "Both done."),
+    ]
+
+
+def test_a_file_that_a_stream_says_was_written(tmp_path: Path) -> None:
+    store, task, _ = recorded(tmp_path / "project", "gemini-resumed.jsonl")
+    first = of_agent(store, task)[0]
+    assert [(touch.operation, touch.path) for touch in first.files] == [("write", "/home/ann/src/gm/docs/notes.md")]
+    assert [diff.added for diff in first.diffs] == [3]
+
+
+def test_a_sub_agent_is_a_call(tmp_path: Path) -> None:
+    store, task, _ = recorded(tmp_path / "project", "opencode-subagent.jsonl")
+    assert [tool for turn in of_agent(store, task) for tool, _ in shown(turn)[1]] == ["task"]
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("opencode", "scripted error"),
+        ("qwen", "400 scripted error"),
+        ("cline", "scripted error"),
+        ("copilot", "400 scripted error"),
+    ],
+)
+def test_an_error_is_told_in_its_own_words(name: str, error: str, tmp_path: Path) -> None:
+    _, _, steps = recorded(tmp_path / "project", f"{name}-api-error.jsonl")
+    assert steps.failed == error
+
+
+def test_gemini_tells_an_error_as_the_program_does(tmp_path: Path) -> None:
+    _, _, steps = recorded(tmp_path / "project", "gemini-api-error.jsonl")
+    assert steps.failed is not None
+    assert "scripted error" in steps.failed
