@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import click
 
-from rawko_state.format.visible import visible
+from rawko_state.format.text import visible
 
 __all__ = ["one_line", "progress", "screen", "size_text", "visible"]
 
