@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import click
 
-from rawko_state.format.visible import visible
+from rawko_state.format.text import visible
 
 _STYLED = re.compile("\x1b\\[[0-9;]*m")
 

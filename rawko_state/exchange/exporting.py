@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rawko_state.errors import InvalidValue
 from rawko_state.exchange.json_form import records_object, task_object
-from rawko_state.format.visible import visible
+from rawko_state.format.text import visible
 from rawko_state.store.contract import Store
 
 EXACT: Final = ("json", "jsonl", "task")
