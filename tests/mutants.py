@@ -48,7 +48,7 @@ MUTANTS = [
     ("pack-not-checked", "journal/source.py", " or zlib.crc32(text) != crc:", ":", "damaged_one"),
     ("redact-nothing", "tasks/task.py", "        return self.redactor.entry(entry)", "        return entry", "TestNothingReachesTheDisk"),
     ("redact-no-stream", "tasks/live_turn.py", "self._keep_text(self._said.feed(text))", "self._keep_text(text)", "TestNothingReachesTheDisk"),
-    ("import-place-apart", "exchange/turns.py", "            yield [*record, self._how_far()]\n", "            yield record\n", "TestOddOnes"),
+    ("import-place-apart", "exchange/turns.py", "            yield [*record, self._how_far(standing=self.facts.standing())]\n", "            yield record\n", "TestOddOnes"),
     ("import-mark-not-compared", "exchange/importing.py", "        if not session.is_marked(start, data.get(\"mark\")):", "        if False:", "TestOddOnes"),
     ("server-key-not-kept", "server/operations.py", "            self.state.with_record(self.task, record.seal, key, audit)\n", "            self.state.with_record(self.task, record.seal, None, audit)\n", "TestOnce"),
     ("server-audit-later", "server/app.py", "            self.auditor.add(call.audit._replace(task=call.task), key)\n", "            self.auditor.note(call.audit._replace(task=call.task))\n", "TestAcknowledged"),

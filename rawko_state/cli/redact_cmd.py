@@ -103,7 +103,7 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, explai
             click.echo(f"In the trash, {counted(len(trashed), 'task')} {verb} secrets.", err=True)
         if finished:
             click.echo(
-                f"{counted(len(finished), 'task')} were finished by an earlier run that was interrupted.", err=True
+                f"An earlier run, which was interrupted, had finished {counted(len(finished), 'task')}.", err=True
             )
     ctx.exit(1 if failed else 0)
 

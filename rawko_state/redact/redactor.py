@@ -206,7 +206,7 @@ class Redactor:
 
     def _candidates(self, part: Slice) -> list[tuple[int, int, Rule]]:
         """Where a rule may match, in order."""
-        words = part.words()
+        words = self._in_words.unfamiliar(part.words())
         present = self._in_words.among(words)
         if runs := long_runs(words):
             present |= self._in_runs.among(runs)
@@ -219,8 +219,9 @@ class Redactor:
         for hint in present:
             for where, hints in self._hints.items():
                 if hint in hints:
-                    places = part.positions(hint.encode(), fold=where == FOLD)
-                    for order, rule in hints[hint]:
+                    rules = [each for each in hints[hint] if each[1].needs is None or part.has_near(each[1].needs)]
+                    places = part.positions(hint.encode(), fold=where == FOLD) if rules else []
+                    for order, rule in rules:
                         found += [(at, order, rule) for at in places]
         # Of vendors' tokens that start at the same place, the one with the longest hint comes first.
         found.sort(key=_place)

@@ -47,14 +47,17 @@ class Rule:
         parts: Parts | None = None,
         more: str | None = None,
         least: int = LEAST_RUN,
+        needs: str | None = None,
     ) -> None:
         """``samples``: each contains one secret between '«' and '»', which are not part of the text. ``never``: texts that must not
         match. ``opening``: matches the end of a text if a secret may follow; a stream holds back the text from its group ``secret``
         on. ``parts``: the secrets inside a match, if they are not its group. ``more``: characters that continue a secret which is
-        longer than the pattern allows. ``least``: how long the run is at least that a match is in."""
+        longer than the pattern allows. ``least``: how long the run is at least that a match is in. ``needs``: a text that is near
+        every match, for rules whose hints are common."""
         self.name, self.hints, self.pattern = name, hints, pattern
         self.samples, self.never, self.where, self.check = samples, never, where, check
         self.opening, self.parts, self.more, self.least = opening, parts, more, least
+        self.needs = needs
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
@@ -102,10 +105,9 @@ def _token(name: str, prefixes: str, body: str, sample: str, never: tuple[str, .
     """A token that is recognised by its prefix and is not part of a longer word."""
     starting = tuple(prefixes.split())
     # Only what is part of a word can be looked for among words.
+    words = [re.split(r"[^A-Za-z0-9_.~-]", prefix)[0] for prefix in starting]
     hints = tuple(
-        dict.fromkeys(
-            re.split(r"[^A-Za-z0-9_.~-]", prefix)[0] if prefix[3:4].isalnum() else prefix for prefix in starting
-        )
+        dict.fromkeys(word if len(word) > 3 else prefix for word, prefix in zip(words, starting, strict=True))
     )
     starts = "|".join(re.escape(prefix) for prefix in sorted(starting, key=lambda prefix: -len(prefix)))
     end = "(?![A-Za-z0-9])" if body.endswith("!") else ""
@@ -141,6 +143,7 @@ def _form(
     where: str = FOLD,
     tail: str = "",
     hold: str | None = None,
+    needs: str | None = None,
 ) -> Rule:
     """A secret that is recognised by what precedes it. ``hold``: what a stream holds back after it, if not just the body."""
     least, most = size
@@ -154,6 +157,7 @@ def _form(
         check,
         f"{lead}(?P<secret>{hold or body}{{0,{most}}})\\Z",
         more=body if body.startswith("[") and not tail else None,
+        needs=needs,
     )
 
 
@@ -625,7 +629,7 @@ _FORMS: Final[tuple[Rule, ...]] = (
          rf"(?:set-)?cookie2?{_QUOTE}[ \t]{{0,3}}[:=,][ \t]{{0,3}}{_QUOTE}(?P<secret>[^\n\"'\\]{{0,{LONGEST}}})\Z", parts=_cookies),
     Rule("command-cookie", ("-b",), rf"(?<=[ \t])-b[ \t]{{0,3}}{_QUOTE}(?P<secret>[A-Za-z0-9_.-]{{1,60}}=[^\n\"'\\|]{{6,{LONGEST}}})",
          ("curl -b 'session=«k2JdQ8sLZx" "Yv7WbNm2Pt»' https://example.org/",), ("git checkout -b feature=x", "curl -b cookies.txt x"), TEXT, None,
-         rf"(?<=[ \t])-b[ \t]{{0,3}}{_QUOTE}(?P<secret>[A-Za-z0-9_.-]{{1,60}}=[^\n\"'\\|]{{0,{LONGEST}}})\Z", parts=_cookies),
+         rf"(?<=[ \t])-b[ \t]{{0,3}}{_QUOTE}(?P<secret>[A-Za-z0-9_.-]{{1,60}}=[^\n\"'\\|]{{0,{LONGEST}}})\Z", parts=_cookies, needs="curl"),
     # Commands
     _form("command-password", _HINTS, _NAME + r"[ \t]{1,3}" + _QUOTE, _OPTION, (4, 400),
           ("mysql --user root --password «hunter2" "Zebra» app", "tool --api-key «k2JdQ8sLZx" "Yv7WbNm2Pt» run", "ENV DB_PASSWORD «hunter2" "Zebra»", "keytool -storepass «hunter2" "Zebra»",
@@ -661,7 +665,7 @@ _FORMS: Final[tuple[Rule, ...]] = (
     _form("kubeconfig-key", ("client-key-data",), r"client-key-data(?:\\{0,3}[\"'])?:[ \t]{0,3}(?:\\{0,3}[\"'])?", r"[A-Za-z0-9+/=]", (32, LONGEST),
           ("    client-key-data: «LS0tLS1CRUdJTiBSU0EgUFJJVkFURSB" "LRVktLS0tLQpNSUlFb3dJQkFBS0NBUUVB»",), ("client-key-data: REDACTED",), check=lambda match: True),
     _form("terraform-default", ("default",), r"default[ \t]{0,12}=[ \t]{0,3}\\{0,3}\"", r"[^\"\n\\]", (4, 400),
-          ('variable "db_password" {\n  type    = string\n  default = "«hunter2' 'Zebra»"\n}',), ('variable "region" {\n  default = "eu-west-1"\n}', 'variable "db_password" {\n  default = "changeme"\n}'), check=_is_default),
+          ('variable "db_password" {\n  type    = string\n  default = "«hunter2' 'Zebra»"\n}',), ('variable "region" {\n  default = "eu-west-1"\n}', 'variable "db_password" {\n  default = "changeme"\n}'), check=_is_default, needs="variable "),
     _form("sql-password", ("password", "identified"), r"(?:identified[ \t]{1,3}(?:with[ \t]{1,3}\S{1,40}[ \t]{1,3})?by|(?:with|encrypted|set)[ \t]{1,3}password(?:[ \t]{0,2}=)?|password)[ \t]{1,3}\\{0,3}'", r"[^'\n\\]", (4, 255),
           ("CREATE USER bob IDENTIFIED BY '«hunter2" "Zebra»'", "ALTER ROLE bob WITH PASSWORD '«hunter2" "Zebra»'"), ("identified by 'password'", "the password 'admin' is weak"), check=lambda match: not values.is_no_secret(match["secret"]) and values.is_password(match["secret"])),
     Rule("assigned-secret", _HINTS, _NAME + _SEPARATOR + _VALUE,

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Final
 
-SLICE: Final = 1 << 16
+SLICE: Final = 1 << 15
 REACH: Final = 64
 """A slice is read so far into the next one: no hint is longer."""
+_NEAR: Final = 1_000
 LEAST_RUN: Final = 20
 LONG_RUN: Final = 33
 _WORD: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.~-"
@@ -41,15 +42,16 @@ class Literals:
         self._telling: dict[bytes, set[str]] = {}
         self._plain: set[bytes] = set()
 
+    def unfamiliar(self, words: set[bytes]) -> set[bytes]:
+        """Without those that are known to contain none. All long words are among them."""
+        return words - self._plain
+
     def among(self, words: set[bytes]) -> set[str]:
         found: set[str] = set()
-        fresh = []
-        known = self._telling
-        for word in words - self._plain:
-            if word in known:
-                found |= known[word]
-            else:
-                fresh.append(word)
+        left = self.unfamiliar(words)
+        fresh = left.difference(self._telling)
+        for word in left - fresh:
+            found |= self._telling[word]
         if not fresh:
             return found
         text = b" ".join(fresh)
@@ -73,7 +75,7 @@ class Literals:
             [
                 word
                 for word in fresh
-                if len(word) < 40 and word not in telling and word.translate(None, b"_.-").isalpha()
+                if len(word) < LEAST_RUN and word not in telling and word.translate(None, b"_.-").isalpha()
             ]
         )
         if len(self._plain) + len(self._telling) > _REMEMBERED:
@@ -88,7 +90,7 @@ class Literals:
             for other in self._near[hit]:
                 if other in searched:
                     names |= self._names[other]
-        if len(word) < 40 and word.translate(None, b"_.-").isalpha():
+        if len(word) < LEAST_RUN and word.translate(None, b"_.-").isalpha():
             self._telling[word] = names
         return names
 
@@ -142,6 +144,10 @@ class Slice:
     @cached_property
     def small(self) -> bytes:
         return self.plain.lower()
+
+    def has_near(self, text: str) -> bool:
+        """Whether a text is in this slice, or shortly before."""
+        return self.text.find(text, max(0, self.start - _NEAR), self.end) >= 0
 
     def positions(self, hint: bytes, *, fold: bool = False) -> list[int]:
         """Where the hint starts in this slice."""

@@ -196,7 +196,10 @@ class TestOddOnes:
         wait_for(lambda: not any(_is_alive(worker) for worker in workers))
         assert not [worker for worker in workers if _is_alive(worker)]
 
-    def test_one_odd_event_does_not_keep_the_others_from_being_recorded(self, project: Path, sessions: Path) -> None:
+    def test_one_odd_event_does_not_keep_the_others_from_being_recorded(
+        self, project: Path, sessions: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(sessions))
         (project / ".rawko").mkdir()
         path = sessions / "claude-code/session-2.0.jsonl"
         for transcript in ("", str(sessions), "/not/there"):
@@ -309,7 +312,10 @@ class TestOddOnes:
         (project / ".rawko").mkdir()
         path = tmp_path / "config.toml"
         path.write_text(mine, encoding="utf-8")
-        rawko(project, "hook", "install", "codex", code=1, CODEX_HOME=str(tmp_path))
+        # Codex's hooks.json is another file: where only ``notify`` is taken, the hooks are installed.
+        code = 0 if "notify" in mine else 1
+        rawko(project, "hook", "install", "codex", code=code, CODEX_HOME=str(tmp_path))
+        assert path.read_text(encoding="utf-8") == mine
         rawko(project, "hook", "uninstall", "codex", code=None, CODEX_HOME=str(tmp_path))
         assert path.read_text(encoding="utf-8") == mine
 

@@ -91,7 +91,7 @@ class TestHandOver:
         done = rawko(project, "resume", task.id, "--with", "claude", "-m", "Now", "--", "--model", "opus", **env)
         assert done.stdout.startswith("<-p><--resume><")
         assert done.stdout.endswith("><Now><--model><opus>")
-        child = done.stderr.split("recorded as ")[1].strip()
+        child = done.stderr.split("Recorded as ")[1].strip().rstrip(".")
         summary = store.summary(child)
         assert (summary.parent, summary.request) == (f"{task.id}@2", "Now")
         assert [(turn.number, turn.content) for turn in turns(store, child)] == [(3, "All done.")]
@@ -114,7 +114,7 @@ class TestHandOver:
             task.add_turn(Turn(number=1, agent="dev", content="half done"))
         for agent in ("claude", "codex"):
             done = rawko(project, "resume", task.id, "--with", agent, **self.agent(tmp_path, agent))
-            assert "has left no session" in done.stderr
+            assert "left no session" in done.stderr
         assert len(store.history(TaskFilter())) == 1
 
     def test_with_a_context_where_sessions_cannot_be_written(

@@ -247,7 +247,7 @@ class TestHooks:
         assert not (path.parent / "hooks.json").exists()
         path.write_text('notify = ["my-own"]\n')
         done = rawko(project, "hook", "install", "codex", CODEX_HOME=str(path.parent))
-        assert f"nothing to change in {path}" in done.stdout
+        assert f"Nothing to change in {path}" in done.stdout
         hooks = json.loads((path.parent / "hooks.json").read_text())["hooks"]
         assert {"SessionStart", "PreToolUse", "Stop"} <= hooks.keys()
         assert hooks["Stop"][0]["hooks"][0]["command"].endswith("hook run codex")

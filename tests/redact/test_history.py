@@ -40,7 +40,7 @@ class TestWholeHistory:
         assert {each["id"] for each in said["tasks"]} == {packed, draft.id}
         assert len(said["trash"]) == 2
         done = rawko(tmp_path, "redact")
-        assert "2 tasks in the trash" in done.stderr
+        assert "In the trash, 2 tasks had secrets" in done.stderr
         nowhere(tmp_path)
         nowhere_at_all(tmp_path)
         again = json.loads(rawko(tmp_path, "redact", "--dry-run", "--json").stdout)
@@ -61,7 +61,7 @@ class TestWholeHistory:
         store.mark_redacted(tasks[0])
         assert store.redacted_so_far() == {tasks[0]}
         done = rawko(tmp_path, "redact")
-        assert "1 were finished by an earlier run" in done.stderr
+        assert "An earlier run, which was interrupted, had finished 1 task." in done.stderr
         assert "2 of 3 tasks had secrets" in done.stderr
         nowhere(tmp_path)
         assert quiet(tmp_path).redacted_so_far() == set()

@@ -374,9 +374,9 @@ class TestDoctor:
         done = CliRunner().invoke(cli, [*at, "doctor"])
         assert done.exit_code == 0, done.output
         assert "tasks     1" in done.output
-        assert "all is well" in done.output
+        assert "No problems found" in done.output
         done = CliRunner().invoke(cli, [*at, "reindex"])
-        assert (done.exit_code, "1 tasks indexed" in done.output) == (0, True), done.output
+        assert (done.exit_code, "Indexed 1 task." in done.output) == (0, True), done.output
         store = RemoteStore(any_server.url, root=project)
         assert [hit.task.id for hit in store.search("find").hits] == [task]
         store.close()

@@ -143,7 +143,7 @@ class TestOddLives:
         found = contexts.build(store, task.id)
         assert found.next_agent == "dev"
         assert [place.row.turn for place in found.interrupted] == [2]
-        assert contexts.prompt(store, found).count("half") == 1
+        assert contexts.prompt(store, found).count("\nhalf\n") == 1
 
     @pytest.mark.parametrize("runner", ["pause", "ask", "sleep"])
     def test_a_runner_that_stops_short_is_no_success(self, store: FileStore, runner: str) -> None:
