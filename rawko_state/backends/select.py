@@ -102,21 +102,22 @@ def _recording_surroundings(store: S, settings: Settings) -> S:
         if found not in told:
             told.add(found)
             with contextlib.suppress(Exception):  # recording the task matters more; the lists can be rebuilt
-                learn_of(store.root, found)
+                learn_of(store.root, found, is_project=store.is_local or project.is_project(store.root))
         return found._asdict()
 
     store.look_around = look
     return store
 
 
-def learn_of(root: Path, found: Surroundings | None = None) -> None:
+def learn_of(root: Path, found: Surroundings | None = None, *, is_project: bool = True) -> None:
     """Adds a project, and the agent and runtime found in it, to the user's lists."""
     at = repository.Repository.around(root)
     remote, branch = redactor_for(root).entry(
         (next(iter(at.remotes), None), at.default_branch) if at is not None else (None, None)
     )
     with user_state() as user:
-        user.saw_project(str(root), project.vcs_of(root) or "none", remote, branch)
+        if is_project:
+            user.saw_project(str(root), project.vcs_of(root) or "none", remote, branch)
         if found is not None and found.runtime is not None:
             user.saw_runtime(found.runtime, surroundings.devcontainer_of(root))
         if found is not None and found.agent is not None:

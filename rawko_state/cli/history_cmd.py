@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -30,6 +31,7 @@ from rawko_state.cli.project import (
     complete_labels,
     complete_statuses,
     place_of,
+    root_of,
     store_of,
 )
 from rawko_state.cli.times import When, ago, local, took
@@ -121,7 +123,19 @@ def filters(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def _as_recorded(ctx: click.Context, path: str) -> str:
+    """A path as tasks record it: relative to the project if it is inside. One that is given relative to the current folder is
+    understood if it says so (``./x``, ``../x``), or if it exists here and not in the project's folder."""
+    root, here = str(root_of(ctx, anywhere=True)), os.getcwd()
+    is_here = path.startswith(("./", "../")) or path in (".", "..")
+    if not is_here and not os.path.isabs(path):
+        is_here = not os.path.lexists(os.path.join(root, path)) and os.path.lexists(os.path.join(here, path))
+    whole = os.path.normpath(os.path.join(here if is_here else root, path))
+    return os.path.relpath(whole, root) if whole.startswith(os.path.join(root, "")) else whole
+
+
 def filter_of(
+    ctx: click.Context,
     statuses: tuple[str, ...],
     agent: str | None,
     file: str | None,
@@ -136,7 +150,7 @@ def filter_of(
     return TaskFilter(
         status=_statuses(statuses),
         agent=agent,
-        file=file,
+        file=None if file is None else _as_recorded(ctx, file),
         since=since,
         until=until,
         labels=tuple(_label(label) for label in labels),
@@ -195,6 +209,7 @@ def command(
     if search is None and (turns or sort in (RELEVANCE, TIME)):
         raise click.UsageError(f"--turns and --sort {RELEVANCE}|{TIME} need --search", ctx)
     wanted = filter_of(
+        ctx,
         statuses,
         agent,
         file,

@@ -59,7 +59,7 @@ def command(
     """
     query = " ".join(words)
     wanted = filter_of(
-        statuses, agent, file, labels, since, until, sort=sort or RELEVANCE, reverse=reverse, limit=limit
+        ctx, statuses, agent, file, labels, since, until, sort=sort or RELEVANCE, reverse=reverse, limit=limit
     )
     if all_projects:
         everywhere(ctx, query, wanted, turns=turns, form=form, utc=utc, iso=iso)

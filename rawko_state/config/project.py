@@ -61,6 +61,11 @@ def remotes(root: Path) -> list[str]:
     return found.remotes if found else []
 
 
+def is_project(folder: Path) -> bool:
+    """Whether the folder itself is a project's."""
+    return (folder / ".rawko").is_dir() or vcs_of(folder) is not None
+
+
 def vcs_of(folder: Path) -> str | None:
     """The version control system of which this folder is a root, if any."""
     for mark, kind in VCS_MARKS.items():

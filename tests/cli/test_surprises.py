@@ -22,6 +22,33 @@ from tests.support.serving import served
 SECRET = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 
 
+class TestFiles:
+    @pytest.mark.parametrize(
+        ("given", "folder"),
+        [
+            ("auth/sso.rs", "."),
+            ("./auth/sso.rs", "."),
+            ("auth//sso.rs", "."),
+            ("auth/", "."),
+            ("{root}/auth/sso.rs", "other"),
+            ("../auth/sso.rs", "other"),
+            ("./sso.rs", "auth"),
+            ("sso.rs", "auth"),
+            ("auth/sso.rs", "auth"),
+            ("auth/*.rs", "other"),
+        ],
+    )
+    def test_a_file_is_found_however_it_is_named(self, tmp_path: Path, given: str, folder: str) -> None:
+        for name in ("auth", "other"):
+            (tmp_path / name).mkdir()
+        (tmp_path / "auth/sso.rs").write_text("x")
+        with FileStore(tmp_path).start("Add SSO") as task, task.turn("dev") as turn:
+            turn.touch("write", "auth/sso.rs")
+        path = given.format(root=tmp_path)
+        assert rawko(None, "history", "--ids", "--file", path, cwd=tmp_path / folder).stdout.split() == [task.id]
+        assert rawko(None, "history", "--ids", "--file", "./none.rs", cwd=tmp_path / folder).stdout == ""
+
+
 class TestAnywhere:
     """What needs no project works where there is none."""
 
@@ -41,6 +68,7 @@ class TestAnywhere:
             assert task.id in rawko(None, *remote, "history", cwd=nowhere).stdout
             new = rawko(None, *remote, "task", "start", "from nowhere", cwd=nowhere).stdout.strip()
             rawko(None, *remote, "task", "turn", new, "x", "--agent", "dev", cwd=nowhere)
+            assert str(nowhere) not in rawko(None, "projects", cwd=nowhere).stdout
             for words in (
                 ("history", "show", new),
                 ("resume", new),
