@@ -75,6 +75,12 @@ def test_every_file_says_what_it_is_about() -> None:
     assert silent == []
 
 
+def test_no_page_has_the_marks_of_a_conflict() -> None:
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert not [line for line in lines if line.startswith(("<<<<<<< ", ">>>>>>> "))], path
+
+
 def test_tests_are_not_too_long() -> None:
     long = {
         path.name: count

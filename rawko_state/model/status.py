@@ -64,6 +64,10 @@ SYNONYMS: Final = MappingProxyType(
         "canceled": CANCELLED,
     }
 )
+RESULT_WORDS: Final = tuple(
+    word for word in (*STATUSES, *SYNONYMS) if SYNONYMS.get(word, word) in RESULT_STATUS.values()
+)
+"""Every word that is understood as a result."""
 
 
 def canonical(word: str) -> str:

@@ -368,7 +368,7 @@ OPERATIONS: Final = (
     Operation("POST", "/tasks/{id}/cancel", "Cancel it.", WRITE, cancel, (ID,), _STOP, DONE, records=True),
     Operation("POST", "/tasks/{id}/resume", "Go on with it, or add a run.", WRITE, resume, (ID,), obj(None, by=TEXT, message=TEXT), DONE),
     Operation("POST", "/tasks/{id}/fork", "A new task that goes on after a turn.", WRITE, fork, (ID,), obj({"turn": {"type": "integer", "minimum": 1, "maximum": 10**15}}, message=TEXT, by=TEXT, title=TEXT), {"type": "object"}, 201, records=True),
-    Operation("POST", "/tasks/{id}/finish", "End the run.", WRITE, finish, (ID,), obj(None, status={"type": "string", "enum": [*words.RESULT_STATUS, *words.STATUSES[4:7], *words.SYNONYMS]}, summary=TEXT, files=STRINGS, error=TEXT, by=TEXT, output=ANY, tokens=_USED, cost=_DOLLARS), DONE, records=True),
+    Operation("POST", "/tasks/{id}/finish", "End the run.", WRITE, finish, (ID,), obj(None, status={"type": "string", "enum": [*words.RESULT_WORDS]}, summary=TEXT, files=STRINGS, error=TEXT, by=TEXT, output=ANY, tokens=_USED, cost=_DOLLARS), DONE, records=True),
     Operation("POST", "/records", "Start a task from the bytes of its first record.", WRITE, create_record, (), BLOCKS, {"type": "object"}, 201, records=True),
     Operation("POST", "/tasks/{id}/records", "Append the bytes of a record.", WRITE, append_record, (ID,), BLOCKS, {"type": "object"}, 201, records=True),
     Operation("GET", "/tasks/{id}/records/{seal}", "Whether a record is there.", "read", holds_record, (ID, Param("seal", {"type": "string", "pattern": "^[0-9a-f]{16}$"}, "", True)), answer=obj({"version": COUNT, "holds": FLAG})),

@@ -15,6 +15,7 @@ from rawko_state.config.change import put
 from rawko_state.config.settings import load
 from rawko_state.errors import TaskBusy, UnsafePath
 from rawko_state.model.entries import Turn
+from tests.server.clients import Client
 from tests.support.machine import patience
 from tests.support.processes import RAWKO, rawko
 from tests.support.serving import served
@@ -79,6 +80,33 @@ class TestAnywhere:
                 rawko(None, *remote, *words, cwd=nowhere)
             assert new in rawko(None, "history", "--ids", cwd=nowhere, RAWKO_REMOTE_SERVER=server.url).stdout
         assert list(nowhere.iterdir()) == []
+
+    def test_values_are_the_servers(self, tmp_path: Path, nowhere: Path) -> None:
+        mine = {"XDG_STATE_HOME": str(tmp_path / "mine")}
+        (tmp_path / "project").mkdir()
+        with served(tmp_path / "project") as server:
+            kv = ("--remote", server.url, "kv")
+            rawko(None, *kv, "set", "user", "theme", "dark", cwd=nowhere, **mine)
+            assert rawko(None, *kv, "get", "user", "theme", cwd=nowhere, **mine).stdout == "dark\n"
+            assert rawko(None, *kv, "list", cwd=nowhere, **mine).stdout == "user\ttheme\tdark\n"
+            assert rawko(None, "kv", "list", cwd=nowhere, **mine).stdout == ""
+            rawko(None, *kv, "delete", "user", "theme", cwd=nowhere, **mine)
+            rawko(None, *kv, "delete", "user", "theme", cwd=nowhere, code=1, **mine)
+            rawko(None, *kv, "get", "user", "theme", cwd=nowhere, code=1, **mine)
+            ask = Client(server.port)
+            assert ask("PUT", "kv/user/password", {"value": "hunter2horse"})[0] == 422
+            assert ask("GET", "kv")[1]["values"] == []
+
+    @pytest.mark.parametrize(
+        ("word", "status"), [("succeeded", "completed"), ("error", "failed"), ("completed", "completed")]
+    )
+    def test_rest_understands_other_words_for_a_status(self, tmp_path: Path, word: str, status: str) -> None:
+        with served(tmp_path) as server:
+            ask = Client(server.port)
+            task = ask.start()
+            assert ask("POST", f"tasks/{task}/finish", {"status": "active"})[0] == 422
+            assert ask("POST", f"tasks/{task}/finish", {"status": word})[0] in (200, 201)
+            assert [each["status"] for each in ask("GET", f"tasks?status={word}")[1]["tasks"]] == [status]
 
     def test_with_a_database(self, tmp_path: Path, nowhere: Path, database: str) -> None:
         project = tmp_path / "project"
