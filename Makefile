@@ -5,7 +5,7 @@ BIN := .venv/bin
 
 setup:
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -q -e '.[test,lint]'
+	$(BIN)/pip install -q -e '.[test,lint,docs]'
 
 test:
 	$(BIN)/python -m pytest -n 3
@@ -15,10 +15,13 @@ lint:
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	for page in cli config rules house; do $(BIN)/python docs/make_$$page.py --check || exit 1; done
+	for page in cli config rules house terminal aio api; do $(BIN)/python docs/tools/make_$$page.py --check || exit 1; done
+	$(BIN)/python docs/tools/examples.py --check
 
 docs:
-	for page in cli config rules house; do $(BIN)/python docs/make_$$page.py || exit 1; done
+	for page in cli config rules house terminal aio api; do $(BIN)/python docs/tools/make_$$page.py || exit 1; done
+	$(BIN)/python docs/tools/examples.py
+	$(BIN)/mkdocs build --strict
 
 ci:
 	bash .ci/run

@@ -15,15 +15,16 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
+from rawko_state.backends.files.store import FileStore
 from rawko_state.format.records import emit_record
 from rawko_state.format.scan import Scan
 from rawko_state.format.seal import GENESIS
 from rawko_state.journal.chain import Chain
 from rawko_state.journal.journal import Journal
 from rawko_state.model.entries import Execution, Request, TaskHeader, ToolCall, Turn
+from rawko_state.model.frozen import replace
 
 WORDS = [
     "the",
@@ -105,6 +106,29 @@ def appends(folder: Path, rounds: int) -> None:
     print(f"  last tenth / first tenth  {median(late) / median(early):8.2f}      {growth:.2f} relative to bare")
 
 
+def with_rows(folder: Path, rounds: int) -> None:
+    """The same through a store: redaction, the journal, and the rows in the index before it returns."""
+    chance = random.Random(1)
+    store = FileStore(folder / "project")
+    task = store.start("a request")
+    turns = [a_turn(chance) for _ in range(50)]
+    for turn in turns:
+        task.add_turn(turn)
+    (path,) = (folder / "project/.rawko/state/tasks").iterdir()
+    record = b"x" * (path.stat().st_size // 50)
+    store.sync.index().connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    for turn in turns:
+        task.add_turn(turn)
+    pages = (folder / "project/.rawko/state/index.db-wal").stat().st_size / 4_120 / len(turns)
+    ours, floor = beside_bare(lambda number: task.add_turn(turns[number % 50]), record, folder, rounds)
+    median = statistics.median
+    print(f"append with rows, {rounds} times, four files named in each")
+    print(f"  bare write + fdatasync    {median(floor) * 1e6:8.0f} µs")
+    print(f"  rawko, with its rows      {median(ours) * 1e6:8.0f} µs   {median(ours) / median(floor):.2f} x bare")
+    print(f"  pages of the index        {pages:8.1f}")
+    task.close()
+
+
 def parsing(megabytes: int) -> None:
     chance = random.Random(2)
     data, seal = emit_record(
@@ -156,6 +180,7 @@ def main() -> None:
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory(dir=chosen.folder or Path.cwd()) as folder:
         appends(Path(folder), chosen.rounds)
+        with_rows(Path(folder), chosen.rounds)
     parsing(chosen.megabytes)
 
 

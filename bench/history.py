@@ -2,7 +2,7 @@
 
     python bench/history.py [--sizes 1000,10000,100000]
 
-Figures are ratios within one run, beside a floor: a bare write and sync, a process that imports click and peewee, parsing alone.
+Figures are ratios within one run, beside a floor: a bare write and sync, a process that imports click and sqlite3, parsing alone.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def main() -> None:
             huge_task(folder)  # first, so that the largest child so far is its own
         (folder / "appends").mkdir()
         appends(folder / "appends")
-        floor = seconds([sys.executable, "-c", "import click, peewee"])
-        print(f"python -c 'import click, peewee'  {floor * 1000:.0f} ms")
+        floor = seconds([sys.executable, "-c", "import click, sqlite3"])
+        print(f"python -c 'import click, sqlite3'  {floor * 1000:.0f} ms")
         sizes = [int(size) for size in chosen.sizes.split(",")]
         results = {size: one_size(folder, size) for size in sizes}
         first, last = results[sizes[0]], results[sizes[-1]]

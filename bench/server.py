@@ -117,6 +117,14 @@ class Http1:
             self.writer = None
 
 
+def processor_time(process: subprocess.Popen) -> float:
+    """Seconds of the processor that a server has used so far, without its database: other programs change it less than the rate."""
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
 async def rate(port: int, clients: int, seconds: float, make) -> tuple[float, float, float]:
     """Requests a second, and the median and 99th percentile of their times in ms."""
     times: list[float] = []
@@ -185,7 +193,9 @@ async def throughput(clients: int, seconds: float, beside: str | None, workers: 
             ]
         await asyncio.sleep(2)
         try:
+            before = processor_time(processes[0])
             bare = await rate(ports[0], clients, seconds, lambda n, c: ("POST", "/put", TURN))
+            bare_work = (processor_time(processes[0]) - before) / max(1, bare[0] * seconds)
             bare_read = await rate(ports[0], clients, seconds, lambda n, c: ("GET", "/get"))
             print(f"{clients} clients at once, a turn of {len(TURN)} bytes with 4 tool calls")
             print(
@@ -194,6 +204,8 @@ async def throughput(clients: int, seconds: float, beside: str | None, workers: 
             print(
                 f"  bare: one SELECT                {bare_read[0]:7.0f}/s   median {bare_read[1]:6.1f} ms   99th {bare_read[2]:6.1f} ms"
             )
+            print(f"  bare: one INSERT                {bare_work * 1e6:7.0f} us of the server's processor")
+            serving = dict(zip(ports, processes, strict=False))
             for name, port in measured:
                 tasks = []
                 for _ in range(clients):
@@ -202,6 +214,7 @@ async def throughput(clients: int, seconds: float, beside: str | None, workers: 
                 found = await rate(
                     port, clients, seconds, lambda n, c, tasks=tasks: ("POST", f"/api/v1/tasks/{tasks[n]}/turns", TURN)
                 )
+                before = processor_time(serving[port])
                 keyed = await rate(
                     port,
                     clients,
@@ -213,6 +226,7 @@ async def throughput(clients: int, seconds: float, beside: str | None, workers: 
                         f"Idempotency-Key: {uuid.uuid4().hex}\r\n",
                     ),
                 )
+                work = (processor_time(serving[port]) - before) / max(1, keyed[0] * seconds)
                 read = await rate(
                     port, clients, seconds, lambda n, c, tasks=tasks: ("GET", f"/api/v1/tasks/{tasks[n]}/turns/1")
                 )
@@ -221,6 +235,9 @@ async def throughput(clients: int, seconds: float, beside: str | None, workers: 
                 )
                 print(
                     f"  rawko on {name:10}: with a key {keyed[0]:7.0f}/s   median {keyed[1]:6.1f} ms   99th {keyed[2]:6.1f} ms   {keyed[0] / bare[0]:.2f} of bare"
+                )
+                print(
+                    f"  rawko on {name:10}: with a key {work * 1e6:7.0f} us of the server's processor: {bare_work / work if work else 0:.2f} of bare"
                 )
                 print(
                     f"  rawko on {name:10}: one turn   {read[0]:7.0f}/s   median {read[1]:6.1f} ms   99th {read[2]:6.1f} ms   {read[0] / bare_read[0]:.2f} of bare"

@@ -35,15 +35,33 @@ from typing import ClassVar
 
 
 class RawkoError(Exception):
-    """The base class: catch it to catch every rawko error."""
+    """The base class: catch it to catch every rawko error.
+
+    >>> try:
+    ...     store.summary("zzz")
+    ... except RawkoError as error:
+    ...     print(type(error).__name__)
+    TaskNotFound
+    """
 
 
 class InvalidValue(RawkoError, ValueError):
-    pass
+    """The format or the model does not allow this value.
+
+    >>> store.start(" ")
+    Traceback (most recent call last):
+    InvalidValue: ...
+    """
 
 
 class IllegalMove(RawkoError):
-    """``advice``: a line that says what to do instead."""
+    """The status cannot follow the current one. ``advice``: a line that says what to do instead.
+
+    >>> with store.attach("fix0001") as task:
+    ...     task.add_turn(Turn(agent="developer", content="late"))
+    Traceback (most recent call last):
+    IllegalMove: ...
+    """
 
     def __init__(self, task: str, now: str, wanted: str, *, advice: str = "") -> None:
         over = now in ("completed", "failed", "cancelled", "unknown")
@@ -55,10 +73,22 @@ class IllegalMove(RawkoError):
 
 
 class NoProject(RawkoError):
-    pass
+    """The folder is not inside a project.
+
+    >>> rawko.open("/nowhere/at/all")
+    Traceback (most recent call last):
+    NoProject: ...
+    """
 
 
 class TaskNotFound(RawkoError, KeyError):
+    """No task has that name. ``closest``: ids that look like it.
+
+    >>> store.summary("fix1000")
+    Traceback (most recent call last):
+    TaskNotFound: ...
+    """
+
     def __init__(self, name: str, closest: Sequence[str] = (), *, in_trash: bool = False) -> None:
         self.name, self.closest, self.in_trash = name, tuple(closest), in_trash
         if in_trash:
@@ -72,6 +102,14 @@ class TaskNotFound(RawkoError, KeyError):
 
 
 class AmbiguousTask(RawkoError):
+    """Several tasks start with that prefix: ``candidates``.
+
+    >>> store.start("x", id="fix0002").close()
+    >>> store.summary("fix")
+    Traceback (most recent call last):
+    AmbiguousTask: ...
+    """
+
     def __init__(self, name: str, candidates: Sequence[str]) -> None:
         shown = ", ".join(candidates[:8]) + (f" and {len(candidates) - 8} more" if len(candidates) > 8 else "")
         super().__init__(f"{name!r} matches several tasks: {shown}.")
@@ -79,14 +117,27 @@ class AmbiguousTask(RawkoError):
 
 
 class TaskExists(RawkoError):
+    """Another task already has that id.
+
+    >>> store.start("x", id="fix0001")
+    Traceback (most recent call last):
+    TaskExists: ...
+    """
+
     def __init__(self, task: str, where: str = "") -> None:
         super().__init__(f"Another task already has the id {task}{where}.")
         self.task = task
 
 
 class TaskBusy(RawkoError):
-    """``reason``: ``run`` (another process, ``holder`` if known, runs it), ``lost`` (the given lease is no longer valid),
-    ``draft`` (a turn has not ended) or ``changed`` (it was written to just now)."""
+    """Another process runs the task. ``reason``: ``run`` (another process, ``holder`` if known, runs it),
+    ``lost`` (the given lease is no longer
+    valid), ``draft`` (a turn has not ended) or ``changed`` (it was written to just now).
+
+    >>> store.resume(task.id)
+    Traceback (most recent call last):
+    TaskBusy: ...
+    """
 
     _WORDS: ClassVar = {
         "run": "is running in {holder}.",
@@ -102,7 +153,13 @@ class TaskBusy(RawkoError):
 
 
 class Stopped(RawkoError):
-    """Raised in the process that runs the task, at its next turn or progress call."""
+    """The task was paused or cancelled. Raised in the process that runs it, at its next turn or progress call.
+
+    >>> _ = task.set_status("paused", by="Ann")
+    >>> task.check()
+    Traceback (most recent call last):
+    Stopped: ...
+    """
 
     def __init__(self, task: str, status: str, by: str | None = None, reason: str | None = None) -> None:
         who = f" by {by}" if by else ""
@@ -112,10 +169,24 @@ class Stopped(RawkoError):
 
 
 class NoAnswer(RawkoError):
-    pass
+    """A question has no answer, or there is no such question.
+
+    >>> task.answer("yes")
+    Traceback (most recent call last):
+    NoAnswer: ...
+    """
 
 
 class ChainMoved(RawkoError):
+    """The task has changed since you read it. ``last``: the actual last seal, if you expected another one.
+
+    >>> seen = task.seal
+    >>> _ = task.note("somebody was faster")
+    >>> task.add_turn(Turn(agent="developer"), expect=seen)
+    Traceback (most recent call last):
+    ChainMoved: ...
+    """
+
     def __init__(self, message: str, *, last: str | None = None) -> None:
         """``last``: the actual last seal, when the caller expected a different one."""
         super().__init__(message)
@@ -123,19 +194,35 @@ class ChainMoved(RawkoError):
 
 
 class NewerFormat(RawkoError):
-    pass
+    """A later version of rawko wrote the file: it is read, never appended to.
+
+    >>> issubclass(NewerFormat, RawkoError)
+    True
+    """
 
 
 class NotATask(RawkoError):
-    pass
+    """The file does not start like a task file: nothing is appended to it.
+
+    >>> issubclass(NotATask, RawkoError)
+    True
+    """
 
 
 class UnsafePath(RawkoError):
-    pass
+    """A link, a pipe or an unexpected name is in place of a task file.
+
+    >>> issubclass(UnsafePath, RawkoError)
+    True
+    """
 
 
 class IndexTrouble(RawkoError):
-    pass
+    """The index cannot be used now. The task files are not affected.
+
+    >>> issubclass(IndexTrouble, RawkoError)
+    True
+    """
 
 
 class IndexCorrupt(IndexTrouble):
@@ -147,18 +234,36 @@ class IndexNewer(IndexTrouble):
 
 
 class SearchTrouble(RawkoError):
+    """The search index cannot be used now. Searches read the task files instead.
+
+    >>> issubclass(SearchTrouble, RawkoError)
+    True
+    """
+
     lasting = True
     """True: the search index is broken and must be rebuilt. False: the problem may go away."""
 
 
 class StorageError(RawkoError):
+    """The operating system refused a file operation. ``path`` and ``errno`` say which and why.
+
+    >>> issubclass(StorageError, RawkoError)
+    True
+    """
+
     def __init__(self, message: str, path: str, errno: int | None = None) -> None:
         super().__init__(message)
         self.path, self.errno = path, errno
 
 
 class OutcomeUnknown(StorageError):
-    """The record with this seal may or may not survive. Open the task again and look for the seal before retrying."""
+    """A sync failed: the record with this ``seal`` may or may not survive. Open the task again and look for the seal before
+    retrying.
+
+    >>> with store.attach("fix0001") as again:  # after OutcomeUnknown as error: the value is error.seal
+    ...     again.holds("0123456789abcdef")
+    False
+    """
 
     def __init__(self, message: str, path: str, errno: int | None, seal: str) -> None:
         super().__init__(message, path, errno)
@@ -170,10 +275,21 @@ class StorageGone(StorageError):
 
 
 class ServerAway(RawkoError):
-    pass
+    """The server cannot be reached. The request may or may not have been processed.
+
+    >>> RemoteStore("http://127.0.0.1:9", token="").check()
+    Traceback (most recent call last):
+    ServerAway: ...
+    """
 
 
 class ServerRefused(RawkoError):
+    """The server rejected the request: wrong credentials or a bad request.
+
+    >>> issubclass(ServerRefused, RawkoError)
+    True
+    """
+
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status

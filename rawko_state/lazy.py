@@ -26,7 +26,7 @@ class _Lazy:
         try:
             module = importlib.import_module(self._name)
         except OSError as error:  # for example, out of file descriptors
-            raise StorageError(f"cannot load {self._name}: {error.strerror}", self._name, error.errno) from error
+            raise StorageError(f"Can't load {self._name}: {error.strerror}.", self._name, error.errno) from error
         return getattr(module, attribute)
 
 

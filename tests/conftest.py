@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 _AREAS = (
-    "backends", "cli", "exchange", "index", "integrations", "lifecycle", "search", "server", "support", "tasks"
+    "backends", "cli", "exchange", "index", "integrations", "lifecycle", "search", "server", "support", "tasks", "web"
 )  # fmt: skip
 pytest.register_assert_rewrite(*(f"tests.{area}" for area in _AREAS))
 

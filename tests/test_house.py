@@ -1,9 +1,10 @@
-"""The rules of docs/architecture.md that a linter does not know."""
+"""The rules of docs/why/architecture.md that a linter does not know."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,15 @@ SEALS = {
 
 
 def modules(*folders: str) -> Iterator[tuple[str, ast.Module]]:
-    for folder in folders or (".",):
-        for path in sorted((PACKAGE / folder).rglob("*.py")):
-            yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+    for name, tree in parsed().items():
+        if not folders or name.startswith(tuple(f"{folder}/" for folder in folders)):
+            yield name, tree
+
+
+@cache
+def parsed() -> dict[str, ast.Module]:
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def test_records_are_made_in_one_place() -> None:

@@ -90,7 +90,7 @@ class LentLeases:
                 lease = self._journal.lease(task_id)
                 loan = self._loans[task_id] = _Loan(token or secrets.token_hex(16), lease, 0.0)
             elif token is None or not secrets.compare_digest(token, loan.token):
-                raise TaskBusy(task_id, "somebody else through this server")
+                raise TaskBusy(task_id, "another client of this server")
             loan.until = time.monotonic() + seconds
             return loan.token
 

@@ -18,12 +18,14 @@ from rawko_state.errors import InvalidValue, TaskExists
 from rawko_state.format.reader import TaskReader
 from rawko_state.journal.reader import open_reader
 from rawko_state.journal.rewrite import Rewriting, with_note
+from rawko_state.late import late
 from rawko_state.model.entries import Blob, Entry, Note, Turn, blobs_of
 from rawko_state.model.long_texts import with_blobs_changed
 from rawko_state.model.names import TaskName, parse_name
+from rawko_state.redact.named import ASSIGNED
 from rawko_state.redact.patterns import Pattern, Refused
 from rawko_state.redact.redactor import Redactor, walked
-from rawko_state.redact.rules import ASSIGNED, NAMES
+from rawko_state.redact.rules import NAMES
 
 _PIECE: Final = 1 << 20
 
@@ -38,7 +40,7 @@ def redactor_for(root: Path, warn: Callable[[str], None]) -> Redactor:
     key = user_key() or os.urandom(32)
     off = set(settings["redact.off"])
     for name in sorted(off - set(NAMES) - {"all"}):
-        warn(f"redact.off: there is no rule {name!r}; see docs/rules.md")
+        warn(f"redact.off: there is no rule {name!r}; see docs/reference/redaction-rules.md")
     return Redactor(
         lambda secret: keyed("redact", secret, key)[:4],
         off=NAMES if "all" in off else off,
@@ -138,7 +140,7 @@ class Explained(NamedTuple):
 
 
 _AROUND: Final = 60
-_TAG = re.compile(r"\[redacted:([a-z0-9-]{1,40}):([0-9a-f]{4})\]")
+_TAG = late(r"\[redacted:([a-z0-9-]{1,40}):([0-9a-f]{4})\]")
 
 
 class _Explaining:
@@ -206,7 +208,7 @@ def add_clean(
     has none."""
     name = parse_name(filename)
     if name is None:
-        raise InvalidValue(f"not the name of a task file: {filename!r}")
+        raise InvalidValue(f"Not a task file name: {filename!r}.")
     found = Found(name.id)
     with open_reader(path) as reader:
         counting = Counting(store, redactor, found, write=False)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rawko_state.backends import redaction
     from rawko_state.backends.files import host as files_host
     from rawko_state.backends.files import store as files_store
+    from rawko_state.backends.memory import store as memory_store
     from rawko_state.backends.postgres import host as postgres_host
     from rawko_state.backends.postgres import store as postgres_store
     from rawko_state.backends.remote import store as remote_store
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 else:
     redaction = lazy("rawko_state.backends.redaction")
     files_host = lazy("rawko_state.backends.files.host")
+    memory_store = lazy("rawko_state.backends.memory.store")
     files_store = lazy("rawko_state.backends.files.store")
     postgres_host = lazy("rawko_state.backends.postgres.host")
     postgres_store = lazy("rawko_state.backends.postgres.store")
@@ -48,6 +50,8 @@ else:
 
 Warn = Callable[[str], None]
 S = TypeVar("S", bound="Store")
+MEMORY: Final = ":memory:"
+"""Given in place of a folder: a store in memory."""
 LOCAL: Final = "local"
 """Given in place of a server's address: use the local files, whatever the settings say."""
 
@@ -64,8 +68,8 @@ def server_of(root: Path, settings: Settings | None = None) -> str | None:
         return None
     if found.origin.startswith(str(root / ".rawko")) and found.value not in settings["trusted-servers"]:
         raise InvalidValue(
-            f"{found.origin} names the server {found.value}, which you have not said you trust:"
-            f" 'rawko config set trusted-servers {found.value}', or '--remote local' for the files here"
+            f"{found.origin} selects the server {found.value}, which is not in your trusted servers.\n    "
+            f"Trust it: rawko config set trusted-servers {found.value} · Use the files here: --remote local"
         )
     return str(found.value)
 
@@ -84,7 +88,7 @@ def open_store(
     if url is None:
         if workspace is not None or settings.value("workspace").origin == "RAWKO_WORKSPACE":
             named = "--workspace" if workspace is not None else "RAWKO_WORKSPACE"
-            raise InvalidValue(f"{named} is for servers that have such; the files of a project have none")
+            raise InvalidValue(f"{named} is for servers with workspaces only; a project's files have none.")
         return _recording_surroundings(open_files(root, warn), settings)
     named = workspace or settings["workspace"]
     store = remote_store.RemoteStore(url, workspace=named, ca=settings["remote-ca"], root=root, warn=warn or _silent)
@@ -129,6 +133,11 @@ def open_files(root: Path | str, warn: Warn | None = _silent) -> ProjectStore:
     return files_store.FileStore(root, warn=warn)
 
 
+def open_memory() -> HostedStore:
+    """A new store in this process's memory, with the settings of the user."""
+    return memory_store.MemoryStore()
+
+
 def make_folders(root: Path) -> None:
     """Creates a project's state folders. Loads no store, because agents wait for their hooks."""
     layout.Layout(root).make()
@@ -155,6 +164,11 @@ def open_host(root: Path, database: str | None, warn: Warn, *, listen: str | Non
     host = open_database(database, root, warn, listen=listen)
     host.create_workspace(host.default)
     return host
+
+
+def open_projects(root: Path, warn: Warn) -> Host:
+    """The host for every project of this machine, the given one first."""
+    return files_host.ProjectsHost(root, warn)
 
 
 def open_database(url: str, root: Path, warn: Warn = _silent, *, listen: str | None = None) -> Host:

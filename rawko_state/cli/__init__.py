@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from rawko_state.errors import RawkoError
+from rawko_state.errors import AmbiguousTask, InvalidValue, RawkoError, ServerAway, TaskNotFound
 
 # Heading -> command -> help line. The lines are here so that `rawko --help` imports none of the modules.
 GROUPS = {
@@ -22,6 +21,7 @@ GROUPS = {
         "search": "Find tasks by what was asked, said, run or changed",
         "pick": "Find a task interactively",
         "watch": "Follow running tasks live",
+        "open": "Look at tasks in the browser",
         "stats": "Show tasks, time, tokens and cost",
     },
     "Continue": {
@@ -34,6 +34,7 @@ GROUPS = {
         "import": "Import sessions of Claude Code, Codex, aider and others",
         "hook": "Record an agent automatically from now on",
         "run": "Run a command and record it",
+        "mcp": "Let agents look up past tasks (MCP)",
         "record": "Record from a stream of JSON lines",
         "task": "Record step by step from a shell script",
     },
@@ -159,6 +160,11 @@ class FrontDoor(PageGroup):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise _NobodyReads from None  # click would exit with 1, as for an error
+        except (TaskNotFound, AmbiguousTask, ServerAway) as error:
+            from rawko_state.cli.advice import advise
+
+            advise(error, ctx)
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, commands in GROUPS.items():
@@ -232,7 +238,7 @@ def main(argv: list[str] | None = None) -> None:
         code = error.exit_code
     except RawkoError as error:
         _say(str(error))
-        code = 1
+        code = 2 if isinstance(error, InvalidValue) else 1
     except KeyboardInterrupt:
         code = 130
     except UnicodeError as error:
@@ -277,6 +283,8 @@ class _NobodyReads(Exception):
 def _end_by_sigpipe() -> None:
     """Ends as programs do that write to a closed pipe. Otherwise Python would complain about unwritten output at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    import signal
+
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGPIPE)

@@ -80,8 +80,10 @@ def _waiting(store: Store, terminal: bool) -> str:
         click.echo(_titled(waiting[0]), err=True)
         return waiting[0].id
     if not terminal:
-        ids = ", ".join(task.id for task in waiting)
-        raise RawkoError(f"Several tasks are waiting for an answer: {ids}.\n  Say which one: rawko answer ID")
+        which = "".join(
+            f"\n  rawko answer {task.id}   {one_line(task.title or task.request or '', 60)}" for task in waiting
+        )
+        raise InvalidValue(f"{len(waiting)} tasks are waiting for an answer. Say which one:{which}")
     for number, task in enumerate(waiting, 1):
         click.echo(f"  {number}  {_titled(task)}", err=True)
     chosen = click.prompt("Which task", type=click.IntRange(1, len(waiting)), default=1, err=True)

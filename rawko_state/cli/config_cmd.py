@@ -20,7 +20,7 @@ from rawko_state.config import settings as layers
 from rawko_state.config.change import put
 from rawko_state.config.project import find_project
 from rawko_state.config.schema import BY_KEY, DURATION, SETTINGS, write_duration
-from rawko_state.errors import InvalidValue, NoProject
+from rawko_state.errors import InvalidValue, NoProject, RawkoError
 
 
 @click.group(
@@ -193,9 +193,9 @@ def edit(ctx: click.Context, layer: str | None) -> None:
     try:
         done = subprocess.run([*shlex.split(editor), str(path)])
     except (OSError, ValueError) as error:
-        raise InvalidValue(f"Can't run {editor}: {error}.") from None
+        raise RawkoError(f"Can't run {editor}: {error}.") from None
     if done.returncode:
-        raise InvalidValue(f"{editor} exited with code {done.returncode}.")
+        raise RawkoError(f"{editor} exited with code {done.returncode}.")
     ctx.invoke(check)
 
 

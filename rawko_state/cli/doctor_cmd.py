@@ -7,7 +7,7 @@ import os
 import platform
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli import Page
-from rawko_state.cli.printing import counted, size_text, visible
-from rawko_state.cli.project import files_of, is_remote, stood_at, store_of
+from rawko_state.cli.printing import commands_shown, counted, is_terminal, say, screen, size_text, visible, wrapped
+from rawko_state.cli.project import files_of, is_remote, project_name, stood_at, store_of, with_tilde
 from rawko_state.config.project import find_project, worktrees
 from rawko_state.config.repository import Repository
 from rawko_state.config.secret import key_path, user_key
@@ -42,99 +42,155 @@ if TYPE_CHECKING:
 def command(ctx: click.Context) -> None:
     """Look for problems in this project and say how to fix them. Exits with 1 if there are any.
 
+    ✓ is fine, ! is a note, ✗ is a problem.
+
     With --remote, look at the server's tasks (role admin).
     """
     far = store_of(ctx, only_look=True) if is_remote(ctx) else None
     if far is not None:
-        ctx.exit(1 if _server(far) else 0)
+        ctx.exit(_server(far).show())
     root = find_project(override=ctx.find_root().obj)
+    sheet = Sheet(f"{click.style(visible(project_name(root)), bold=True)}  {with_tilde(root)}")
     open_to_all = list(_open_to_all(root / ".rawko" / "state"))
     if open_to_all:
-        _report(open_to_all)
-        ctx.exit(1)
+        sheet.check("Permissions", open_to_all)
+        ctx.exit(sheet.show())
     store = files_of(ctx)
     state = store.state_folder
     live = state / "live"
-    click.echo(
-        f"rawko {metadata.version('rawko-state')}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
-    )
-    click.echo(f"project   {store.root}")
     hooks = [(f"A hook had a problem: {line}", f"rm {log}") for line, log in hook_trouble(live)]
     if not state.exists():
-        click.echo("No tasks here yet.")
-        if hooks:  # this may be why
-            _report(hooks)
-        ctx.exit(1 if hooks else 0)
-    wrong: list[tuple[str, str]] = []
-    for name, size in store.disk().items():
-        click.echo(f"{name:9} {size_text(size)}")
+        sheet.fine("Task files", "none yet")
+        sheet.check("Hooks", hooks)  # this may be why
+        ctx.exit(sheet.show())
+    _index(store, sheet)
+    sheet.check("Damage", _tasks(store))
+    _search(store, sheet)
+    running = sorted(task.id for task in store.history(TaskFilter(status=(RUNNING,))))
+    if running:
+        sheet.fine("Running", f"{counted(len(running), 'task')}: {_listed(running)}")
+    _exact(store, sheet)
+    sheet.check("Git", _git(store.root, state), "the task files are ignored" if _in_git(root) else "")
+    _place(store.root, state, sheet)
+    sheet.check("Other files", _files(state / "tasks", store.strangers()))
+    sheet.check(
+        "Permissions", [*_permissions(state), *_of_the_user()], "only you can read the files" if os.name != "nt" else ""
+    )
+    settings = load(store.root)
+    sheet.check("Settings", ((str(problem), "rawko config edit") for problem in settings.problems), "no mistakes")
+    sheet.check("Hooks", hooks)
+    if (live / "reindex.due").exists():
+        interrupted = "Removing secrets or a task was interrupted: the index may still hold their words."
+        sheet.check("Index", [(interrupted, "rawko reindex")])
+    for path in state.glob("index.db.broken-*"):
+        sheet.note("Index", f"A broken index was set aside as {path.name}; you can delete it.", f"rm {path}")
+    sheet.fine("Version", _versions())
+    ctx.exit(sheet.show("To check the seals of all files: rawko verify"))
+
+
+class Sheet:
+    """What was looked at, each with a mark: ✓ fine, ! a note, ✗ a problem. Then the counts, and what to type."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._rows: list[tuple[str, str, str]] = []
+        self._advice: dict[str, str] = {}
+        self._problems = self._notes = 0
+
+    def fine(self, group: str, text: str) -> None:
+        self._rows.append((click.style("✓", fg="green"), group, text))
+
+    def note(self, group: str, text: str, advice: str) -> None:
+        self._notes += 1
+        self._rows.append((click.style("!", fg="yellow"), group, text))
+        self._advice.setdefault(advice, group)
+
+    def check(self, group: str, problems: Iterable[tuple[str, str]], otherwise: str = "") -> None:
+        """Problems and what to do about each; if there are none, a tick with the words ``otherwise``."""
+        found = list(problems)
+        for text, advice in found:
+            self._rows.append((click.style("✗", fg="red"), group, text))
+            self._advice.setdefault(advice, group)
+        self._problems += len(found)
+        if not found and otherwise:
+            self.fine(group, otherwise)
+
+    def show(self, last: str = "") -> int:
+        """Prints it all. Returns the exit code: 1 if there is a problem."""
+        room = screen().columns - _INDENT if is_terminal() else 10_000
+        lines = [self._title, ""]
+        for mark, group, text in self._rows:
+            first, *more = wrapped(visible(" ".join(text.split())), max(room, 20)) or [""]
+            lines += [f"{mark} {group:{_INDENT - 2}}{first}", *(" " * _INDENT + each for each in more)]
+        notes = counted(self._notes, "note") if self._notes else ""
+        count = counted(self._problems, "problem") if self._problems else "No problems found"
+        lines += ["", f"{count}, {notes}." if notes else f"{count}."]
+        lines += commands_shown((visible(advice), group) for advice, group in self._advice.items())
+        say([*lines, last] if last else lines)
+        return 1 if self._problems else 0
+
+
+_INDENT = 16
+
+
+def _versions() -> str:
+    rawko = metadata.version("rawko-state")
+    return f"rawko {rawko}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+
+
+def _server(store: Store) -> Sheet:
+    """What can be seen of the tasks of a server."""
+    sheet = Sheet(f"{click.style('server', bold=True)}  {visible(store.where)}")
+    _index(store, sheet)
+    sheet.check("Damage", _tasks(store))
+    _exact(store, sheet)
+    return sheet
+
+
+def _index(store: Store, sheet: Sheet) -> None:
+    sizes = store.disk()
     try:
         count, where, faults = store.health()
-        click.echo(f"indexed   {counted(count, 'task')} ({where})")
-        wrong += [(f"The index is inconsistent: {fault}.", "rawko reindex") for fault in faults]
     except RawkoError as error:
-        wrong.append((str(error), "rawko reindex"))
-    wrong += _search(store)
-    running = [task.id for task in store.history(TaskFilter(status=(RUNNING,)))]
-    click.echo(f"running   {len(running)}" + (f" ({', '.join(sorted(running)[:_MOST])})" if running else ""))
-    wrong += _tasks(store)
-    wrong += _git(store.root, state)
-    wrong += _place(store.root, state)
-    wrong += _files(state / "tasks", store.strangers())
-    wrong += _permissions(state)
-    wrong += _of_the_user()
-    wrong += [(str(problem), "rawko config edit") for problem in load(store.root).problems]
-    wrong += hooks
-    if (live / "reindex.due").exists():
-        wrong.append(
-            (
-                "Removing secrets or a task was interrupted: the index may still hold their words.",
-                "rawko reindex",
-            )
-        )
-    wrong += [
-        (f"A broken index was set aside as {path.name}; you can delete it.", f"rm {path}")
-        for path in state.glob("index.db.broken-*")
-    ]
-    _report(wrong)
-    click.echo("To check the seals of all files: rawko verify")
-    ctx.exit(1 if wrong else 0)
+        sheet.check("Index", [(str(error), "rawko reindex")])
+        return
+    kept = ", ".join(f"{name} {size_text(size)}" for name, size in sizes.items() if size)
+    sheet.fine("Task files", counted(count, "task") + (f" ({kept})" if kept else ""))
+    wrong = ((f"The index is inconsistent: {fault}.", "rawko reindex") for fault in faults)
+    sheet.check("Index", wrong, f"up to date ({with_tilde(where)})")
 
 
-def _server(store: Store) -> bool:
-    """Whether something is wrong with the tasks of a server."""
-    count, where, faults = store.health()
-    click.echo(f"server    {visible(store.where)}")
-    for name, size in store.disk().items():
-        click.echo(f"{visible(name):9} {size:,} bytes")
-    click.echo(f"tasks     {count} in the index ({visible(where)})")
-    wrong = [(f"the index: {fault}", "rawko reindex") for fault in faults] + list(_tasks(store))
-    _report(wrong)
-    return bool(wrong)
-
-
-def _report(wrong: list[tuple[str, str]]) -> None:
-    for text, advice in wrong:
-        click.echo(click.style("! ", fg="red") + visible(text))
-        click.echo(f"  {visible(advice)}")
-    click.echo("No problems found." if not wrong else f"{counted(len(wrong), 'problem')} found.")
-
-
-def _search(store: ProjectStore) -> Iterator[tuple[str, str]]:
+def _search(store: ProjectStore, sheet: Sheet) -> None:
     """Checks that the search index can be used, and shows how far behind it is."""
     try:
         left = store.unflushed()
         problem = store.search_trouble()
     except RawkoError as error:
-        yield f"The search index can't be used: {error}", "rawko reindex --search"
+        sheet.check("Search", [(f"The search index can't be used: {error}", "rawko reindex --search")])
         return
-    behind = f"{size_text(left)} not in the index yet; found all the same, slower" if left else "up to date"
-    click.echo(f"search    {behind}")
     if problem is not None:
-        yield f"The search index can't be used ({problem}); searches read the task files.", "rawko reindex"
+        words = f"The search index can't be used ({problem}); searches read the task files."
+        sheet.check("Search", [(words, "rawko reindex")])
+    elif left:
+        behind = f"{size_text(left)} not in the index yet; found all the same, slower"
+        sheet.note("Search", behind, "rawko reindex --search")
+    else:
+        sheet.fine("Search", "up to date")
 
 
 _MOST = 10
+
+
+def _listed(ids: list[str]) -> str:
+    return ", ".join(ids[:_MOST]) + (f" and {len(ids) - _MOST} more" if len(ids) > _MOST else "")
+
+
+def _exact(store: Store, sheet: Sheet) -> None:
+    """Shows the tasks in which programs keep values that are not redacted."""
+    exact = [task.id for task in store.history(TaskFilter(exact=True, limit=_MOST + 1))]
+    if exact:
+        more = " …" if len(exact) > _MOST else ""
+        sheet.fine("Exact", f"state and payload are not redacted in {', '.join(exact[:_MOST])}{more}")
 
 
 def _tasks(store: Store) -> Iterator[tuple[str, str]]:
@@ -148,9 +204,12 @@ def _tasks(store: Store) -> Iterator[tuple[str, str]]:
     for task_id, what in found:
         by_what.setdefault(what, []).append(task_id)
     for what, ids in by_what.items():
-        shown = ", ".join(ids[:_MOST]) + (f" and {len(ids) - _MOST} more" if len(ids) > _MOST else "")
         each = f"rawko verify {ids[0]}" if len(ids) == 1 else "rawko verify -q"
-        yield f"{shown}: {what}", f"{each}, then: rawko verify --repair"
+        yield f"{_listed(ids)}: {what}", f"{each}, then: rawko verify --repair"
+
+
+def _in_git(root: Path) -> bool:
+    return Repository.around(root) is not None and load(root)["state.share"] != "git"
 
 
 def _git(root: Path, state: Path) -> Iterator[tuple[str, str]]:
@@ -193,21 +252,19 @@ def _is_ignored(root: Path, state: Path) -> bool:
     return bool(lines & {".rawko/", ".rawko", "/.rawko/", "/.rawko", ".rawko/state/", ".rawko/state", "/.rawko/state/"})
 
 
-def _place(root: Path, state: Path) -> Iterator[tuple[str, str]]:
+def _place(root: Path, state: Path, sheet: Sheet) -> None:
     """Where the project is: on a network file system, moved, or one of several worktrees."""
     kind = _file_system(state)
     if kind is not None:
-        yield (
-            f"{state} is on a network file system ({kind}): locks may not work between machines.",
-            "Use one machine at a time, or rawko serve.",
-        )
+        shared = f"{state} is on a network file system ({kind}): locks may not work between machines."
+        sheet.check("Place", [(shared, "Use one machine at a time, or rawko serve.")])
     before = [place for place in stood_at(root) if place != str(root)]
     if before:
-        click.echo(f"moved     from {visible(before[-1])}")
+        sheet.fine("Place", f"moved from {before[-1]}")
     others = [folder for folder in worktrees(root) if folder != str(root)]
     used = [folder for folder in others if (Path(folder) / ".rawko" / "state").is_dir()]
     if used:
-        click.echo(f"worktrees {len(others) + 1}; tasks are also recorded in {visible(', '.join(used[:5]))}")
+        sheet.fine("Worktrees", f"{len(others) + 1}; tasks are also recorded in {', '.join(used[:5])}")
 
 
 _NETWORK = frozenset(

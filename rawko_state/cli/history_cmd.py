@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -229,29 +228,36 @@ def command(
 
         history_search.run(store, search, wanted, turns=turns, form=form)
         return
-    from dataclasses import replace
+    from rawko_state.model.frozen import replace
 
     asked = wanted if wanted.limit is None or form else replace(wanted, limit=wanted.limit + 1)
     found = store.history(asked)
-    from rawko_state.store.wire import summary_json
-
     if form == "ids":
         for summary in found:
             click.echo(summary.id)
-    elif form == "jsonl":
-        for summary in found:
-            click.echo(json.dumps({"version": JSON_VERSION, **summary_json(summary)}))
-    elif form == "json":
-        click.echo(
-            json.dumps({"version": JSON_VERSION, "tasks": [summary_json(summary) for summary in found]}, indent=1)
-        )
+    elif form in ("json", "jsonl"):
+        _as_json(found, in_lines=form == "jsonl")
     elif not found:
         _nothing(wanted, place_of(store))
     else:
         shown = found[: wanted.limit]
         page(listed(shown, utc=utc, iso=iso))
         if len(found) > len(shown):
-            hint(("rawko history --limit 0", f"the newest {len(shown)} are shown; this shows all"))
+            hint(("rawko history --limit 0", f"list all; these are the first {len(shown):,}"))
+
+
+def _as_json(found: list[TaskSummary], *, in_lines: bool) -> None:
+
+    import json
+
+    from rawko_state.store.wire import summary_json
+
+    tasks = [summary_json(summary) for summary in found]
+    if in_lines:
+        for task in tasks:
+            click.echo(json.dumps({"version": JSON_VERSION, **task}))
+    else:
+        click.echo(json.dumps({"version": JSON_VERSION, "tasks": tasks}, indent=1))
 
 
 def everywhere(

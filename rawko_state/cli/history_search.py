@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,9 +26,10 @@ from rawko_state.cli.printing import (
 from rawko_state.cli.project import place_of
 from rawko_state.cli.times import ago
 from rawko_state.errors import RawkoError
-from rawko_state.store import Hit, TaskFilter
-from rawko_state.store.contract import Store
-from rawko_state.store.wire import summary_json
+from rawko_state.store import Answer, Hit, TaskFilter
+
+if TYPE_CHECKING:
+    from rawko_state.store.contract import Store
 
 
 def run(store: Store, query: str, wanted: TaskFilter, *, turns: bool, form: str | None) -> None:
@@ -40,12 +40,8 @@ def run(store: Store, query: str, wanted: TaskFilter, *, turns: bool, form: str 
     if form == "ids":
         for task_id in dict.fromkeys(hit.task.id for hit in answer.hits):
             click.echo(task_id)
-    elif form == "jsonl":
-        for hit in answer.hits:
-            click.echo(json.dumps({"version": JSON_VERSION, **_as_json(hit)}))
-    elif form == "json":
-        found = [_as_json(hit) for hit in answer.hits]
-        click.echo(json.dumps({"version": JSON_VERSION, "tasks": found, "suggestion": answer.suggestion}, indent=1))
+    elif form in ("json", "jsonl"):
+        _print_json(answer, in_lines=form == "jsonl")
     elif answer.hits:
         _print(answer.hits, turns)
     if not answer.hits and form != "json":
@@ -53,7 +49,20 @@ def run(store: Store, query: str, wanted: TaskFilter, *, turns: bool, form: str 
     _flush(store)
 
 
+def _print_json(answer: Answer, *, in_lines: bool) -> None:
+    import json
+
+    found = [_as_json(hit) for hit in answer.hits]
+    if in_lines:
+        for hit in found:
+            click.echo(json.dumps({"version": JSON_VERSION, **hit}))
+    else:
+        click.echo(json.dumps({"version": JSON_VERSION, "tasks": found, "suggestion": answer.suggestion}, indent=1))
+
+
 def _as_json(hit: Hit) -> dict[str, Any]:
+    from rawko_state.store.wire import summary_json
+
     where: dict[str, Any] | None = {
         "kind": hit.kind,
         "turn": hit.turn,

@@ -15,18 +15,18 @@ import click
 from rawko_state.backends.select import user_state
 from rawko_state.cli import Page
 from rawko_state.cli.history_search import in_background
-from rawko_state.cli.printing import progress, visible
+from rawko_state.cli.printing import counted, hint, progress, visible
 from rawko_state.cli.project import stood_at, store_of
-from rawko_state.cli.times import When
+from rawko_state.cli.times import When, took
 from rawko_state.config.project import remotes, worktrees
 from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
-from rawko_state.exchange.importing import Belonging, import_sessions, plain_remote
+from rawko_state.exchange.importing import Belonging, Report, import_sessions, plain_remote
 from rawko_state.exchange.json_form import blobs_bytes, records_bytes
 from rawko_state.exchange.sources import SOURCES
 from rawko_state.model.names import parse_name
+from rawko_state.store import TaskFilter
 
 if TYPE_CHECKING:
-    from rawko_state.exchange.importing import Report
     from rawko_state.store.contract import Store
 
 _SOURCES = (*SOURCES, "rawko")
@@ -81,6 +81,7 @@ def command(
     pi            ~/.pi/agent/sessions          copilot   ~/.copilot/session-state
     cline         ~/.cline/data/sessions        cowork    ~/.cowork
     jsonl PATH    messages with role and content, one per line
+    atif PATH     trajectories in the Agent Trajectory Interchange Format
     rawko PATH    what 'rawko export' wrote as json or jsonl, byte for byte
 
     Each session becomes a task with its times, models, tokens, tool calls and files, and every record of the source as it was.
@@ -95,11 +96,12 @@ def command(
         if all_projects or since or pack or watch or as_json:
             raise click.UsageError("'rawko import rawko' takes files and no option except --dry-run", ctx)
         ctx.exit(_exported(store, paths, dry_run))
-    if source == "jsonl" and not paths:
-        raise click.UsageError("'rawko import jsonl' needs a file or a folder: rawko import jsonl PATH", ctx)
+    if source in ("jsonl", "atif") and not paths:
+        raise click.UsageError(f"'rawko import {source}' needs a file or a folder: rawko import {source} PATH", ctx)
     belonging = _belonging(store, all_projects)
     reported: set[tuple[str, str]] = set()
     while True:
+        began = time.monotonic()
         report = import_sessions(
             store,
             source,
@@ -108,7 +110,7 @@ def command(
             since=since,
             dry_run=dry_run,
             pack=pack,
-            step=None if as_json else progress(),
+            step=None if as_json else progress("Importing"),
         )
         if watch:  # report each problem with a file once, not on every pass
             report.wrong = [each for each in report.wrong if (str(each.path), each.text) not in reported]
@@ -117,7 +119,7 @@ def command(
                 (str(p), "empty") for p in report.empty
             }
         if not watch or report.new or report.grown or report.wrong:
-            _report(report, dry_run, as_json)
+            _report(store, report, dry_run, as_json, time.monotonic() - began)
         if report.new and not dry_run:
             _flush(store)
         if not watch:
@@ -132,7 +134,7 @@ def _whatever_is_here(
     """Shows whose sessions are on this machine, and imports what is new."""
     found = {}
     for source in SOURCES:
-        if source != "jsonl":
+        if source not in ("jsonl", "atif"):
             report = import_sessions(store, source, (), belonging=belonging, since=since, dry_run=True)
             known = len(report.new) + len(report.grown) + report.same
             if known + report.elsewhere:
@@ -159,14 +161,21 @@ def _whatever_is_here(
             raise click.UsageError(f"{sessions} to import: repeat with --yes, or name an agent")
         if not click.confirm(f"Import {sessions}?", default=True):
             return 0
-    wrong = False
+    began = time.monotonic()
+    whole = Report()
     for source in wanted:
-        report = import_sessions(store, source, (), belonging=belonging, since=since, pack=pack, step=progress(source))
-        click.echo(f"{source}: ", nl=False)
-        _report(report, dry_run=False, as_json=False)
-        wrong = wrong or bool(report.wrong)
+        step = progress(f"Importing {source}")
+        report = import_sessions(store, source, (), belonging=belonging, since=since, pack=pack, step=step)
+        whole.new += report.new
+        whole.grown += report.grown
+        whole.same += report.same
+        whole.elsewhere += report.elsewhere
+        whole.wrong += report.wrong
+        whole.empty += report.empty
+        whole.unknown += report.unknown
+    _report(store, whole, dry_run=False, as_json=False, seconds=time.monotonic() - began)
     _flush(store)
-    return 1 if wrong else 0
+    return 1 if whole.wrong else 0
 
 
 def _belonging(store: Store, everywhere: bool) -> Belonging:
@@ -194,7 +203,7 @@ def _flush(store: Store) -> None:
         click.echo(f"rawko: {visible(str(error))}", err=True)
 
 
-def _report(report: Report, dry_run: bool, as_json: bool) -> None:
+def _report(store: Store, report: Report, dry_run: bool, as_json: bool, seconds: float) -> None:
     for trouble in report.wrong:
         click.echo(f"rawko: {visible(str(trouble.path))}: {visible(trouble.text)}", err=True)
     for path in report.empty if not as_json else ():
@@ -209,16 +218,40 @@ def _report(report: Report, dry_run: bool, as_json: bool) -> None:
         shown["wrong"] = [{"path": str(each.path), "message": each.text} for each in report.wrong]
         click.echo(json.dumps(shown, indent=1))
         return
-    verb = "to import" if dry_run else "imported"
-    parts = [f"{len(report.new)} {verb}", f"{len(report.grown)} updated", f"{report.same} unchanged"]
-    if report.elsewhere:
-        parts.append(f"{report.elsewhere} from other projects (--all-projects)")
-    if report.empty:
-        parts.append(f"{len(report.empty)} empty")
-    click.echo(", ".join(parts))
+    rest = [f"{report.same:,} unchanged"] if report.same else []
+    rest += [f"{report.elsewhere:,} from other projects (--all-projects)"] if report.elsewhere else []
+    rest += [f"{len(report.empty):,} empty"] if report.empty else []
+    new, grown = counted(len(report.new), "session"), counted(len(report.grown), "task")
+    if dry_run and (report.new or report.grown):
+        update = f" and update {grown}" if report.grown else ""
+        click.echo(f"Would import {new}{update}. Nothing was changed.")
+    elif report.new:
+        updated = f" and updated {grown}" if report.grown else ""
+        kind = "a task" if len(report.new) == 1 else "tasks"
+        click.echo(f"Imported {new} as {kind}{updated} in {took(int(seconds * 1000))}.")
+        click.echo(f"  {_statuses(store, report.new)}")
+    elif report.grown:
+        click.echo(f"Updated {grown} in {took(int(seconds * 1000))}.")
+    else:
+        click.echo(f"Nothing new: {', '.join(rest) or 'no sessions found'}.")
+        rest = []
+    if rest:
+        click.echo(f"  {' · '.join(rest)}")
+    if report.new and not dry_run:
+        hint("rawko history", "rawko search WORDS")
     if report.unknown:
         kinds = ", ".join(f"{visible(kind)} {count}" for kind, count in report.unknown.most_common(8))
         click.echo(f"Kept records of unknown kinds: {kinds}", err=True)
+
+
+def _statuses(store: Store, ids: list[str]) -> str:
+    """How the imported tasks ended, as was written: nobody should believe in so many successes."""
+    from collections import Counter
+
+    found: Counter[str] = Counter()
+    for start in range(0, len(ids), 500):
+        found.update(task.status for task in store.history(TaskFilter(ids=tuple(ids[start : start + 500]))))
+    return " · ".join(f"{count:,} {visible(status)}" for status, count in found.most_common())
 
 
 def _exported(store: Store, paths: tuple[Path, ...], dry_run: bool) -> int:

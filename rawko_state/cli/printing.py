@@ -6,17 +6,17 @@ Task files contain whatever a model or a web page said; the terminal must not in
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 
 import click
 
+from rawko_state.format.figures import counted, in_short, size_text, took
 from rawko_state.format.text import visible
+from rawko_state.late import late
 
-_STYLED = re.compile("\x1b\\[[0-9;]*m")
+_STYLED = late("\x1b\\[[0-9;]*m")
 
 # Colour repeats what the words say. The normal case is quiet: a completed task has none.
 STATUS_COLOURS = {
@@ -29,35 +29,7 @@ STATUS_COLOURS = {
 PAGER = "rawko.pager"
 """In the root context: False with --no-pager."""
 
-__all__ = ["one_line", "progress", "screen", "size_text", "visible"]
-
-
-# Words and numbers
-
-
-def counted(number: int, word: str, plural: str | None = None) -> str:
-    """``1 turn``, ``2 turns``, ``35,043 turns``, ``no turns``."""
-    words = word if number == 1 else plural or f"{word}s"
-    return f"{number:,} {words}" if number else f"no {words}"
-
-
-def size_text(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
-        size /= 1000
-    return ""
-
-
-def in_short(number: int | None) -> str:
-    """A number for a table: ``940``, ``35k``, ``1.2M``; ``-`` if unknown."""
-    if number is None:
-        return "-"
-    for unit in ("", "k", "M", "G"):
-        if number < 1000 or unit == "G":
-            break
-        number /= 1000  # type: ignore[assignment]
-    return f"{number}" if not unit else f"{number:.1f}{unit}" if number < 10 else f"{number:.0f}{unit}"
+__all__ = ["counted", "in_short", "one_line", "progress", "screen", "size_text", "visible"]
 
 
 # Width
@@ -66,10 +38,10 @@ def in_short(number: int | None) -> str:
 def width_of(text: str) -> int:
     """How many columns a terminal needs for a line: two for CJK and emoji, none for combining marks and styles."""
     text = _STYLED.sub("", text)
-    return len(text) if text.isascii() else sum(map(_columns, text))
+    return len(text) if text.isascii() else sum(map(columns_of, text))
 
 
-def _columns(character: str) -> int:
+def columns_of(character: str) -> int:
     if character < "\u0300":
         return 1
     import unicodedata
@@ -85,7 +57,7 @@ def cut(text: str, width: int) -> str:
         return text
     taken, used = 0, 0
     for character in text:
-        used += _columns(character)
+        used += columns_of(character)
         if used > width - 1:
             break
         taken += 1
@@ -152,6 +124,8 @@ def styled_status(status: str, text: str | None = None) -> str:
 
 def screen() -> os.terminal_size:
     """The size of the terminal; 80 by 24 if unknown."""
+    import shutil
+
     size = shutil.get_terminal_size()
     return os.terminal_size((size.columns or 80, size.lines or 24))  # Python 3.10 may return zeros
 
@@ -181,12 +155,12 @@ def say(lines: Iterable[str]) -> None:
 
 def page(lines: Iterable[str], height: int | None = None) -> None:
     """Prints lines, through a pager if they are longer than the screen."""
-    size = screen()
     context = click.get_current_context(silent=True)
     wanted = context is None or context.find_root().meta.get(PAGER) is not False
     if not (wanted and is_terminal() and os.environ.get("TERM") != "dumb"):
         say(lines)
         return
+    size = screen()
     text = "\n".join(lines)
     shown = text if use_colour() else click.unstyle(text)
     rows = sum(max(1, -(-width_of(line) // size.columns)) for line in shown.split("\n"))
@@ -197,6 +171,7 @@ def page(lines: Iterable[str], height: int | None = None) -> None:
 def _through_pager(text: str) -> bool:
     """False if there is no pager."""
     import shlex
+    import shutil
     import subprocess
 
     command = os.environ.get("RAWKO_PAGER") or os.environ.get("PAGER") or "less"
@@ -241,19 +216,28 @@ def warn(message: str) -> None:
     click.echo(f"rawko: {visible(message)}", err=True)
 
 
-def progress(what: str = "") -> Callable[[int, int], None] | None:
-    """A progress bar on standard error; None if that is not a terminal."""
-    if not sys.stderr.isatty():
+def progress(what: str = "", unit: str = "") -> Callable[[int, int], None] | None:
+    """A progress bar on standard error, on one line that appears after half a second and is erased at the end. None if that is
+    not a terminal."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         return None
+    began = time.monotonic()
     last = 0.0
 
     def step(done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last > 0.1 or done == total:
+        if done >= total:
+            if last:
+                click.echo("\r\x1b[K", nl=False, err=True)
+            last = 0.0
+        elif now - began > 0.5 and now - last > 0.1:
             last = now
-            bar = "█" * (30 * done // max(1, total))
-            label = f"{what} " if what else ""
-            click.echo(f"\r{label}{bar:30} {done:,}/{total:,}" + ("\n" if done == total else ""), nl=False, err=True)
+            filled = 26 * done // max(1, total)
+            left = f" · {took(int((now - began) * 1000 * (total - done) / done))} left" if done else ""
+            label = f"{what}  " if what else ""
+            counts = f"{done:,} of {total:,}{' ' if unit else ''}{unit}{left}"
+            line = f"{label}[{'#' * filled}{'-' * (26 - filled)}]  {counts}"
+            click.echo(f"\r\x1b[K{cut(line, screen().columns - 1)}", nl=False, err=True)
 
     return step

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -16,6 +15,7 @@ from rawko_state.cli.printing import one_line, visible, warn
 from rawko_state.config.project import find_project
 from rawko_state.config.settings import load
 from rawko_state.errors import InvalidValue, NoProject, RawkoError, ServerAway, StorageError
+from rawko_state.late import late
 from rawko_state.lazy import lazy
 from rawko_state.model.status import FINISHED
 from rawko_state.store import TaskFilter, TaskSummary
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 else:
     cleanup = lazy("rawko_state.lifecycle.cleanup")
 
-REMOTE, WORKSPACE = "rawko.remote", "rawko.workspace"
-_LABEL = re.compile(r"[A-Za-z0-9_.-]+")
+REMOTE, WORKSPACE, STORE = "rawko.remote", "rawko.workspace", "rawko.store"
+_LABEL = late(r"[A-Za-z0-9_.-]+")
 
 
 def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) -> Store:
@@ -39,6 +39,7 @@ def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) 
     meta = ctx.find_root().meta
     root = root_of(ctx)
     store = open_store(root, remote=meta.get(REMOTE), workspace=meta.get(WORKSPACE), warn=warn)
+    meta[STORE] = store
     if only_look or not store.is_local:
         return store
     for task_id in store.reconcile():
@@ -196,8 +197,16 @@ def stop_tasks(ctx: click.Context, task_ids: tuple[str, ...], status: str, reaso
                 click.echo(f"{word} {task.id}. {how} {advice.format(id=task.id)}".rstrip(), err=True)
         except RawkoError as error:
             failed = True
-            warn(str(error))
+            complain(error, store)
     ctx.exit(1 if failed else 0)
+
+
+def complain(error: RawkoError, store: Store) -> None:
+    """Says what is wrong with one of several tasks; the command goes on with the others."""
+    from rawko_state.cli.advice import name_tasks
+
+    name_tasks(error, store)
+    warn(str(error))
 
 
 # Shell completion. One that fails must not litter the command line.

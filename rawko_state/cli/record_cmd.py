@@ -39,7 +39,7 @@ def command(ctx: click.Context, task_id: str | None, quiet: bool) -> None:
     {"type": "turn", "agent": "dev", "content": "Done.", "tools": [{"tool": "shell.exec", "args": "ls"}]}
     {"type": "result", "status": "success", "summary": "Fixed"}
 
-    The protocol is described in docs/record.md.
+    The protocol is described in docs/reference/record.md.
     """
     store = fallback_of(ctx)
     if task_id is not None and store.status(task_id) in FINISHED:

@@ -52,7 +52,7 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, explai
     found_in: list[dict[str, Any]] = []
     total: Counter[str] = Counter()
     changed = failed = 0
-    step = None if as_json else progress("redact")
+    step = None if as_json else progress("Looking for secrets", "tasks")
     for done, task_id in enumerate(chosen, 1):
         if task_id in finished:
             continue

@@ -29,7 +29,7 @@ def command(ctx: click.Context, only_search: bool, quiet: bool) -> None:
     With --remote, the server does it (role admin).
     """
     store = store_of(ctx)
-    files, taken = (None, None) if quiet else (progress("index "), progress("search"))
+    files, taken = (None, None) if quiet else (progress("Indexing", "files"), progress("Updating the search index"))
     done, problems = 0, []
     if only_search:
         done = store.flush(taken)

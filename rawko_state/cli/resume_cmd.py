@@ -20,7 +20,7 @@ from rawko_state.lazy import lazy
 from rawko_state.lifecycle import context as contexts
 from rawko_state.lifecycle.context import build
 from rawko_state.lifecycle.resuming import newest_to_resume, snapshot_at
-from rawko_state.model.status import FINISHED
+from rawko_state.model.status import ENDED, FINISHED
 
 if TYPE_CHECKING:
     from rawko_state.config.settings import Settings
@@ -44,7 +44,7 @@ else:
     cls=Page,
     examples="""
     rawko resume                                  print the context; change nothing
-    rawko resume abc123 --with claude             continue in Claude Code, Codex or aider
+    rawko resume abc123 --with claude             continue in Claude Code
     rawko resume abc123 --with "my-agent --auto"  run a command and record what it does
     rawko resume abc123 -m "and now the tests"    start another run of a finished task
     rawko resume abc123 --open                    reopen it; other commands record to it
@@ -140,7 +140,7 @@ def command(
     ):
         ctx.exit(_hand_over(store, task_id, at_turn, command_line, message, by, budget, extra))
     if extra:
-        raise click.UsageError("words after -- go to the agent that --with names", ctx)
+        raise click.UsageError("Arguments after -- need --with AGENT", ctx)
     if command_line is not None:
         runner.checked(command_line)  # before anything is written
     status = store.status(task_id)
@@ -285,37 +285,37 @@ def _hand_over(
     budget: int | None,
     extra: tuple[str, ...],
 ) -> int:
-    """Continues in another agent, in this terminal, and imports its session when it exits."""
+    """Continues in another agent, in this terminal, and adds what it did to the task when it exits."""
+    handover.check(agent)
+    if task_id in store.alive():
+        raise RawkoError(f"Task {task_id} is running now.\n  Follow it: rawko watch {task_id}")
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    source = store.source(task_id) if at_turn is None else None
-    context = _context(store, task_id, at_turn, budget or handover.BUDGET)
-    text = _rendered(store, context, "prompt", budget or handover.BUDGET)
+    own = handover.own_session(store, task_id, agent)  # also when it can't be used: brings the task up to date
+    if at_turn is not None:
+        with store.fork(task_id, at_turn, message=message, by=by, detached=True) as fork:
+            task_id, own = fork.id, None
+    most = budget or handover.BUDGET
     with handover.context_file() as file:
         chosen = handover.plan(
             agent,
-            source,
+            own,
             message,
-            text,
+            lambda: _rendered(store, _context(store, task_id, None, most), "prompt", most),
             file,
             terminal=terminal,
-            write=lambda name: native.write_session(name, store, _context(store, task_id, at_turn, None), Path.cwd()),
+            write=lambda name: native.write_session(name, store, _context(store, task_id, None, None), Path.cwd()),
             extra=extra,
         )
-        if at_turn is not None:
-            with store.fork(task_id, at_turn, message=message, by=by, detached=True) as fork:
-                task_id = fork.id
         how = "as a session of its own" if chosen.native else "with the task so far as context"
         click.echo(f"Continuing {task_id} in {agent}, {how}. {agent} asks for permissions as usual.", err=True)
         since = time.time()
         env = {**os.environ, "RAWKO_TASK": task_id, "RAWKO_PROJECT": str(store.root)}
         code = handover.run(chosen, env)
         task = handover.bring_in(store, task_id, agent, chosen, since, message)
-    if at_turn is not None:
-        with store.attach(task_id) as fork:  # its work is done: nobody else continues it
-            fork.finish(
-                "failure" if code else "success", summary=f"continued in {agent}" + (f" as {task}" if task else "")
-            )
     if task is None:
+        if at_turn is not None and store.status(task_id) not in ENDED:
+            with store.attach(task_id) as fork:  # nobody else continues it
+                fork.finish("failure" if code else "unknown", summary=f"{agent} left no session")
         click.echo(f"rawko: warning: {agent} left no session to import; this part is not recorded.", err=True)
     else:
         click.echo(f"Recorded as {task}.", err=True)

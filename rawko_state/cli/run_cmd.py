@@ -12,8 +12,12 @@ import click
 from rawko_state.cli import Page
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import labels_of, me, store_of
-from rawko_state.errors import RawkoError, Stopped
+from rawko_state.errors import Stopped
 from rawko_state.integrations.recording import run
+
+
+class _NoCommand(click.ClickException):
+    exit_code = 127  # as a shell says it
 
 
 @click.command(
@@ -44,7 +48,7 @@ def command(
     if not given:
         raise click.UsageError("No command given. Write it after '--': rawko run \"Fix the tests\" -- make test", ctx)
     if shutil.which(given[0]) is None:
-        raise RawkoError(f"Command not found: {given[0]}. Nothing was recorded.")
+        raise _NoCommand(f"Command not found: {given[0]}. Nothing was recorded.")
     store = store_of(ctx)
     name = agent or Path(given[0]).name
     task = store.start(

@@ -54,10 +54,12 @@ def command(
 ) -> None:
     """Find tasks that contain all the words, best first.
 
-    Upper and lower case don't matter. A query can also have OR, NOT, brackets, "phrases", prefix*, and the fields agent: file:
-    tool: status: label: model: branch: id: after: before: is:pinned. An identifier is found whole and by its parts.
+    Upper and lower case don't matter. A query can also have OR, NOT, brackets, "phrases", prefix*, and the fields added: removed:
+    agent: file: tool: status: label: model: branch: id: after: before: is:pinned. An identifier is found whole and by its parts.
     """
     query = " ".join(words)
+    if not query.strip():
+        raise click.UsageError("Nothing to search for.", ctx)
     wanted = filter_of(
         ctx, statuses, agent, file, labels, since, until, sort=sort or RELEVANCE, reverse=reverse, limit=limit
     )

@@ -85,11 +85,13 @@ def command(
     """Serve this project's tasks, or those in a PostgreSQL database, over HTTP and WebSocket.
 
     Without a token, only this machine is served. 'rawko token create --role write' makes one; from then on every request needs
-    it. The API is at /api/v1, its description at /openapi.json. See docs/server.md and docs/deploy.md.
+    it. The page is at /, the API at /api/v1, its description at /openapi.json. See docs/reference/rest.md and
+    docs/howto/deploy.md.
     """
     try:
         from rawko_state.server.limits import Limits
         from rawko_state.server.run import Options, run
+        from rawko_state.web.pages import routes
     except ImportError as error:
         raise RawkoError(
             f"The server needs more packages ({error.name} is missing).\n  pip install 'rawko-state[server]'"
@@ -97,5 +99,5 @@ def command(
 
     root = root_of(ctx, anywhere=database is not None)
     limits = Limits(connections=connections)
-    options = Options(root, host, port, database, listen, hosts, rate, quiet, limits, workers)
+    options = Options(root, host, port, database, listen, hosts, rate, quiet, limits, workers, pages=routes)
     run(options, lambda message: click.echo(f"rawko: {visible(message)}", err=True))

@@ -15,6 +15,7 @@ from rawko_state.cli import Page
 from rawko_state.cli.printing import counted, in_short, is_terminal, one_line, say, screen, size_text, table
 from rawko_state.cli.project import complete_agents, place_of, project_name, store_of
 from rawko_state.cli.times import When, took
+from rawko_state.format.figures import money
 from rawko_state.lazy import lazy
 from rawko_state.store import TaskFilter
 
@@ -63,9 +64,7 @@ def command(
     store = store_of(ctx)
     stats = store.stats(TaskFilter(since=since, until=until, agent=agent), days=days, top=top)
     if as_json:
-        shown = asdict(stats)
-        shown["usage"] = [each._asdict() for each in stats.usage]
-        click.echo(json.dumps({"version": 1, **shown}, indent=1))
+        click.echo(json.dumps({"version": 1, **asdict(stats)}, indent=1))
     elif not stats.tasks:
         click.echo(f"No tasks {place_of(store)}" + (" match." if since or until or agent else " yet."), err=True)
     else:
@@ -110,10 +109,6 @@ class _Sum:
         if self.cost is None:
             return "-"
         return f"{'~' if self.is_estimate else ''}{money(self.cost)}{'+' if self.tokens_without_price else ''}"
-
-
-def money(amount: Decimal) -> str:
-    return f"${amount:,.2f}" if amount >= Decimal("0.01") or not amount else "<$0.01"
 
 
 def _plus(*numbers: int | None) -> int | None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli import PageGroup
-from rawko_state.cli.printing import one_line, warn
-from rawko_state.cli.project import complete_ids, labels_of, me, store_of, text_of
+from rawko_state.cli.printing import one_line
+from rawko_state.cli.project import complain, complete_ids, labels_of, me, store_of, text_of
 from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
 from rawko_state.format.lines import parse_tools
 from rawko_state.format.parts import read_money
@@ -341,7 +341,7 @@ def delete(ctx: click.Context, task_ids: tuple[str, ...]) -> None:
             click.echo(f"Moved {found} to the trash. Undo: rawko cleanup --restore {found}", err=True)
         except RawkoError as error:
             failed = True
-            warn(str(error))
+            complain(error, store)
     ctx.exit(1 if failed else 0)
 
 

@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 
 import click
 
-from rawko_state.format.values import read_time
-from rawko_state.format.when import WHEN_HELP, parse_when
+from rawko_state.format.figures import took as took
+from rawko_state.format.values import read_time, write_time
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -20,6 +20,8 @@ class When(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         if isinstance(value, datetime):
             return value
+        from rawko_state.format.when import WHEN_HELP, parse_when
+
         found = parse_when(str(value))
         if found is None:
             raise click.UsageError(f"Not a date or time: {value!r}. {WHEN_HELP}", ctx)
@@ -33,6 +35,26 @@ def local(text: str | None, *, utc: bool = False) -> str:
         return value.astimezone(timezone.utc if utc else None).strftime("%Y-%m-%d %H:%M") if value else "-"
     except (OverflowError, ValueError, OSError):  # the last or first day of the calendar, in another time zone
         return (text or "-")[:16].replace("T", " ")
+
+
+def day_and_time(at: datetime, *, utc: bool = False, iso: bool = False, now: datetime | None = None) -> str:
+    """A time in full: ``today 04:54``, ``yesterday 17:20``, ``Nov 3 09:15``, ``2025-11-03 09:15``."""
+    if iso:
+        return write_time(at)
+    try:
+        zone = timezone.utc if utc else None
+        day, today = at.astimezone(zone), (now or datetime.now(timezone.utc)).astimezone(zone)
+    except (OverflowError, ValueError, OSError):  # the last or first day of the calendar, in another time zone
+        return write_time(at)
+    time = day.strftime("%H:%M")
+    days = (today.date() - day.date()).days
+    if days in (0, 1):
+        return f"{('today', 'yesterday')[days]} {time}"
+    return (
+        f"{_MONTHS[day.month - 1]} {day.day} {time}"
+        if day.year == today.year and days > 0
+        else f"{day:%Y-%m-%d} {time}"
+    )
 
 
 def ago(text: str | None, now: datetime | None = None) -> str:
@@ -52,18 +74,3 @@ def ago(text: str | None, now: datetime | None = None) -> str:
     except (OverflowError, ValueError, OSError):
         return (text or "")[:10]
     return f"{_MONTHS[day.month - 1]} {day.day if day.year == today.year else day.year}"
-
-
-def took(milliseconds: int | None) -> str:
-    """A duration in at most six characters."""
-    if milliseconds is None:
-        return "-"
-    seconds = milliseconds / 1000
-    if seconds < 59.5:
-        return f"{seconds:.1f}s" if seconds < 9.95 else f"{seconds:.0f}s"
-    whole = round(seconds)
-    minutes = whole // 60
-    if minutes < 60:
-        return f"{minutes}m{whole % 60:02d}s"
-    hours = minutes // 60
-    return f"{hours}h{minutes % 60:02d}m" if hours < 48 else f"{hours // 24}d{hours % 24:02d}h"

@@ -92,15 +92,16 @@ def _as_json(verdict: Verdict) -> dict[str, object]:
 def _problems(verdict: Verdict) -> list[str]:
     mark = click.style("✗", fg="red") if verdict.faults else click.style("!", fg="yellow")
     said = [*verdict.faults, *(f"warning: {warning}" for warning in verdict.warnings)]
-    lines = [f"{mark} {verdict.name.filename}: {visible(said[0])}", *(f"  {visible(each)}" for each in said[1:])]
-    return lines + [f"  Fixed: {visible(done)}" for done in verdict.repaired]
+    head, indent = f"{mark} {click.style(verdict.name.id, bold=True)}  ", " " * (len(verdict.name.id) + 4)
+    lines = [f"{head}{visible(said[0])}", *(f"{indent}{visible(each)}" for each in said[1:])]
+    return lines + [f"{indent}Fixed: {visible(done)}" for done in verdict.repaired]
 
 
 def _sound(verdict: Verdict) -> str:
     kind = "not sealed, " if verdict.unsealed else ""
     torn = f", {verdict.torn} bytes of unfinished writes kept" if verdict.torn else ""
     counts = f"{counted(verdict.records, 'record')}, {counted(verdict.turns, 'turn')}"
-    return f"{verdict.name.filename}: ok, {kind}{counts}{torn}"
+    return f"✓ {verdict.name.id}  {kind}{counts}{torn}"
 
 
 def _faults_left(store: Store, task_id: str) -> bool:

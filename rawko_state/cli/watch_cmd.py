@@ -17,6 +17,7 @@ from rawko_state.cli.printing import counted, one_line, styled_status, use_colou
 from rawko_state.cli.project import complete_ids, store_of
 from rawko_state.cli.times import took
 from rawko_state.errors import RawkoError
+from rawko_state.model.entries import ToolCall
 from rawko_state.model.events import Event
 from rawko_state.model.status import RUNNING, WAITING
 from rawko_state.store import TaskFilter
@@ -175,12 +176,12 @@ class View:
         if event.kind == "turn":
             return self._turn(event)
         if event.kind == "tool":
-            if not event.text:
-                return f"  -> {one_line(str(data.get('result') or ''), 100)}"
-            result = f" -> {one_line(str(data['result']), 60)}" if data.get("result") else ""
-            return self._style(
-                f"  {one_line(event.text, 40)} {one_line(str(data.get('args') or ''), 80)}{result}", dim=True
+            return self._tool(event)
+        if event.kind == "edit":
+            counts = "".join(
+                f" {sign}{data[name]}" for sign, name in (("+", "added"), ("−", "removed")) if data.get(name)
             )
+            return self._style(f"  Edit {one_line(event.text or '', 100)} {counts}".rstrip(), fg="cyan")
         if event.kind == "request":
             return f"request: {one_line(event.text or '', 200)}"
         if event.kind == "file":
@@ -192,6 +193,18 @@ class View:
             return f"note: {one_line(json.dumps(said, ensure_ascii=False), 150)}"
         colour = {"warning": "yellow", "error": "red", "gap": "red"}.get(event.kind)
         return self._style(f"  {visible(event.kind)}: {one_line(event.text or '', 200)}", fg=colour)
+
+    def _tool(self, event: Event) -> str:
+        """A call in one telling line, as ``rawko show`` has it. The end of one that was shown says only what came of it."""
+        from rawko_state.exchange.telling import tell
+
+        result = str(event.data["result"]) if event.data.get("result") else None
+        if not event.text:
+            return self._style(f"  → {one_line(result or 'done', 100)}", dim=True)
+        told = tell(ToolCall(event.text, str(event.data.get("args") or ""), result))
+        came = f"{told.mark}{one_line(told.detail, 60)}" if result else ""  # without one, it is still running
+        line = f"  {one_line(told.head, 110)}{came}"
+        return self._style(line, fg="red" if told.failed else "cyan")
 
     def _question(self, event: Event) -> str:
         """The question that a task waits with, its choices, and how to answer it from anywhere."""

@@ -10,7 +10,7 @@ import click
 
 from rawko_state.backends.select import open_database
 from rawko_state.cli import PageGroup
-from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.errors import RawkoError
 
 if TYPE_CHECKING:
     from rawko_state.store.hosting import Host
@@ -48,7 +48,7 @@ def create(name: str, database: str) -> None:
     with _opened(database) as host:
         made = host.create_workspace(name)
     if not made:
-        raise InvalidValue(f"Workspace {name!r} already exists.")
+        raise RawkoError(f"Workspace {name!r} already exists.")
 
 
 @command.command(name="list", examples="rawko workspace list --database postgresql://rawko@db/rawko")

@@ -10,7 +10,7 @@ from typing import Any
 
 from rawko_state.config.schema import BY_KEY, WHOLE, Wrong, nearest
 from rawko_state.config.settings import Problem, entries
-from rawko_state.errors import InvalidValue, StorageError
+from rawko_state.errors import InvalidValue, RawkoError, StorageError
 
 
 def parse_value(key: str, text: str) -> Any:
@@ -40,7 +40,7 @@ def put(path: Path, key: str, text: str | None) -> None:
         if _says(after, key, wanted, before, path):
             _replace(path, after)
             return
-    raise InvalidValue(f"Can't change {path} automatically.\n  Edit it: rawko config edit")
+    raise RawkoError(f"Can't change {path} automatically.\n  Edit it: rawko config edit")
 
 
 def _says(text: str, key: str, wanted: Any, before: str, path: Path) -> bool:
@@ -61,7 +61,7 @@ def changed(text: str, keys: list[str], value: str | None, path: Path) -> str:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
-        raise InvalidValue(f"{path} is not valid YAML: {error}.".splitlines()[0]) from None
+        raise RawkoError(f"{path} is not valid YAML: {error}.".splitlines()[0]) from None
     indent, depth = "", 0
     end = len(text)
     alone: tuple[Any, Any] | None = None
@@ -141,7 +141,7 @@ def _data(text: str, keys: list[str], value: str | None, path: Path) -> dict[str
 
     data = yaml.safe_load(text) or {}
     if not isinstance(data, dict):
-        raise InvalidValue(f"{path} does not hold settings: it must be a mapping.")
+        raise RawkoError(f"{path} does not hold settings: it must be a mapping.")
     _put(data, keys, None if value is None else yaml.safe_load(_scalar(value, number=_is_number(keys))))
     return data
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rawko_state.late import late
+from rawko_state.model.frozen import Frozen
+
 _LARGEST: Final = 4 << 20
-_REMOTE = re.compile(r'\[remote "((?:[^"\\]|\\.)*)"\]\s*')
-_URL = re.compile(r"url\s*=\s*(.*)", re.IGNORECASE)
-_WITH_USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/@]*)@")
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_REMOTE = late(r'\[remote "((?:[^"\\]|\\.)*)"\]\s*')
+_URL = late(r"url\s*=\s*(.*)", re.IGNORECASE)
+_WITH_USER = late(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/@]*)@")
+_COMMIT = late(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class Repository:
+class Repository(Frozen):
     top: Path
     """The work tree."""
     own: Path

@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
-_DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d|w)")
-_RULE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+from rawko_state.late import late
+from rawko_state.model.frozen import Frozen
+
+_DURATION = late(r"([0-9]{1,9})(s|m|h|d|w)")
+_RULE_NAME = late(r"[a-z0-9][a-z0-9-]{0,39}")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -21,8 +23,7 @@ class Wrong(Exception):
     """An invalid value for a setting. The message says what was expected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Type:
+class Type(Frozen):
     """The type of a setting: its display name, and how to read it from YAML or from an environment variable."""
 
     name: str
@@ -85,7 +86,7 @@ def _patterns(value: Any) -> dict[str, str]:
     return dict(value)
 
 
-_TAG = re.compile(r"[a-z0-9-]{1,40}:[0-9a-f]{4}")
+_TAG = late(r"[a-z0-9-]{1,40}:[0-9a-f]{4}")
 
 
 def _tags(value: Any) -> tuple[str, ...]:
@@ -133,8 +134,7 @@ TAGS: Final = Type("list of tags", _tags, _tags)
 SWITCH: Final = Type("yes or no", _switch, _switch)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Frozen):
     key: str
     type: Type
     default: Any
@@ -152,6 +152,7 @@ SETTINGS: Final = (
     Setting("record.surroundings", SWITCH, True, "Whether new tasks record repository, branch, commit, folder and runtime."),
     Setting("redact.allow", TAGS, (), "Values to keep, by the tags that replaced them: `github-token:3f2a`.", own_only=True),
     Setting("redact.env", WORDS, (), "Environment variables whose values are secrets and always removed."),
+    Setting("redact.exact", SWITCH, True, "Whether programs may keep exact values, secrets included.", own_only=True),
     Setting("redact.off", WORDS, (), "Redaction rules to switch off; `all` switches off every rule.", own_only=True),
     Setting("redact.patterns", PATTERNS, {}, "Your own secret patterns.", own_only=True),
     Setting("redact.samples.match", TEXTS, {}, "For each pattern of your own, a text that it must match.", own_only=True),

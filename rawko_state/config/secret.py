@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from rawko_state.config import folders
+
 _LENGTH: Final = 32
 
 
@@ -28,9 +30,7 @@ def user_key() -> bytes | None:
 
 
 def key_path() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_state_dir("rawko")) / "secret"
+    return folders.user_state() / "secret"
 
 
 def _read(path: Path) -> bytes | None:

@@ -9,20 +9,20 @@ import difflib
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from rawko_state.config import folders
 from rawko_state.config.schema import BY_KEY, FOREIGN, SECTIONS, SETTINGS, Setting, Wrong, nearest
 from rawko_state.errors import InvalidValue, UnsafePath
+from rawko_state.model.frozen import Frozen
 
 _LARGEST: Final = 1 << 20
 _VARIABLES: Final = tuple({f"RAWKO_{setting.key.partition('.')[0].upper()}_" for setting in SETTINGS})
 OWN_ONLY: Final = "is read only from your own settings, because a project's files may come from anyone"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Frozen):
     where: str
     message: str
     key: str = ""
@@ -32,18 +32,19 @@ class Problem:
         return f"{self.where}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Frozen):
     """The value of a setting, and the file and line, or the variable, that it comes from."""
 
     value: Any
     origin: str
 
 
-@dataclass(slots=True)
 class Settings:
-    values: dict[str, Value] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    __slots__ = ("problems", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[str, Value] = {}
+        self.problems: list[Problem] = []
 
     def __getitem__(self, key: str) -> Any:
         return self.value(key).value
@@ -57,11 +58,9 @@ class Settings:
 
 def files(root: Path | None) -> dict[str, Path]:
     """The path of each layer's file, whether it exists or not."""
-    import platformdirs
-
     found = {
-        "system": Path(platformdirs.site_config_dir("rawko")) / "config.yaml",
-        "user": Path(platformdirs.user_config_dir("rawko")) / "config.yaml",
+        "system": folders.site_config() / "config.yaml",
+        "user": folders.user_config() / "config.yaml",
     }
     if root is not None:
         found["project"] = root / ".rawko" / "config.yaml"
@@ -126,7 +125,7 @@ def _check_is_file(path: Path) -> None:
         except OSError:
             continue
         if not stat.S_ISREG(found.st_mode):
-            raise UnsafePath(f"{each} is not a regular file; settings of a project are read from nothing else")
+            raise UnsafePath(f"{each} is not a regular file. Project settings are read from regular files only.")
 
 
 def read_file(path: Path, problems: list[Problem]) -> tuple[str, str] | None:

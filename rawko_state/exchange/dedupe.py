@@ -32,7 +32,7 @@ def _fullest(same: Sequence[Session], wrong: list[Trouble]) -> Session:
             continue
         try:
             if not _begins(other.path, chosen.path):
-                text = f"left out: {chosen.path} is of the same session, and holds something else"
+                text = f"Skipped: {chosen.path} has the same session id but different content"
                 wrong.append(Trouble(other.path, text))
         except OSError as error:
             wrong.append(Trouble(other.path, str(error.strerror)))

@@ -1,14 +1,13 @@
-"""Sessions that begin with a copy of another one: each becomes a child of that one, with only its own turns.
+"""Sessions that go on with another one: each becomes a child of that one, with only its own turns.
 
-An agent that forks a session copies the records so far into a new file. The copies have the same ids, and nothing else may say
-that there was a fork. So sessions whose first records have the same id are compared, and the one that went its own way first is
-taken for the original.
+Some agents name the session that a fork goes on with, and the place in it. Others copy the records so far into a new file. The
+copies have the same ids, and nothing else may say that there was a fork. So sessions whose first records have the same id are
+compared, and the one that went its own way first is taken for the original.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import islice
 from typing import Final, NamedTuple
@@ -16,6 +15,7 @@ from typing import Final, NamedTuple
 from rawko_state.exchange.transcript import Session, Step
 from rawko_state.exchange.turns import TurnBuilder
 from rawko_state.model.entries import Turn
+from rawko_state.model.frozen import replace
 
 _FEW: Final = 50
 """The first record with an id is among these."""
@@ -45,30 +45,71 @@ def forks(found: Iterable[Session], wanted: Sequence[Session]) -> dict[str, Fork
     if not wanted:
         return {}
     by_root: dict[str, list[Session]] = {}
+    named: dict[str, Session] = {}
+    bases: dict[str, tuple[str, int]] = {}
     for session in found:
-        root = _root(session) if session.parent is None else None
-        if root is not None:
+        root, base = _root(session) if session.parent is None else (None, None)
+        named[session.key] = session
+        if base is not None:
+            bases[session.key] = base
+        elif root is not None:
             by_root.setdefault(root, []).append(session)
     keys = {session.key for session in wanted}
-    made: dict[str, Fork] = {}
+    made = {
+        key: Fork(bases[key][0], 0, _turns_before(key, bases, named), ())
+        for key in bases
+        if key in keys and bases[key][0] in named
+    }
     for group in by_root.values():
         if len(group) > 1 and any(session.key in keys for session in group):
             made.update((key, fork) for key, fork in _compared(group) if key in keys)
     return made
 
 
-def _root(session: Session) -> str | None:
-    """The id of the first record that has one."""
+def _root(session: Session) -> tuple[str | None, tuple[str, int] | None]:
+    """The id of the first record that has one; or the session that this one goes on with, and the place in it, if it says so."""
+    root = None
     try:
-        return next((step.key for _, step in islice(session.steps(0, []), _FEW) if step.key is not None), None)
+        own = (step for _, step in session.steps(0, []) if "continues" not in step.facts)
+        for step in islice(own, _FEW):
+            base, place = step.facts.get("forked"), step.facts.get("forked_at", "")
+            if base is not None and place.isdecimal():
+                return None, (base, int(place))
+            root = root or step.key
+            if root is not None:
+                break
     except OSError:
-        return None
+        pass
+    return root, None
+
+
+def _turns_before(key: str, bases: Mapping[str, tuple[str, int]], named: Mapping[str, Session]) -> int:
+    """How many turns came before a fork: those of the session that it goes on with, up to the place, and of what that one is a
+    fork of in turn."""
+    turns, seen = 0, set[str]()
+    while key in bases and key not in seen:
+        seen.add(key)
+        key, place = bases[key]
+        turns += _turns_until(named[key], place) if key in named else 0
+    return turns
+
+
+def _turns_until(session: Session, place: int, *, only_keyed: bool = False) -> int:
+    def before(_: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
+        for at, step in session.steps(start, wrong):
+            if at > place:
+                return
+            if step.key is not None or not only_keyed:
+                yield at, step
+
+    builder = TurnBuilder(replace(session, read=before), 0, (), [])
+    return sum(isinstance(entry, Turn) for record in builder.turns() for entry in record)
 
 
 def _compared(group: Sequence[Session]) -> Iterator[tuple[str, Fork]]:
     found = [_records(session) for session in group]
     # The original has nothing of its own, or went its own way first.
-    records = sorted(found, key=lambda each: (_own_since(each, found), each.session.key))
+    records = sorted(found, key=lambda each: (_own_since(each, found), len(each.keys), each.session.key))
     for number, child in enumerate(records):
         shared = [(_shared(child, other), other) for other in records[:number]]
         if not shared:
@@ -102,16 +143,6 @@ def _own_since(each: _Records, records: Sequence[_Records]) -> datetime:
 
 
 def _fork(child: _Records, parent: Session, place: int) -> Fork:
-    def shared(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
-        for at, step in session.steps(start, wrong):
-            if at > place:
-                return
-            if step.key is not None:
-                yield at, step
-
-    before = TurnBuilder(
-        replace(child.session, read=lambda s, start, wrong: shared(child.session, start, wrong)), 0, (), []
-    )
-    turns = sum(isinstance(entry, Turn) for record in before.turns() for entry in record)
+    turns = _turns_until(child.session, place, only_keyed=True)
     loose = tuple(step for at, step in child.session.steps(0, []) if at <= place and step.key is None)
     return Fork(parent.key, place, turns, loose)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,12 +21,13 @@ from rawko_state.config.project import find_project
 from rawko_state.errors import InvalidValue, NoProject, RawkoError, TaskExists
 from rawko_state.exchange.dedupe import one_each
 from rawko_state.exchange.forks import Fork, forks
-from rawko_state.exchange.linking import recorded_until
+from rawko_state.exchange.linking import progress, recorded_until
 from rawko_state.exchange.sources import sessions, siblings
 from rawko_state.exchange.transcript import Session, Trouble
-from rawko_state.exchange.turns import IMPORTED, TurnBuilder
+from rawko_state.exchange.turns import TurnBuilder
 from rawko_state.format.parts import read_parent
 from rawko_state.model.entries import Entry, Parent, Turn
+from rawko_state.model.frozen import Frozen
 from rawko_state.model.names import name_for
 from rawko_state.model.status import ENDED, INTERRUPTED
 from rawko_state.store.contract import BulkWriter, Store
@@ -40,7 +42,9 @@ _ID: Final = 8
 _SOME: Final = 64
 """The number of sessions to import before the index is updated."""
 _WORTH_A_POOL: Final = 8
-_AT_ONCE: Final = 4
+_AT_ONCE: Final = 32
+_BYTES_AT_ONCE: Final = 8 << 20
+"""Sessions that are written together, with one sync for all: at most so many, of about so many bytes."""
 _LOOK_EVERY: Final = 1.0
 
 
@@ -70,8 +74,7 @@ def task_id(source: str, key: str) -> str:
     return digits
 
 
-@dataclass(frozen=True, slots=True)
-class Belonging:
+class Belonging(Frozen):
     """Which sessions belong to a project: those run in one of its folders, or in a clone of its repository."""
 
     roots: tuple[str, ...]
@@ -83,7 +86,7 @@ class Belonging:
         cwd = values.get("cwd") or (str(session.folder) if session.folder is not None else None)
         if self.everywhere:
             return _project_of(cwd) or self.roots[0]
-        if session.source == "jsonl":
+        if session.source in ("jsonl", "atif"):
             return self.roots[0]  # the user names its files explicitly
         if cwd is not None and any(_is_below(place, root) for place in _ways(cwd) for root in self.roots):
             # The sessions of a nested project belong to that project.
@@ -122,18 +125,18 @@ def plain_remote(url: str) -> str:
     return url.replace(":", "/", 1).lower()
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(Frozen):
     session: Session
     belonging: Belonging
     dry_run: bool
     pack: bool
     fork: Fork | None = None
+    size: int = 0
 
 
 @dataclass(slots=True)
 class _Done:
-    """A worker's result for one session."""
+    """A worker's result for one session. What it wrote is recorded once its writer has committed it."""
 
     session: Session
     root: str | None = None
@@ -151,6 +154,8 @@ class _Done:
 
 _writers: dict[str, BulkWriter] = {}
 """The writers of this process, by project folder."""
+_moved: dict[str, str] = {}
+"""Sessions that a task of another name records: one that ran them, or that was handed over to them."""
 
 
 def _writer(root: str) -> BulkWriter:
@@ -185,10 +190,9 @@ def _brought(job: _Job, elsewhere: Store | None = None) -> _Done:
         name = name_for(created, done.task)
         if elsewhere is not None:
             done.is_here = not elsewhere.add_task(name, grouping.new(header))
+            done.is_new = not done.is_here
         else:
             done.rows = _writer(done.root).write(name, grouping.new(header), pack=job.pack)
-            done.is_here = done.rows is None
-        done.is_new = not done.is_here
         done.unknown = grouping.facts.unknown
     except Exception as error:  # continue with the other sessions
         done.wrong.append(str(error) or type(error).__name__)
@@ -299,9 +303,14 @@ class _Import:
                 self._user.saw_imported(self._scope, self._source, self._seen.items())
 
     def add_all(self, new: Sequence[Session], copies: Mapping[str, Fork], step: Callable[[int], None]) -> None:
-        jobs = [_Job(each, self._belonging, self._dry_run, self._pack, copies.get(each.key)) for each in new]
+        jobs = [
+            _Job(each, self._belonging, self._dry_run, self._pack, copies.get(each.key), self._stats[each.key][0])
+            for each in new
+        ]
         waiting: list[_Done] = []
         versions: set[str] = set()
+        _moved.clear()
+        _moved.update(moved(self.tasks))
         try:
             for count, done in enumerate(_all_brought(jobs, self._elsewhere), 1):
                 self._take(done)
@@ -363,36 +372,48 @@ def grow(
     *,
     roots: Sequence[str] = (),
     ended: bool = True,
+    asked: str | None = None,
     dry_run: bool = False,
 ) -> tuple[bool, Counter[str]]:
-    """Appends what is new in a session since the last import. Returns whether there was anything, and the unknown kinds."""
+    """Appends what is new in a session since the last import. Returns whether there was anything, and the unknown kinds.
+    ``asked``: the request, if the prompt says more than what a person asked for."""
     # Two processes that start from the same place would write the same turns.
     with store.import_lock():
-        note = store.last_note(task, IMPORTED)
-        data = note.data if note is not None and isinstance(note.data, dict) else {}
+        own, beside = progress(store, task, session)
+        data = own or {}
         place = data.get("place")
-        if note is None:
+        if own is None:
             place = recorded_until(store, task, session)
         start = place if isinstance(place, int) else 0
         if not session.is_marked(start, data.get("mark")):
             raise RawkoError(
-                f"not the file that task {task} came from: it is another one, or was changed before byte {start}"
+                f"This is not the file that task {task} was imported from, or it was changed before byte {start}."
             )
-        grouping = TurnBuilder(session, start, roots or (str(store.root),), wrong, ended=ended, before=data)
+        grouping = TurnBuilder(
+            session, start, roots or (str(store.root),), wrong, ended=ended, before=data, beside=beside, asked=asked
+        )
         if dry_run:
             return not grouping.is_empty, Counter()
         with store.attach(task) as opened:
             running = opened.state.status not in ENDED
-            if grouping.is_empty and not (running and ended):
-                return False, Counter()
+            if grouping.is_empty and (not (running and ended) or own is None):
+                return False, Counter()  # it is as far as whoever runs it, or ran it, has recorded
             at = grouping.facts.first or datetime.now(timezone.utc)
             before = opened.state.turns
-            for record in grouping.more(at, running=running, interrupted=opened.state.status == INTERRUPTED):
+            interrupted = opened.state.status == INTERRUPTED
+            requested = _requested(store, task, before) if running else None
+            for record in grouping.more(at, running=running, interrupted=interrupted, requested=requested):
                 if not ended and running and len(record) == 1 and grouping.facts.place == start:
                     continue  # only the progress note, and it has not advanced
                 _added(opened, record)
             grew = opened.state.turns > before or not running
         return grew, grouping.facts.unknown
+
+
+def _requested(store: Store, task: str, turns: int) -> str | None:
+    """The request of a run in which nothing has happened yet."""
+    runs = store.runs(task)
+    return runs[-1].request if runs and runs[-1].first_turn == turns + 1 else None
 
 
 def _added(task: Task, record: Sequence[Entry]) -> None:
@@ -413,35 +434,40 @@ def start(
     wrong: list[str],
     *,
     ended: bool,
-    parent: str | None = None,
-    asked: str | None = None,
 ) -> str | None:
-    """Creates the task for a new session; None while there is nothing to record. ``asked``: the request, if the prompt says more
-    than what a person asked for."""
+    """Creates the task for a new session; None while there is nothing to record."""
     fork = forks(siblings(session), [session]).get(session.key)
     begin, loose = (fork.place, fork.loose) if fork is not None else (0, ())
     grouping = TurnBuilder(session, begin, (str(store.root),), wrong, ended=ended, loose=loose)
     if grouping.is_empty or (grouping.prompt is None and not ended):
         return None
-    grouping.prompt = asked or grouping.prompt
     task = task_id(session.source, session.key)
     created = grouping.facts.first or datetime.now(timezone.utc)
-    header = grouping.header(task, _parent(session, grouping, fork) or (Parent(parent) if parent else None), created)
+    header = grouping.header(task, _parent(session, grouping, fork), created)
     name = name_for(created, task)
     if not store.add_task(name, grouping.new(header)):
         raise TaskExists(task, ", from somewhere else")
     return task
 
 
+def moved(tasks: Mapping[str, str]) -> dict[str, str]:
+    """Those of the sources whose task is not named after them."""
+    return {source: task for source, task in tasks.items() if task != task_id(*source.split(":", 1))}
+
+
 def _parent(session: Session, grouping: TurnBuilder, fork: Fork | None) -> Parent | None:
     """The task that a session goes on with, was forked from, or whose sub-agent it was."""
     continued = read_parent(grouping.facts.values.get("continues", ""))
     if continued is not None:
-        return continued
-    if fork is not None:
-        return Parent(task_id(session.source, fork.parent), fork.turns)
+        more = fork.turns if fork is not None and continued.turn is not None else 0
+        return replace(continued, turn=continued.turn + more) if more and continued.turn is not None else continued
     above = session.parent or grouping.facts.values.get("parent") or grouping.facts.values.get("forked")
-    return Parent(task_id(session.source, above)) if above else None
+    above = fork.parent if fork is not None else above
+    if not above:
+        return None
+    moved = _moved.get(f"{session.source}:{above}")
+    at = fork.turns if fork is not None and moved is None else None
+    return Parent(moved or task_id(session.source, above), at)
 
 
 def _key(session: Session) -> str:
@@ -451,7 +477,7 @@ def _key(session: Session) -> str:
 
 def _stat(session: Session) -> tuple[int, int]:
     found = os.stat(session.path)
-    is_database = session.path.suffix == ".db"
+    is_database = session.path.name.endswith(".db")
     also = session.path.with_name(session.path.name + "-wal") if is_database else session.also
     if also is not None and also.exists():
         more = os.stat(also)
@@ -464,38 +490,54 @@ def _all_brought(jobs: Sequence[_Job], elsewhere: Store | None) -> Iterable[_Don
         return (_brought(job, elsewhere) for job in jobs)
     cores = os.cpu_count() or 1
     if len(jobs) < _WORTH_A_POOL or cores < 2:
-        return map(_brought, jobs)
-    return _by_many(jobs, cores)
+        return itertools.chain.from_iterable(map(_some_brought, _together(jobs, 1)))
+    return _by_many(list(_together(jobs, cores)), cores)
 
 
-def _by_many(jobs: Sequence[_Job], cores: int) -> Iterator[_Done]:
+def _together(jobs: Sequence[_Job], cores: int) -> Iterator[list[_Job]]:
+    """The jobs in their order, in parts that are written together. A few go to all cores."""
+    most = max(1, min(_AT_ONCE, len(jobs) // (2 * cores)))
+    some: list[_Job] = []
+    size = 0
+    for job in jobs:
+        some.append(job)
+        size += job.size
+        if len(some) >= most or size >= _BYTES_AT_ONCE:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def _by_many(parts: Sequence[list[_Job]], cores: int) -> Iterator[_Done]:
     """Imports in worker processes. If one is killed (out of memory, say), the pool breaks and the rest is done here."""
     import multiprocessing
     from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
     from concurrent.futures.process import BrokenProcessPool
 
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    left = list(reversed(jobs))
+    left = list(reversed(parts))
     running: dict[Future[list[_Done]], list[_Job]] = {}
-    with ProcessPoolExecutor(cores, mp_context=context, initializer=_end_with, initargs=(os.getpid(),)) as pool:
+    with ProcessPoolExecutor(cores, mp_context=context, initializer=_end_with, initargs=(os.getpid(), _moved)) as pool:
         try:
             while left or running:
                 while left and len(running) < 2 * cores:
-                    some = left[-_AT_ONCE:][::-1]
-                    running[pool.submit(_some_brought, some)] = some
-                    del left[-_AT_ONCE:]  # not before: a broken pool takes nothing
+                    running[pool.submit(_some_brought, left[-1])] = left[-1]
+                    left.pop()  # not before: a broken pool takes nothing
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
                     found = done.result()
                     del running[done]
                     yield from found
         except BrokenProcessPool:
-            left += [job for some in running.values() for job in some]
+            left += running.values()
             running.clear()
-    yield from map(_brought, left)
+    for some in left:
+        yield from _some_brought(some)
 
 
-def _end_with(parent: int) -> None:
+def _end_with(parent: int, known: Mapping[str, str]) -> None:
     """Ends a worker when its parent dies. Otherwise it would wait for work forever."""
+    _moved.update(known)
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -506,4 +548,20 @@ def _end_with(parent: int) -> None:
 
 
 def _some_brought(jobs: Sequence[_Job]) -> list[_Done]:
-    return [_brought(job) for job in jobs]
+    """Imports some sessions, and puts their tasks in place together."""
+    found = [_brought(job) for job in jobs]
+    written = [done for done in found if done.rows is not None]
+    for root in {done.root for done in written if done.root is not None}:
+        mine = [done for done in written if done.root == root]
+        try:
+            there = _writer(root).commit()
+        except Exception as error:  # none of them is recorded; continue with the other sessions
+            for done in mine:
+                done.rows = None
+                done.wrong.append(str(error) or type(error).__name__)
+            continue
+        for done in mine:
+            done.is_here = done.task in there
+            done.is_new = not done.is_here
+            done.rows = None if done.is_here else done.rows
+    return found

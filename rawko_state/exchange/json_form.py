@@ -75,7 +75,9 @@ def _makes(blocks: Any, seal: str | None, data: bytes) -> bool:
 def records_bytes(task: Mapping[str, Any]) -> bytes:
     """The file that records_object() was given. Rejects data whose seals no longer match."""
     if task.get("version") != VERSION:
-        raise InvalidValue(f"an export of version {task.get('version')!r}; this rawko reads {VERSION}")
+        raise InvalidValue(
+            f"This export has version {task.get('version')!r}; this rawko reads version {VERSION}. Update rawko."
+        )
     pieces: list[bytes] = []
     try:
         for record in task["records"]:
@@ -86,11 +88,11 @@ def records_bytes(task: Mapping[str, Any]) -> bytes:
         data = b"".join(pieces)
         expected = [(record["kind"], record.get("seal")) for record in task["records"]]
     except InvalidValue as error:
-        raise InvalidValue(f"not an export of rawko: {error}") from None
+        raise InvalidValue(f"Not a rawko export: {error}.") from None
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise InvalidValue(f"not an export of rawko: {type(error).__name__}: {error}") from None
+        raise InvalidValue(f"Not a rawko export: {error}.") from None
     if [(record.kind, record.seal) for record in scan_bytes(data)[0]] != expected:
-        raise InvalidValue("not the export of a task as it was: its seals do not fit")
+        raise InvalidValue("Not a faithful rawko export: its seals don't match.")
     return data
 
 
@@ -99,7 +101,7 @@ def blobs_bytes(task: Mapping[str, Any]) -> list[bytes]:
     try:
         return [base64.b64decode(content, validate=True) for content in task.get("blobs", {}).values()]
     except (TypeError, ValueError, AttributeError) as error:
-        raise InvalidValue(f"not an export of rawko: {error}") from None
+        raise InvalidValue(f"Not a rawko export: {error}.") from None
 
 
 def _block(raw: Any, read: Any) -> Block:
@@ -129,5 +131,5 @@ def _from_plain(block: Mapping[str, Any]) -> Block:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise InvalidValue(f"not a text: {value!r}")
+        raise InvalidValue(f"Expected text, got {value!r}.")
     return value

@@ -6,26 +6,31 @@ unchanged, with the name of its kind, so that nothing is lost.
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
 import hashlib
 import json
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rawko_state.model.entries import Diff
+from rawko_state.model.frozen import Frozen, field, replace
 
 _MARKED: Final = 1024
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 HANDED_OVER: Final = "rawko"
 """The key by which a record that rawko wrote into an agent's session names the task it came from, and the last turn of it."""
 LONGEST_LINE: Final = 512 << 20
 """Longer records are skipped and reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Frozen):
     """A tool call."""
 
     id: str
@@ -37,8 +42,7 @@ class Call:
     """What it changes if it succeeds, as far as its arguments tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Frozen):
     """The output of a call."""
 
     id: str
@@ -63,8 +67,7 @@ class Aside(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Frozen):
     """One record of the source."""
 
     raw: str
@@ -100,6 +103,8 @@ class Step:
     """What went wrong with the agent's work as a whole, in the source's own words."""
     working: bool | None = None
     """Whether the agent is at work from here on; for sources that say when it begins and ends."""
+    unsure: bool = False
+    """The source does not tell whether the agent's work ended here: a tool may have been called that is not recorded yet."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """Facts about the session: cwd, branch, commit, repo, version, parent, provider, session, forked."""
     key: str | None = None
@@ -124,8 +129,7 @@ class Trouble:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Frozen):
     """One session of a source: a file, or a part of one."""
 
     source: str
@@ -191,13 +195,13 @@ def lines(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, str]]
                     if _is_whole(line):
                         yield place + len(line), line.decode("utf-8", "surrogateescape")
                         return
-                    wrong.append(Unfinished(f"the last line, of {len(line)} bytes, has no end: left for the next time"))
+                    wrong.append(Unfinished(f"the last line ({len(line)} bytes) is incomplete; skipped for now"))
                     return
                 length = len(line)
                 while line and not line.endswith(b"\n"):
                     line = stream.readline(LONGEST_LINE)
                     length += len(line)
-                wrong.append(f"a line of {length:,} bytes at byte {place} was left out")
+                wrong.append(f"skipped a line of {length:,} bytes at byte {place}: too long")
                 place += length
                 continue
             place += len(line)
@@ -243,6 +247,11 @@ def dollars(value: object) -> Decimal | None:
     except InvalidOperation:
         return None
     return round(found, 10).normalize() if found.is_finite() and 0 <= found < 10**9 else None
+
+
+def stated(cost: Decimal | None, tokens: Mapping[str, int]) -> Decimal | None:
+    """What a source says that tokens cost. Agents write 0 for models whose prices they do not know."""
+    return None if cost == 0 and any(tokens.values()) else cost
 
 
 class NotAnObject(ValueError):
@@ -305,15 +314,40 @@ def files(paths: list[Path], folders: list[Path], pattern: str, wrong: list[Trou
     """The files in the given paths, or in an agent's own folders if there are none. Links to folders are not followed."""
     for path in paths or folders:
         if path.is_dir():
-            for file in sorted(path.rglob(pattern)):
-                if file.is_dir():
-                    wrong.append(Trouble(file, "a folder, where a session's file was looked for"))
-                elif file.is_file():
-                    yield file
+            yield from walked(path, pattern, wrong)
         elif path.is_file():
             yield path
         elif paths:
-            wrong.append(Trouble(path, "no such file or folder"))
+            wrong.append(Trouble(path, "No such file or folder"))
+
+
+def session_id(name: str, told: Callable[[], object]) -> str:
+    """The id of a session that has a file of its own: the file's name, or what the records tell if it was renamed or copied."""
+    if _UUID.fullmatch(name):
+        return name
+    said = told()
+    return said if isinstance(said, str) and _UUID.fullmatch(said) else name
+
+
+def walked(folder: Path, pattern: str, wrong: list[Trouble]) -> Iterator[Path]:
+    """The files below a folder whose names match, in order. The listing says what each name is: looking at thousands of files one
+    by one would take longer than the rest of an import that finds nothing new."""
+    found: list[list[str]] = []
+    left = [str(folder)]
+    while left:
+        place = left.pop()
+        with contextlib.suppress(OSError), os.scandir(place) as entries:  # it went, or is not ours to read
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(entry.path)
+                if fnmatch.fnmatchcase(entry.name, pattern):
+                    with contextlib.suppress(OSError):  # a link that leads to itself
+                        if entry.is_file():
+                            found.append([*place.split(os.sep), entry.name])
+                        elif entry.is_dir():
+                            wrong.append(Trouble(Path(entry.path), "Expected a session file, found a folder"))
+    for parts in sorted(found):
+        yield Path(os.sep.join(parts))
 
 
 def first_record(path: Path) -> dict[str, Any]:

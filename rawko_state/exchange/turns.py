@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Final
 
-from rawko_state.exchange.transcript import Call, Output, Session, Step, Usage
+from rawko_state.exchange.transcript import Call, Output, Session, Step, Usage, stated
 from rawko_state.format.values import read_time, write_time
 from rawko_state.model.entries import (
     UNKNOWN_USER,
@@ -37,11 +37,13 @@ from rawko_state.model.entries import (
     ToolCall,
     Turn,
 )
+from rawko_state.model.frozen import replace
 
 IMPORTED: Final = "imported"
 """The kind of the note that says how far a session has been imported."""
 _PREFACE: Final = 5_000
 _FEW: Final = 20
+_FLAGS: Final = ("aborted", "unanswered", "working", "spoken", "unsure")
 _NO_PROMPT: Final = "(a session without a prompt)"
 
 
@@ -65,10 +67,13 @@ class Facts:
     failed: str | None = None
     working: bool = False
     spoken: bool = False
+    unsure: bool = False
     running: set[str] = field(default_factory=set)
-    """Tool calls without output so far."""
+    """Tool calls without output so far, since the last prompt."""
     used: Usage = field(default_factory=Usage)
     """Tokens and cost that no turn states."""
+    tokens: int = 0
+    """All tokens that were told of, in any way."""
 
     def take(self, step: Step) -> None:
         self.steps += 1
@@ -88,24 +93,28 @@ class Facts:
             self.unknown[step.unknown] += 1
         if step.prompt is not None or step.turn is not None:
             self.unanswered = step.prompt is not None
+            self.unsure = step.unsure
             self.failed = None  # it was asked again, or answered after all
             self.spoken = True
         self.failed = step.failed or self.failed
         self.working = self.working if step.working is None else step.working
         self.spoken = self.spoken or step.working is False
+        if step.prompt is not None:
+            self.running = set()  # what was cut off before does not matter to how this ends
         self.running |= {call.id for call in step.calls}
         self.running -= {output.id for output in step.outputs}
         self.used = step.used or self.used
+        self.tokens += sum(step.tokens.values()) + (sum(step.used.tokens.values()) if step.used else 0)
 
     def standing(self) -> dict[str, Json]:
         """How the conversation stands, for a run that goes on later."""
-        flags = {name: True for name in ("aborted", "unanswered", "working", "spoken") if getattr(self, name)}
+        flags = {name: True for name in _FLAGS if getattr(self, name)}
         failed = {} if self.failed is None else {"failed": self.failed}
         return {**flags, **failed, **({"running": sorted(self.running)} if self.running else {})}
 
     def stand(self, data: Mapping[str, Json]) -> None:
         """Restores what standing() returned."""
-        for name in ("aborted", "unanswered", "working", "spoken"):
+        for name in _FLAGS:
             setattr(self, name, data.get(name) is True)
         failed, running = data.get("failed"), data.get("running")
         self.failed = failed if isinstance(failed, str) else None
@@ -120,7 +129,7 @@ class Facts:
             return "failure"
         if self.unanswered or self.running or self.working:
             return "interrupted"
-        return "success" if self.spoken else "unknown"
+        return "success" if self.spoken and not self.unsure else "unknown"
 
 
 class TurnBuilder:
@@ -135,11 +144,14 @@ class TurnBuilder:
         *,
         ended: bool = True,
         before: Mapping[str, Json] | None = None,
+        beside: Mapping[str, Json] | None = None,
+        asked: str | None = None,
         loose: Sequence[Step] = (),
     ) -> None:
         """``ended``: no more is expected for now. Otherwise the last turn is left for next time, and the run stays open.
-        ``before``: the data of the last IMPORTED note. ``loose``: earlier steps that belong to no turn."""
-        self.session, self.facts = session, Facts(place=start)
+        ``before``: the data of the last IMPORTED note. ``beside``: more data for the next ones. ``asked``: what a person asked
+        for, if the first prompt says more than that. ``loose``: earlier steps that belong to no turn."""
+        self.session, self.facts, self._beside = session, Facts(place=start), beside or {}
         begun = (before or {}).get("since")
         self.since = read_time(begun) if isinstance(begun, str) else None
         """When the run began that goes on."""
@@ -158,7 +170,8 @@ class TurnBuilder:
             self.facts.take(step)
             self._ahead.append((place, step))
             if step.prompt is not None:
-                self.prompt = step.prompt
+                self.prompt = asked or step.prompt
+                self._ahead[-1] = (place, replace(step, prompt=self.prompt))
             if step.prompt is not None or step.turn is not None or len(self._ahead) > _PREFACE + len(loose):
                 break
         self._peeked = list(self._peek()) if self.facts.model is None else []
@@ -211,10 +224,13 @@ class TurnBuilder:
         _, rest = self._preface()
         return self._turns(rest)
 
-    def more(self, at: datetime, *, running: bool, interrupted: bool = False) -> Iterator[Sequence[Entry]]:
+    def more(
+        self, at: datetime, *, running: bool, interrupted: bool = False, requested: str | None = None
+    ) -> Iterator[Sequence[Entry]]:
         """The new records for an existing task; ``running``: its run has not ended. An ``interrupted`` task takes no new
-        request: it goes on, and what the user says is a turn."""
-        preface, rest = self._preface(asked=running or interrupted)
+        request: it goes on, and what the user says is a turn, unless the run was begun with it (``requested``)."""
+        is_request = requested is not None and (self.prompt or "").strip()[: len(requested)] == requested.strip()
+        preface, rest = self._preface(asked=(running or interrupted) and not is_request)
         again = Resumed(at=at.replace(microsecond=0), writer="detached", reason="its session has grown")
         if running:
             if preface:
@@ -240,7 +256,7 @@ class TurnBuilder:
         place = {"place": self.facts.place, **self.session.marked(self.facts.place)}
         since = self.since or self.facts.first
         begun = {} if since is None else {"since": write_time(since)}
-        return Note(at=at, title=title, kind=IMPORTED, context="out", data={**place, **begun, **more})
+        return Note(at=at, title=title, kind=IMPORTED, context="out", data={**place, **begun, **more, **self._beside})
 
     def _preface(self, *, asked: bool = False) -> tuple[list[Entry], list[tuple[int, Step]]]:
         """A note with what came before the first turn, and the steps that belong to turns. The note includes the first prompt,
@@ -286,7 +302,7 @@ class TurnBuilder:
             before = place
         if current is not None and (self._ended or current.is_whole):
             self.facts.place = before
-            yield [current.turn()]
+            yield [current.turn(is_last=True)]
         elif loose and self._ended:
             self.facts.place = before
             yield [_passed_on(loose)]
@@ -300,12 +316,13 @@ class TurnBuilder:
     def _end(self, since: datetime | None) -> Sequence[Entry]:
         facts = self.facts
         if not self._ended:
-            return [self._how_far(title=_one_line(facts.title), standing=facts.standing())]
+            return [self._how_far(title=self._title, standing=facts.standing())]
         since = since or facts.first
         spent = int((facts.last - since).total_seconds() * 1000) if since and facts.last else None
         more: dict[str, Json] = {"steps": facts.steps}
         if facts.unknown:
             more["unknown"] = dict(facts.unknown)
+        cost = stated(facts.used.cost, {"out": facts.tokens})
         said = (facts.said or "").strip().split("\n")[0][:200] or None
         return [
             Result(
@@ -315,10 +332,15 @@ class TurnBuilder:
                 duration_ms=max(0, spent) if spent is not None else None,
                 summary=said,
                 tokens=dict(facts.used.tokens),
-                cost=None if facts.used.cost is None else Money(facts.used.cost),
+                cost=None if cost is None else Money(cost),
             ),
-            self._how_far(title=_one_line(facts.title), **more),
+            self._how_far(title=self._title, **more),
         ]
+
+    @property
+    def _title(self) -> str | None:
+        """A task keeps the title of its first session."""
+        return None if self._beside else _one_line(self.facts.title)
 
     def _relative(self, path: str) -> str:
         """A path relative to the project; paths outside it are unchanged."""
@@ -363,6 +385,7 @@ class _Open:
         self._model: str | None = None
         self._aborted = False
         self._failed = False
+        self._unsure = False
         self._cost: Decimal | None = None
         self._waiting: dict[str, Call] = {}
         """Calls without output: what they do to files counts once their results say that they did it."""
@@ -372,11 +395,13 @@ class _Open:
 
     def add(self, step: Step) -> None:
         self._raw.append(step.raw)
-        self._last = step.at or self._last
+        if step.happened and not step.working:  # what the agent noted for itself, or began next, may be much later
+            self._last = step.at or self._last
         self._started = self._started or step.at
         self._model = step.model or self._model
         self._aborted = self._aborted or bool(step.aborted)
         self._failed = self._failed or step.failed is not None
+        self._unsure = step.unsure if step.turn is not None else self._unsure
         for text, where in ((step.prompt, self._texts), (step.text, self._texts), (step.thinking, self._thoughts)):
             if text is not None:
                 where.append(text)
@@ -440,22 +465,25 @@ class _Open:
         cut_off = self._aborted or any(call.result is None for call in self._tools)
         return "interrupted" if cut_off else "complete"
 
-    def turn(self) -> Turn:
+    def turn(self, *, is_last: bool = False) -> Turn:
+        """``is_last``: nothing follows it so far."""
+        status = None if is_last and self._unsure else self._status()
         # One time alone says nothing about how long it took.
         told = self._last is not None and self._started is not None and self._last != self._started
         spent = int((self._last - self._started).total_seconds() * 1000) if told else None  # type: ignore[operator]
         person = self._agent == "user"
+        cost = stated(self._cost, self._tokens)
         return Turn(
             number=1,
             agent=_one_line(self._agent) or "agent",
             by=UNKNOWN_USER if person else None,
-            status=None if person else self._status(),
+            status=None if person else status,
             duration_ms=max(0, spent) if spent is not None and not person else None,
             tool_calls=len(self._tools) or None,
             started=self._started,
             model=_one_line(self._model),
             tokens=self._tokens,
-            cost=None if self._cost is None else Money(self._cost),
+            cost=None if cost is None else Money(cost),
             thinking="\n\n".join(self._thoughts) if self._thoughts else None,
             content="\n\n".join(self._texts) if self._texts else None,
             tools=tuple(self._tools),
@@ -466,9 +494,7 @@ class _Open:
 
 
 def _clock(at: datetime | None) -> str | None:
-    from datetime import timezone
-
-    return at.astimezone(timezone.utc).strftime("%H:%M:%S") if at is not None else None
+    return at.astimezone(timezone.utc).isoformat()[11:19] if at is not None else None
 
 
 def _one_line(text: str | None) -> str | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 
 from rawko_state.format.records import emit_blocks, emit_record, emit_torn, scan_bytes, seal_record
 from rawko_state.format.seal import GENESIS
 from rawko_state.model.entries import Note, Parent, TaskHeader, Turn
+from rawko_state.model.frozen import replace
 
 
 def child_id(task_id: str, common: int, number: int = 0) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from rawko_state.errors import InvalidValue
@@ -22,6 +21,8 @@ from rawko_state.format.text import (
     unescape_after_first_line,
     unquote,
 )
+from rawko_state.late import late
+from rawko_state.model.frozen import Frozen
 from rawko_state.model.parts import Field, Section
 
 REQUEST: Final = "=== REQUEST ==="
@@ -29,11 +30,11 @@ MAX_MARKER: Final = 4_096
 """The most characters that we write in a marker or a heading; longer ones can be read."""
 MAX_FIELDS: Final = 4 << 20
 
-_FIELD_NAME = re.compile(r"[A-Z][A-Za-z0-9]*(?:[ -][A-Za-z0-9]+)*")
-_FIELD_LINE = re.compile(r"([A-Z][A-Za-z0-9]*(?:[ -][A-Za-z0-9]+)*):(?: (.*)|)", re.DOTALL)
-_USER_FIELD = re.compile(rb"(?:\A|\n)(User|User json):(?: |(?=\n)|\Z)")
-_HEADING = re.compile("[A-Z][^\x00-\x1f\x7f\ud800-\udfff]*")
-_MARKER = re.compile(r"(?:=== |--- )[^\n]*")
+_FIELD_NAME = late(r"[A-Z][A-Za-z0-9]*(?:[ -][A-Za-z0-9]+)*")
+_FIELD_LINE = late(r"([A-Z][A-Za-z0-9]*(?:[ -][A-Za-z0-9]+)*):(?: (.*)|)", re.DOTALL)
+_USER_FIELD = late(rb"(?:\A|\n)(User|User json):(?: |(?=\n)|\Z)")
+_HEADING = late("[A-Z][^\x00-\x1f\x7f\ud800-\udfff]*")
+_MARKER = late(r"(?:=== |--- )[^\n]*")
 
 
 # Names and headings that were already checked. Usually few; a hostile file may contain many, so the sets are limited.
@@ -46,8 +47,7 @@ def _remember(name: str, known: set[str]) -> None:
         known.add(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Frozen):
     marker: str
     fields: tuple[Field, ...] = ()
     sections: tuple[Section, ...] = ()
@@ -56,7 +56,7 @@ class Block:
 def emit_block(block: Block) -> bytes:
     """The bytes of a block, including the empty line that ends it."""
     if not _MARKER.fullmatch(block.marker) or field_needs_json(block.marker) or len(block.marker) > MAX_MARKER:
-        raise InvalidValue(f"not a marker line: {block.marker[:200]!r}")
+        raise InvalidValue(f"Not a valid marker line: {block.marker[:200]!r}.")
     lines = [block.marker]
     user: Field | None = None
     for field in block.fields:
@@ -67,7 +67,7 @@ def emit_block(block: Block) -> bytes:
     text = "\n".join(lines) + "\n"
     if len(text) > MAX_FIELDS:
         raise InvalidValue(
-            f"fields of more than {MAX_FIELDS:,} characters under {block.marker!r}: long text belongs in a section"
+            f"The fields under {block.marker!r} exceed {MAX_FIELDS:,} characters. Put long text in a section."
         )
     text += "\n" if user is None else _user_body(user.value)
     for section in block.sections:
@@ -84,7 +84,7 @@ def _user_body(value: str) -> str:
 def _field_lines(field: Field) -> list[str]:
     if field.name not in _known_names:
         if not _FIELD_NAME.fullmatch(field.name):
-            raise InvalidValue(f"not a field name: {field.name!r}")
+            raise InvalidValue(f"Not a valid field name: {field.name!r}.")
         _remember(field.name, _known_names)
     if field.value.isprintable() and field.value.isascii():
         lines = [f"{field.name}: {field.value}" if field.value else f"{field.name}:"]
@@ -104,7 +104,7 @@ def _emit_section(section: Section) -> str:
     if section.heading not in _known_headings:
         is_seal = read_seal(f"[{section.heading}]".encode("utf-8", "replace"))
         if not _HEADING.fullmatch(section.heading) or is_seal or len(section.heading) > MAX_MARKER:
-            raise InvalidValue(f"not a section heading: {section.heading[:200]!r}")
+            raise InvalidValue(f"Not a valid section heading: {section.heading[:200]!r}.")
         _remember(section.heading, _known_headings)
     if needs_json(section.text):
         return f"[{section.heading} json]\n{to_json(section.text)}\n\n"

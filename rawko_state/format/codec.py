@@ -7,15 +7,16 @@ expected form stays in ``extra`` or ``sections``, so decoding loses nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rawko_state.errors import InvalidValue
 from rawko_state.format import lines, parts, values
 from rawko_state.format.blocks import MAX_MARKER, REQUEST, Block
 from rawko_state.format.seal import COPY_WIDTH
 from rawko_state.format.text import field_needs_json
+from rawko_state.late import late
 from rawko_state.lazy import lazy
 from rawko_state.model.entries import (
     Entry,
@@ -32,6 +33,7 @@ from rawko_state.model.entries import (
     Turn,
     Unknown,
 )
+from rawko_state.model.frozen import Frozen
 
 if TYPE_CHECKING:
     from rawko_state.format import diffs
@@ -43,14 +45,13 @@ EXECUTION: Final = "=== EXECUTION ==="
 RESULT: Final = "=== RESULT ==="
 NOTE: Final = "=== NOTE ==="
 
-TURN_MARKER: Final = re.compile(r"--- Turn ([1-9][0-9]{0,17}): (.+) ---")
-_TASK_MARKER = re.compile(r"=== TASK ([0-9A-Za-z]{1,64}) ===")
-_RESUMED_MARKER = re.compile(r"=== RESUMED (.+) ===")
-_TORN_MARKER = re.compile(r"=== TORN (0|[1-9][0-9]{0,17}) ===")
+TURN_MARKER: Final = late(r"--- Turn ([1-9][0-9]{0,17}): (.+) ---")
+_TASK_MARKER = late(r"=== TASK ([0-9A-Za-z]{1,64}) ===")
+_RESUMED_MARKER = late(r"=== RESUMED (.+) ===")
+_TORN_MARKER = late(r"=== TORN (0|[1-9][0-9]{0,17}) ===")
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Frozen):
     """One field or section: its name in the file, its attribute, and how to write and read its value."""
 
     name: str
@@ -88,6 +89,7 @@ _FIELDS: Final[Mapping[type[Entry], tuple[_Part, ...]]] = {
         *map(_text, ("Agent", "Model", "Provider", "Repo", "Branch", "Commit", "Cwd", "Runtime")),
         _LABELS,
         *map(_text, ("User", "Writer", "Source")),
+        _Part("Exact", "exact", values.write_flag, values.read_flag),
     ),
     Request: (_text("By"), _time("At"), _Part("User", "text")),
     Execution: (),
@@ -139,6 +141,23 @@ _SECTIONS: Final[Mapping[type[Entry], tuple[_Part, ...]]] = {
     Note: (_text("Content"), _json("Data")),
 }
 
+
+class _Parts(NamedTuple):
+    """Parts, and what gets the values of all of them from an entry: most are not set, and this is on the path of every append."""
+
+    parts: tuple[_Part, ...]
+    of: Callable[[Entry], tuple[Any, ...]]
+
+
+def _parts(parts: tuple[_Part, ...]) -> _Parts:
+    names = [part.attribute for part in parts]
+    if len(names) > 1:
+        return _Parts(parts, attrgetter(*names))
+    return _Parts(parts, lambda entry: tuple([getattr(entry, name) for name in names]))
+
+
+_FIELDS_OF = {kind: _parts(parts) for kind, parts in _FIELDS.items()}
+_SECTIONS_OF = {kind: _parts(_SECTIONS.get(kind, ())) for kind in _FIELDS}
 _FIELDS_BY_NAME = {kind: {part.name: part for part in parts} for kind, parts in _FIELDS.items()}
 _SECTIONS_BY_NAME = {kind: {part.name: part for part in parts} for kind, parts in _SECTIONS.items()}
 _FILES_MODIFIED: Final = "Files Modified"
@@ -147,7 +166,7 @@ _FILES_MODIFIED: Final = "Files Modified"
 def encode(entry: Entry) -> Block:
     """The block for an entry."""
     kind = type(entry)
-    fields = [Field(part.name, part.write(value)) for part, value in _values(_FIELDS[kind], entry)]
+    fields = [Field(part.name, part.write(value)) for part, value in _values(_FIELDS_OF[kind], entry)]
     if isinstance(entry, TaskHeader) and entry.format is not None:
         fields = _with_copies(fields, entry)
     if isinstance(entry, Result) and entry.files_modified:
@@ -156,19 +175,20 @@ def encode(entry: Entry) -> Block:
         fields[-1:-1] = entry.extra  # User: runs to the end, so it comes last
     else:
         fields.extend(entry.extra)
-    sections = [Section(part.name, part.write(value)) for part, value in _values(_SECTIONS.get(kind, ()), entry)]
+    sections = [Section(part.name, part.write(value)) for part, value in _values(_SECTIONS_OF[kind], entry)]
     # Text without a heading can only come first.
     headless = [section for section in entry.sections if not section.heading]
     named = [section for section in entry.sections if section.heading]
     return Block(_marker(entry), tuple(fields), (*headless, *sections, *named))
 
 
-def _values(parts: tuple[_Part, ...], entry: Entry) -> Iterator[tuple[_Part, Any]]:
+def _values(parts: _Parts, entry: Entry) -> list[tuple[_Part, Any]]:
     """The parts that the entry has. An empty string counts as present; an empty list or mapping does not."""
-    for part in parts:
-        value = getattr(entry, part.attribute)
-        if value is not None and (value or not isinstance(value, (tuple, dict))):
-            yield part, value
+    return [
+        (part, value)
+        for part, value in zip(parts.parts, parts.of(entry), strict=True)
+        if value is not None and (value or not isinstance(value, (tuple, dict)))
+    ]
 
 
 def _with_copies(fields: list[Field], header: TaskHeader) -> list[Field]:
@@ -200,7 +220,7 @@ def _marker(entry: Entry) -> str:
 
 def _checked(marker: str, pattern: re.Pattern[str], what: str) -> str:
     if not pattern.fullmatch(marker) or field_needs_json(marker) or len(marker) > MAX_MARKER:
-        raise InvalidValue(f"not a {what}: {marker[:200]!r}")
+        raise InvalidValue(f"Not a valid {what}: {marker[:200]!r}.")
     return marker
 
 
@@ -259,5 +279,6 @@ def _kind(block: Block) -> tuple[type[Entry], dict[str, Any]]:
             return Resumed, {"at": at}
     if match := _TORN_MARKER.fullmatch(marker):
         return Torn, {"length": int(match[1])}
-    simple = {REQUEST: Request, EXECUTION: Execution, RESULT: Result, NOTE: Note}.get(marker)
+    kinds: dict[str, type[Entry]] = {REQUEST: Request, EXECUTION: Execution, RESULT: Result, NOTE: Note}
+    simple = kinds.get(marker)
     return (simple, {}) if simple else (Unknown, {"marker": marker})

@@ -12,11 +12,12 @@ from typing import Final, NamedTuple
 
 from rawko_state.format.records import scan_bytes
 from rawko_state.format.scan import Record
+from rawko_state.late import late
 
 LARGEST: Final = 16 << 20
 """Longer files are not checked."""
-_MARKER = re.compile(rb"^(?:(<{7})|(\|{7})|(={7})|(>{7}))(?: [^\n]*)?\r?(?:\n|\Z)", re.MULTILINE)
-_SEALED_END = re.compile(rb"\[End [0-9a-f]{16}\]\r?\n\Z")
+_MARKER = late(rb"^(?:(<{7})|(\|{7})|(={7})|(>{7}))(?: [^\n]*)?\r?(?:\n|\Z)", re.MULTILINE)
+_SEALED_END = late(rb"\[End [0-9a-f]{16}\]\r?\n\Z")
 _OURS, _BASE, _THEIRS, _DONE = 1, 2, 3, 4
 
 

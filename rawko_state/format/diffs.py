@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rawko_state.errors import InvalidValue
 from rawko_state.format.text import quote, unquote
+from rawko_state.late import late
 from rawko_state.model.entries import Blob, Diff
 
 NOWHERE: Final = "/dev/null"
@@ -18,8 +18,8 @@ BEFORE_UNKNOWN: Final = "previous content unknown"
 _CONTEXT: Final = 3
 _MOST_COMPARED: Final = 4_000_000
 """Old lines times new lines. Larger differences are written as one replacement, which takes no time to find."""
-_HUNK = re.compile(r"@@ -([0-9]{1,9})(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@.*")
-_BLOB = re.compile(r"@ ([0-9a-f]{64}) ([0-9]{1,15}) bytes, \+([0-9]{1,15}) -([0-9]{1,15})")
+_HUNK = late(r"@@ -([0-9]{1,9})(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@.*")
+_BLOB = late(r"@ ([0-9a-f]{64}) ([0-9]{1,15}) bytes, \+([0-9]{1,15}) -([0-9]{1,15})")
 
 
 # The section
@@ -116,7 +116,7 @@ def made_of(old: str | None, new: str | None, hunks: str) -> Diff:
 def compared(path: str, before: str | None, after: str | None) -> Diff:
     """The diff between two contents of a file. None: there was, or is, no such file."""
     if before is None and after is None:
-        raise InvalidValue(f"nothing was changed in {path}: it was not there before or after")
+        raise InvalidValue(f"Nothing changed in {path}: it did not exist before or after.")
     old, new = _lines(before or ""), _lines(after or "")
     hunks = "\n".join(line for hunk in _hunks(old, new) for line in hunk)
     return made_of(None if before is None else path, None if after is None else path, hunks)
@@ -173,7 +173,7 @@ def unified(text: str, path: str | None = None) -> tuple[Diff, ...]:
             at += 1  # "diff --git", "index …", "Index: …" and the like
     done()
     if any(diff.path is None for diff in found):
-        raise InvalidValue("a diff does not say which file it changes")
+        raise InvalidValue("The diff does not name the file it changes.")
     return tuple(found)
 
 

@@ -42,7 +42,7 @@ def torn_event(length: int) -> RecordEvent:
 
 
 def damaged_event() -> RecordEvent:
-    return RecordEvent("error", text="a damaged record: its seal does not match")
+    return RecordEvent("error", text="Damaged record: it was changed after it was written.")
 
 
 def entry_events(entry: Entry, before: TaskState, after: TaskState, *, stored: bool = False) -> Iterator[RecordEvent]:

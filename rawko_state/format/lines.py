@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rawko_state.errors import InvalidValue
 from rawko_state.format.text import quote, unquote
 from rawko_state.format.values import read_json, write_json
+from rawko_state.late import late
 from rawko_state.model.entries import Blob, FileTouch, Progress, ToolCall
 
 NO_TIME = "--:--:--"
-_TIMED = re.compile(r"([0-9]{2}:[0-9]{2}:[0-9]{2}|--:--:--) (\S+)(?: (.*))?")
-_BLOB = re.compile(r"([0-9a-f]{64}) ([0-9]{1,15}) bytes")
-_FILE = re.compile(r"(read|write|delete) (.+)")
+_TIMED = late(r"([0-9]{2}:[0-9]{2}:[0-9]{2}|--:--:--) (\S+)(?: (.*))?")
+_BLOB = late(r"([0-9a-f]{64}) ([0-9]{1,15}) bytes")
+_FILE = late(r"(read|write|delete) (.+)")
 _JSON, _TEXT, _AT = "    = ", "    | ", "    @ "
 _LONG_LINE = 2_000
-_SPACE = re.compile(r"\s+")
+_SPACE = late(r"\s+")
 _RESERVED = frozenset({"tool", "args", "result", "output", "time"})
 
 
@@ -45,7 +45,9 @@ def _tool_lines(call: ToolCall) -> list[str]:
     if inline is not None and "\x00" in inline:
         data["output"], inline = inline, None
     if not _RESERVED.isdisjoint(call.more):
-        raise InvalidValue(f"a tool call's further data cannot hold {', '.join(sorted(_RESERVED & call.more.keys()))}")
+        raise InvalidValue(
+            f"A tool call's further data can't contain {', '.join(sorted(_RESERVED & call.more.keys()))}"
+        )
     data.update(call.more)
     lines = [shown]
     if data:
@@ -169,9 +171,7 @@ def emit_progress(steps: Sequence[Progress | str]) -> str:
         line = f"{step.time or NO_TIME} {step.kind}" + (f" {first}" if first else "")
         match = _TIMED.fullmatch(line)
         if match is None or match[2] != step.kind:
-            raise InvalidValue(
-                f"a progress step has a kind without white space and a time HH:MM:SS, not {line[:100]!r}"
-            )
+            raise InvalidValue(f"A progress step needs a kind without spaces and a time HH:MM:SS, not {line[:100]!r}.")
         lines.append(line)
         lines.extend(_TEXT + line for line in more)
     return "\n".join(lines)
@@ -193,7 +193,7 @@ def parse_progress(text: str) -> tuple[Progress | str, ...]:
 def emit_files(files: Sequence[FileTouch | str]) -> str:
     for file in files:
         if isinstance(file, FileTouch) and file.operation not in ("read", "write", "delete"):
-            raise InvalidValue(f"a file is read, written or deleted, not {file.operation!r}")
+            raise InvalidValue(f"Not a file operation: {file.operation!r}. Use read, write or delete.")
     return "\n".join(f if isinstance(f, str) else f"{f.operation} {quote(f.path)}" for f in files)
 
 

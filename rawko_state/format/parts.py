@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 
 from rawko_state.format.values import read_json, read_time, write_json, write_time
+from rawko_state.late import late
 from rawko_state.model.entries import Json, Money, Parent, Question
 
-_PARENT = re.compile(r"([0-9A-Za-z]{1,64})(?:@(0|[1-9][0-9]{0,17}))?")
-_MONEY = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ([A-Z]{3})")
+_PARENT = late(r"([0-9A-Za-z]{1,64})(?:@(0|[1-9][0-9]{0,17}))?")
+_MONEY = late(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ([A-Z]{3})")
 
 
 def write_parent(value: Parent) -> str:

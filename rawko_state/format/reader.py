@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from rawko_state.format.scan import Problem, Record, Scan
+from rawko_state.format.seal import SEAL_LENGTH, find_seal
 from rawko_state.model.entries import Entry, Turn
+
+_STRETCH: Final = 1 << 16
 
 
 class TaskBytes(Protocol):
@@ -91,6 +94,17 @@ class TaskReader:
         for record in Scan(self.reading(offset, offset + length), start=offset):
             for block in record.blocks:
                 return block.entry(self.fetch)
+        return None
+
+    def seal_after(self, offset: int) -> str | None:
+        """The seal of the record that this position is in: the first one from here on. None if the record has none."""
+        rest = b""
+        while piece := self.fetch(offset, _STRETCH):
+            seal = find_seal(rest + piece)
+            if seal is not None:
+                return seal
+            offset += len(piece)
+            rest = piece[-SEAL_LENGTH:]
         return None
 
     def reading(self, start: int, end: int) -> _Span:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from rawko_state.format.blocks import Block, emit_block
@@ -18,6 +17,7 @@ from rawko_state.format.seal import GENESIS, HeaderShape, header_shape, seal_lin
 from rawko_state.format.values import write_duration
 from rawko_state.model.appended import Appended, LocatedBlock
 from rawko_state.model.entries import Entry, TaskHeader, Torn
+from rawko_state.model.frozen import replace
 from rawko_state.model.state import TaskState
 
 Fetch = Callable[[int, int], bytes]

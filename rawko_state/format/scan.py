@@ -7,14 +7,14 @@ one. Everything between them is skipped in bulk, hashed and, if it is small, kep
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from rawko_state.format.blocks import Block, parse_fields, parse_section
 from rawko_state.format.seal import GENESIS, HEADER_LIMIT, HeaderShape, header_shape, read_seal
 from rawko_state.format.text import decode as decode_text
+from rawko_state.late import late
+from rawko_state.model.frozen import Frozen, replace
 from rawko_state.model.parts import Span
 
 if TYPE_CHECKING:
@@ -38,12 +38,11 @@ MAX_BLOCKS: Final = 10_000
 MAX_PENDING: Final = 256
 MAX_PROBLEMS: Final = 1_000
 
-_STRUCTURAL = re.compile(rb"\n(?:=== |--- |\[[A-Z])")
+_STRUCTURAL = late(rb"\n(?:=== |--- |\[[A-Z])")
 _LONGEST_PREFIX: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Frozen):
     """Something wrong with a file. ``code`` is its kind: start, shape, seal or torn."""
 
     offset: int
@@ -55,25 +54,29 @@ class Problem:
         return f"line {self.line}: {self.message}"
 
 
-@dataclass(slots=True)
 class Region:
     """The bytes under a marker or a heading: their position, and their content if it is small."""
 
-    title: bytes
-    offset: int
-    length: int = 0
-    data: bytes | None = None
-    cut: bool = False
-    """Only the start was kept."""
+    __slots__ = ("cut", "data", "length", "offset", "title")
+
+    def __init__(self, title: bytes, offset: int, length: int = 0, data: bytes | None = None) -> None:
+        self.title = title
+        self.offset = offset
+        self.length = length
+        self.data = data
+        self.cut = False
+        """Only the start was kept."""
 
 
-@dataclass(slots=True)
 class RawBlock:
     """A block in the file. ``regions[0]`` is under the marker; the others are sections."""
 
-    offset: int
-    regions: list[Region]
-    length: int = 0
+    __slots__ = ("length", "offset", "regions")
+
+    def __init__(self, offset: int, regions: list[Region]) -> None:
+        self.offset = offset
+        self.regions = regions
+        self.length = 0
 
     @property
     def marker(self) -> bytes:
@@ -114,8 +117,7 @@ def bounded(fetch: Fetch) -> Fetch:
     return lambda offset, length: fetch(offset, length if length <= MAX_FETCH else HEAD_KEPT)
 
 
-@dataclass(slots=True)
-class Record:
+class Record(Frozen):
     """
     sealed    its seal matches
     unsealed  blocks of an unsealed file before its first seal
@@ -145,14 +147,16 @@ class Record:
         return self.kind in ("sealed", "unsealed")
 
 
-@dataclass(slots=True)
 class _Stretch:
     """The blocks read since the last seal, matching or not."""
 
-    offset: int
-    blocks: list[RawBlock] = field(default_factory=list)
-    dropped: int = 0
-    regions: int = 0
+    __slots__ = ("blocks", "dropped", "offset", "regions")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.blocks: list[RawBlock] = []
+        self.dropped = 0
+        self.regions = 0
 
 
 class Scan:
@@ -200,7 +204,7 @@ class Scan:
             self.header = header_shape(self._buffer[1:])
             self.sealed = self.header.format is not None
             if not self._buffer.startswith(b"\n=== TASK "):
-                self._problem(0, "the file does not start with a TASK marker", "start")
+                self._problem(0, "the file does not start with '=== TASK'", "start")
         at = 0
         while True:
             found = _STRUCTURAL.search(self._buffer, at)
@@ -220,7 +224,7 @@ class Scan:
             if last < 0:
                 last = len(self._buffer)
             if last - first > MAX_LINE:
-                self._problem(self._base + first, f"a structural line of more than {MAX_LINE} bytes")
+                self._problem(self._base + first, f"a marker line is longer than {MAX_LINE} bytes")
                 last = first + MAX_LINE
             line = self._buffer[first:last]
             self._close_region(self._base + first)
@@ -293,9 +297,9 @@ class Scan:
         region = Region(line, min(self._base + last + 1, self._base + len(self._buffer)))
         if line.startswith(b"["):
             if not line.endswith(b"]"):
-                self._problem(offset, "a section heading without its closing bracket")
+                self._problem(offset, "a section heading without ']'")
             if self._open is None:
-                self._problem(offset, "a section outside of any block")
+                self._problem(offset, "a section outside any block")
                 self._open = RawBlock(offset, [Region(b"=== ===", offset, 0, b"")])
             self._stretch.regions += 1
             if self._stretch.regions > MAX_REGIONS:
@@ -346,12 +350,12 @@ class Scan:
         unterminated = last == len(self._buffer)
         end = self._base + last + (0 if unterminated else 1)
         digests = [digest.hexdigest()[:16] for digest in self._chain]
+        first = self._stretch.offset
         record = Record(
-            "sealed", self._stretch.offset, end - self._stretch.offset, self._stretch.blocks, seal, self._parent
+            "sealed", first, end - first, self._stretch.blocks, seal, self._parent, unterminated=unterminated
         )
-        record.unterminated = unterminated
         if self._stretch.dropped:
-            self._problem(offset, f"a record of too many blocks or sections: {self._stretch.dropped} are skipped")
+            self._problem(offset, f"a record has too many blocks or sections; {self._stretch.dropped} were skipped")
         matched: Record | None = None
         if seal in digests[:2]:
             yield from self._pending
@@ -371,7 +375,7 @@ class Scan:
             self._anchor, self._parent, self.sealed = end, seal, True
             self._chain = [hashlib.sha256(seal.encode())]
         else:
-            self._problem(offset, f"the seal {seal} does not match its record", "seal")
+            self._problem(offset, f"the record ending in seal {seal} was changed after it was written", "seal")
             self._pending.append(replace(record, kind="damaged", parent=None))
             runs_on = self._chain[-1]
             runs_on.update(memoryview(self._buffer)[offset - self._base : end - self._base])
@@ -413,13 +417,12 @@ class Scan:
         if self.sealed:
             blocks = [block for record in self._pending for block in record.blocks] + self._stretch.blocks
             self.problems = [p for p in self.problems if p.offset < self._anchor]
-            self._problem(self._anchor, f"torn tail of {end - self._anchor} bytes", "torn")
+            self._problem(self._anchor, f"unfinished write of {end - self._anchor} bytes at the end", "torn")
             first = self._pending[0].offset if self._handed_out and self._pending else self._anchor
             yield Record("tail", first, end - first, blocks, torn=end - first)
             return
         for record in self._pending:
-            record.kind = "unsealed"
-            yield record
+            yield replace(record, kind="unsealed")
         if self._stretch.offset < end:
             yield Record("unsealed", self._stretch.offset, end - self._stretch.offset, self._stretch.blocks)
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from rawko_state.late import late
+from rawko_state.model.frozen import Frozen
 
 GENESIS: Final = "0" * 16
 SEAL_LENGTH: Final = len("[End 0123456789abcdef]\n")
 HEADER_LIMIT: Final = 65_536
 COPY_WIDTH: Final = 16
 
-_SEAL_LINE = re.compile(rb"\[End ([0-9a-f]{16})\]")
-_HEADER_END = re.compile(rb"\n(?:\n|=== |--- |\[[A-Z])")
-_FORMAT = re.compile(rb"\nFormat: ([0-9]+)(?=\n|\Z)")
-_COPIES = (re.compile(rb"\nStatus: ([^\n]*)"), re.compile(rb"\nDuration: ([^\n]*)"))
+_SEAL_IN = late(rb"^\[End ([0-9a-f]{16})\]$", re.MULTILINE)
+_SEAL_LINE = late(rb"\[End ([0-9a-f]{16})\]")
+_HEADER_END = late(rb"\n(?:\n|=== |--- |\[[A-Z])")
+_FORMAT = late(rb"\nFormat: ([0-9]+)(?=\n|\Z)")
+_COPIES = (late(rb"\nStatus: ([^\n]*)"), late(rb"\nDuration: ([^\n]*)"))
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderShape:
+class HeaderShape(Frozen):
     """What the header of a file says about its seals."""
 
     format: int | None
@@ -65,8 +67,8 @@ def header_words(start: bytes) -> HeaderWords:
     return HeaderWords(marker[1].decode() if marker else None, status)
 
 
-_TASK_LINE = re.compile(rb"=== TASK ([0-9A-Za-z]{1,64}) ===\n")
-_FIRST_LINE = re.compile(rb"=== TASK [^\r\n]+ ===\n")
+_TASK_LINE = late(rb"=== TASK ([0-9A-Za-z]{1,64}) ===\n")
+_FIRST_LINE = late(rb"=== TASK [^\r\n]+ ===\n")
 
 
 def start_problem(start: bytes) -> str | None:
@@ -81,7 +83,7 @@ def start_problem(start: bytes) -> str | None:
 
 
 LARGEST_TAIL: Final = 16 << 20
-_SEAL_WITH_CR = re.compile(rb"^\[End [0-9a-f]{16}\]\r$", re.MULTILINE)
+_SEAL_WITH_CR = late(rb"^\[End [0-9a-f]{16}\]\r$", re.MULTILINE)
 
 
 def has_seal_with_cr(tail: bytes) -> bool:
@@ -102,6 +104,12 @@ def seal_of(previous: str, body: bytes, holes: tuple[tuple[int, int], ...] = ())
 
 def seal_line(seal: str) -> bytes:
     return b"[End %s]\n" % seal.encode()
+
+
+def find_seal(data: bytes) -> str | None:
+    """The first whole seal line in a stretch of a file. Content never looks like one: such lines are escaped."""
+    match = _SEAL_IN.search(data)
+    return match[1].decode() if match else None
 
 
 def read_seal(line: bytes) -> str | None:

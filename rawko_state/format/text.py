@@ -6,17 +6,18 @@ characters made visible, as task files contain whatever a model or a web page sa
 
 from __future__ import annotations
 
-import json
 import re
 
+from rawko_state.late import late
+
 # Searched for first: a pattern that starts with a fixed character takes a tenth of the time of one that starts with "^".
-_PERHAPS = re.compile(r"\n\\*(?:=== |--- |\[[A-Z])")
-_LINE_TO_ESCAPE = re.compile(r"^(?=\\*(?:=== |--- |\[[A-Z]))", re.MULTILINE)
-_LINE_ESCAPED = re.compile(r"^\\(?=\\*(?:=== |--- |\[[A-Z]))", re.MULTILINE)
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_JOINABLE = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
-_NOT_IN_FIELD = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-_CONTROL = re.compile("[\x00-\x1f\x7f]")
+_PERHAPS = late(r"\n\\*(?:=== |--- |\[[A-Z])")
+_LINE_TO_ESCAPE = late(r"^(?=\\*(?:=== |--- |\[[A-Z]))", re.MULTILINE)
+_LINE_ESCAPED = late(r"^\\(?=\\*(?:=== |--- |\[[A-Z]))", re.MULTILINE)
+_SURROGATE = late("[\ud800-\udfff]")
+_JOINABLE = late("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
+_NOT_IN_FIELD = late("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+_CONTROL = late("[\x00-\x1f\x7f]")
 
 
 def escape(text: str) -> str:
@@ -53,12 +54,16 @@ def has_control(text: str) -> bool:
 
 def to_json(text: str) -> str:
     """A JSON string in ASCII, or an array of strings where JSON would join a high and a low surrogate."""
+    import json
+
     parts = _JOINABLE.split(text)
     return json.dumps(text) if len(parts) == 1 else json.dumps(parts)
 
 
 def from_json(text: str) -> str | None:
     """The string that to_json encoded, or None if it is something else."""
+    import json
+
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -97,7 +102,7 @@ def body_text(raw: str) -> str:
 
 
 # C0 and C1 controls except LF and TAB, DEL, line and paragraph separators, and the characters that change the writing direction.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE = late("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def visible(text: str) -> str:

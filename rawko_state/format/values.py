@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from rawko_state.errors import InvalidValue
+from rawko_state.late import late
 
-_TIME = re.compile(
+_TIME = late(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
 )
-_DURATION = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,3}))?s")
-_COUNT = re.compile(r"0|[1-9][0-9]{0,17}")
-_TOKEN = re.compile(r"([a-z][a-z0-9_]*)=(0|[1-9][0-9]{0,17})")
-_LABEL_KEY = re.compile(r"[A-Za-z0-9_.-]+")
-_LABEL = re.compile(r'([A-Za-z0-9_.-]+)=("(?:[^"\\]|\\.)*"|[^",=\s]+)(?:, |\Z)', re.DOTALL)
-_BARE_LABEL = re.compile(r'[^",=\s]+')
+_DURATION = late(r"([0-9]{1,12})(?:\.([0-9]{1,3}))?s")
+_COUNT = late(r"0|[1-9][0-9]{0,17}")
+_TOKEN = late(r"([a-z][a-z0-9_]*)=(0|[1-9][0-9]{0,17})")
+_LABEL_KEY = late(r"[A-Za-z0-9_.-]+")
+_LABEL = late(r'([A-Za-z0-9_.-]+)=("(?:[^"\\]|\\.)*"|[^",=\s]+)(?:, |\Z)', re.DOTALL)
+_BARE_LABEL = late(r'[^",=\s]+')
 
 
 def write_time(value: datetime) -> str:
-    if value.tzinfo is None:
-        raise InvalidValue(f"a time without a time zone: {value.isoformat()}")
-    value = value.astimezone(timezone.utc)
-    text = value.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")  # strftime writes year 5 as "5" on Linux
+    if value.tzinfo is not timezone.utc:
+        if value.tzinfo is None:
+            raise InvalidValue(f"This time has no time zone: {value.isoformat()}.")
+        value = value.astimezone(timezone.utc)
+    text = value.isoformat()[:19]
     if value.microsecond:
         text += f".{value.microsecond:06d}".rstrip("0")
     return text + "Z"
@@ -54,7 +55,7 @@ def read_time(text: str) -> datetime | None:
 
 def write_duration(milliseconds: int) -> str:
     if not 0 <= milliseconds < 10**15:
-        raise InvalidValue(f"not a duration in milliseconds: {milliseconds}")
+        raise InvalidValue(f"Not a duration in milliseconds: {milliseconds}.")
     seconds, rest = divmod(milliseconds, 1000)
     return f"{seconds}.{f'{rest:03d}'.rstrip('0') or '0'}s"
 
@@ -66,7 +67,7 @@ def read_duration(text: str) -> int | None:
 
 def write_count(value: int) -> str:
     if not 0 <= value < 10**18:
-        raise InvalidValue(f"not a count: {value}")
+        raise InvalidValue(f"Not a whole number: {value}.")
     return str(value)
 
 
@@ -77,7 +78,7 @@ def read_count(text: str) -> int | None:
 def write_tokens(value: Mapping[str, int]) -> str:
     text = " ".join(f"{kind}={count}" for kind, count in value.items())
     if read_tokens(text) != value:
-        raise InvalidValue(f"tokens are lower-case words and whole numbers, not {text[:200]!r}")
+        raise InvalidValue(f"Tokens must be lower-case words with whole numbers, not {text[:200]!r}.")
     return text
 
 
@@ -90,7 +91,7 @@ def read_tokens(text: str) -> dict[str, int] | None:
 def write_labels(value: Mapping[str, str]) -> str:
     for key in value:
         if not _LABEL_KEY.fullmatch(key):
-            raise InvalidValue(f"not a label's name: {key!r} (letters, digits, '_', '.', '-')")
+            raise InvalidValue(f"Not a label name: {key!r}. Use letters, digits, '_', '.' and '-'.")
     return ", ".join(f"{k}={v if _BARE_LABEL.fullmatch(v) else write_json(v)}" for k, v in value.items())
 
 
@@ -120,7 +121,7 @@ def read_label_lines(text: str | None) -> dict[str, str]:
 def write_keys(value: tuple[str, ...]) -> str:
     for key in value:
         if not _LABEL_KEY.fullmatch(key):
-            raise InvalidValue(f"not a label's name: {key!r} (letters, digits, '_', '.', '-')")
+            raise InvalidValue(f"Not a label name: {key!r}. Use letters, digits, '_', '.' and '-'.")
     return ", ".join(value)
 
 
@@ -138,26 +139,34 @@ def read_flag(text: str) -> bool | None:
 
 
 def write_json(value: Any) -> str:
+    import json
+
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        if isinstance(value, (dict, list, tuple)):
-            _check_names(value)
+        if isinstance(value, (dict, list, tuple)) and json.loads(text) != value:
+            raise ValueError(_what_changes(value, "the value"))
         return text
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidValue(f"not a JSON value: {error}") from None
+        raise InvalidValue(f"Not a JSON value: {error}.") from None
 
 
-def _check_names(value: Any) -> None:
-    """JSON keys must be strings; others would come back changed."""
-    for inner in value.values() if isinstance(value, dict) else value:
-        if isinstance(inner, (dict, list, tuple)):
-            _check_names(inner)
-    if isinstance(value, dict) and not all(isinstance(name, str) for name in value):
-        wrong = next(name for name in value if not isinstance(name, str))
-        raise ValueError(f"the name {wrong!r} is not text")
+def _what_changes(value: Any, place: str) -> str:
+    """Where a value would come back changed, and how."""
+    import json
+
+    if isinstance(value, tuple):
+        return f"{place} is a tuple, which would come back as a list"
+    for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(value, dict) and not isinstance(name, str):
+            return f"the name {name!r} is not text"
+        if isinstance(inner, (dict, list, tuple)) and json.loads(json.dumps(inner)) != inner:
+            return _what_changes(inner, f"{'' if place == 'the value' else place}[{name!r}]")
+    return f"{place} would come back changed"
 
 
 def read_json(text: str) -> Any:
+    import json
+
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):

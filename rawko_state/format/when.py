@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timedelta
 from typing import Final
 
 from rawko_state.format.values import read_time
+from rawko_state.late import late
 
 WHEN_HELP: Final = "Try 7d, '2 weeks ago', yesterday, monday or 2024-01-15."
-_AGO = re.compile(r"([0-9]+)(s|m|h|d|w)")
-_WORDS_AGO = re.compile(r"([0-9]+|an?) *(second|sec|minute|min|hour|day|week|month|year)s? ago")
+_AGO = late(r"([0-9]+)(s|m|h|d|w)")
+_WORDS_AGO = late(r"([0-9]+|an?) *(second|sec|minute|min|hour|day|week|month|year)s? ago")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _LONG: Final = {"month": 30, "year": 365}

@@ -5,27 +5,32 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble, RawkoError
 from rawko_state.forking import renew_after_fork
-from rawko_state.index.orm import Sqlite, p
-from rawko_state.index.rows import TABLE_OF, TaskDatabase
-from rawko_state.index.schema import APPLICATION_ID, MIGRATIONS, VERSION, Tables, tables_for
+from rawko_state.index.connections import Connections
+from rawko_state.index.migrations import APPLICATION_ID, MIGRATIONS, VERSION
+from rawko_state.index.rows import TABLE_OF, Answer, Condition, TaskDatabase
 from rawko_state.version import __version__
 
+if TYPE_CHECKING:
+    from rawko_state.index.schema import Tables
+
 BUSY_MS: Final = 3_000
-_PRAGMAS: Final = {
-    "journal_mode": "wal",
+_PRAGMAS: Final = (
+    "journal_mode = wal",
     # The index can be rebuilt, so commits do not wait for the disk; settle() does, before a mark is removed.
-    "synchronous": "normal",
-    "foreign_keys": 1,
-    "busy_timeout": BUSY_MS,
-    "temp_store": "memory",
-}
+    "synchronous = normal",
+    "foreign_keys = 1",
+    "temp_store = memory",
+)
 
 
 @contextlib.contextmanager
@@ -36,18 +41,60 @@ def mapped(path: str) -> Iterator[None]:
     except RawkoError:
         raise
     except (OverflowError, ValueError, RecursionError) as error:
-        raise IndexTrouble(f"{path} cannot hold a value: {error}") from error
+        raise IndexTrouble(f"{path}: a value can't be stored: {error}.") from error
     except OSError as error:
         raise IndexTrouble(f"{path}: {error.strerror or error}") from error
-    except (sqlite3.Error, p.PeeweeException) as error:
+    except Exception as error:
+        if not _is_of_database(error):
+            raise
         message = str(error)
         if "malformed" in message or "not a database" in message or "corrupt" in message:
-            raise IndexCorrupt(f"{path} is broken: {message}") from error
-        if isinstance(error, (sqlite3.OperationalError, p.OperationalError)) and (
-            "no such table" in message or "no such column" in message
-        ):
-            raise IndexCorrupt(f"{path} is not an index of ours: {message}") from error
+            raise IndexCorrupt(f"{path} is damaged: {message}.") from error
+        if type(error).__name__ == "OperationalError" and ("no such table" in message or "no such column" in message):
+            raise IndexCorrupt(f"{path} is not a rawko index: {message}.") from error
         raise IndexTrouble(f"{path}: {message}") from error
+
+
+def _is_of_database(error: Exception) -> bool:
+    """Whether SQLite raised it, or Peewee, if that is in use at all."""
+    peewee: Any = sys.modules.get("peewee")
+    return isinstance(error, sqlite3.Error) or (peewee is not None and isinstance(error, peewee.PeeweeException))
+
+
+class _Shared:
+    """The connection of an index in memory, which all threads share. A statement and its rows are one step: otherwise another
+    thread could use the connection in between."""
+
+    def __init__(self, connection: sqlite3.Connection, index: Index) -> None:
+        self._connection, self._index = connection, index
+
+    def execute(self, statement: str, values: Any = ()) -> _Rows:
+        with self._index._turns:
+            cursor = self._connection.execute(statement, values)
+            return _Rows(cursor.fetchall(), cursor.rowcount, cursor.lastrowid, cursor.description)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+class _Rows:
+    """What a cursor gives, already read."""
+
+    def __init__(self, rows: list[Any], count: int, last: int | None, description: Any) -> None:
+        self._next = iter(rows)
+        self.rowcount, self.lastrowid, self.description = count, last, description
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._next
+
+    def fetchone(self) -> Any:
+        return next(self._next, None)
+
+    def fetchall(self) -> list[Any]:
+        return list(self._next)
+
+    def close(self) -> None:
+        self._next = iter(())
 
 
 class Index(TaskDatabase):
@@ -59,33 +106,49 @@ class Index(TaskDatabase):
         self.name = str(path) if path else "the index in memory"
         self._inode: tuple[int, int] | None = None
         self._turns = threading.RLock()
+        self._connections = Connections(self)
+        self._of_thread: Any = threading.local() if path is not None else SimpleNamespace()
         renew_after_fork(self)
         with mapped(self.name):
             if path is not None and not path.exists():
                 # SQLite would make it world-readable. If the file exists, its -wal and -shm files inherit this mode too.
                 with contextlib.suppress(FileExistsError):
                     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            self.db = Sqlite(str(path) if path else None, _PRAGMAS, timeout=BUSY_MS / 1000)
             try:
-                self.db.connect()
                 self._migrate()
             except BaseException:
-                self.db.close()
+                self.close()
                 raise
             if path is not None:
                 # Another process may have moved it aside in the meantime; then this fails like any other error.
                 found = os.stat(path)
                 self._inode = (found.st_dev, found.st_ino)
-        self.tables: Tables = tables_for(self.db)
+
+    @cached_property
+    def tables(self) -> Tables:
+        from rawko_state.index.orm import Borrowed
+        from rawko_state.index.schema import tables_for
+
+        return tables_for(Borrowed(lambda: self.connection))
 
     def close(self) -> None:
-        """Closes this thread's connection. An index in memory is shared by all threads and is freed with its last reference."""
-        if self.path is not None:
-            with contextlib.suppress(p.PeeweeException, sqlite3.Error):
-                self.db.close()
+        """Closes this thread's connection, and those of threads that have ended. An index in memory is shared by all threads and
+        is freed with its last reference."""
+        if self.path is None:
+            return
+        self._of_thread.__dict__.pop("kept", None)
+        made = self._of_thread.__dict__.pop("connection", None)
+        if made is not None:
+            self._connections.remove(made)
+            with contextlib.suppress(sqlite3.Error):
+                made.close()
+        self._connections.close_ended()
 
     def after_fork(self) -> None:
         self._turns = threading.RLock()
+        self._connections.disown()
+        if self.path is not None:
+            self._of_thread = threading.local()
 
     @property
     def is_current(self) -> bool:
@@ -101,22 +164,67 @@ class Index(TaskDatabase):
     def mapped(self) -> contextlib.AbstractContextManager[None]:
         return mapped(self.name)
 
-    def glob(self, column: Any, pattern: str) -> Any:
-        return p.Expression(column, "GLOB", pattern)
+    def read(self, statement: str, values: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
+        return self.connection.execute(statement, values)
 
-    def contains(self, column: Any, needle: str) -> Any:
-        return p.fn.INSTR(column, needle) > 0
+    def glob(self, column: str, pattern: str) -> Condition:
+        return f"{column} GLOB ?", (pattern,)
 
-    def number_in(self, column: Any, name: str) -> Any:
-        return p.fn.JSON_EXTRACT(column, f"$.{name}")
+    def contains(self, column: str, needle: str) -> Condition:
+        return f"INSTR({column}, ?) > 0", (needle,)
 
-    @property
-    def is_shared(self) -> bool:
-        return os.path.isfile(self.name)
+    def number_in(self, column: str, name: str) -> str:
+        return f"JSON_EXTRACT({column}, '$.{name}')"
+
+    remembers: ClassVar[bool] = True
+
+    def remembered(self, beginning: str) -> dict[str, str]:
+        statement = "SELECT k, v FROM index_meta WHERE k >= ? AND k < ?"
+        with mapped(self.name):
+            return dict(self.read(statement, (beginning, beginning + "\U0010ffff")))
+
+    def remember(self, values: Mapping[str, str]) -> None:
+        with contextlib.suppress(IndexTrouble), self.transaction():  # a query also answers where nothing can be written
+            for key, value in values.items():
+                self.set_meta(key, value)
+
+    def while_unchanged(self, name: str, ask: Callable[[], Answer]) -> Answer:
+        # The first number changes with what other connections write, the second with what this one does.
+        connection = self.connection
+        if connection.in_transaction:
+            return ask()  # it may be rolled back
+        version = connection.execute("PRAGMA data_version").fetchone()[0]
+        mark = (connection, version, connection.total_changes)
+        kept: dict[str, tuple[Any, Any]] = self._of_thread.__dict__.setdefault("kept", {})
+        known = kept.get(name)
+        if known is not None and known[0] == mark:
+            return cast("Answer", known[1])
+        found = ask()
+        kept[name] = (mark, found)
+        return found
 
     @property
     def connection(self) -> sqlite3.Connection:
-        return cast("sqlite3.Connection", self.db.connection())  # type: ignore[no-untyped-call]
+        """Each thread has its own. An index in memory has one that all threads share."""
+        made: sqlite3.Connection | None = getattr(self._of_thread, "connection", None)
+        return self._connect() if made is None else made
+
+    def _connect(self) -> sqlite3.Connection:
+        made = sqlite3.connect(
+            str(self.path) if self.path else ":memory:",
+            timeout=BUSY_MS / 1000,
+            isolation_level=None,
+            check_same_thread=False,  # other threads close the connections of ended ones
+        )
+        try:
+            for pragma in _PRAGMAS:
+                made.execute(f"PRAGMA {pragma}").close()
+        except BaseException:
+            made.close()
+            raise
+        self._connections.add(made)
+        self._of_thread.connection = made if self.path else cast("sqlite3.Connection", _Shared(made, self))
+        return self.connection
 
     def _maker(self) -> str | None:
         with contextlib.suppress(sqlite3.Error):
@@ -129,20 +237,20 @@ class Index(TaskDatabase):
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == VERSION:
             if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-                raise IndexCorrupt(f"{self.name} is not an index of ours")
+                raise IndexCorrupt(f"{self.name} is not a rawko index.")
             return
         if version > VERSION:
             raise IndexNewer(
                 f"{self.name} was made by {self._maker() or 'a newer rawko'} (index version {version}; this rawko knows up to"
-                f" {VERSION}): use that one, or delete the file, and it is made anew from the task files"
+                f" {VERSION}). Update rawko, or delete the file: it is rebuilt from the task files."
             )
         connection.execute("BEGIN IMMEDIATE")
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]  # another process may have been first
             if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise IndexCorrupt(f"{self.name} is not an index of ours")
+                raise IndexCorrupt(f"{self.name} is not a rawko index.")
             if version > VERSION:
-                raise IndexNewer(f"{self.name} was just made anew by a newer rawko: use that one")
+                raise IndexNewer(f"{self.name} was just rebuilt by a newer rawko. Update rawko.")
             for migration in MIGRATIONS[version:]:
                 migration.apply(connection)
                 connection.execute(f"PRAGMA user_version = {migration.number}")
@@ -206,6 +314,11 @@ class Index(TaskDatabase):
             cursor = self.connection.execute("SELECT id, file_path, file_size, file_mtime_ns FROM tasks")
             return {row[0]: (row[1], row[2], row[3]) for row in cursor}
 
+    def files_size(self) -> int:
+        """The size of all task files together, in bytes."""
+        with mapped(self.name):
+            return int(self.connection.execute("SELECT SUM(file_size) FROM tasks").fetchone()[0] or 0)
+
     def meta(self, key: str) -> str | None:
         with mapped(self.name):
             found = self.connection.execute("SELECT v FROM index_meta WHERE k = ?", (key,)).fetchone()
@@ -255,6 +368,7 @@ class Index(TaskDatabase):
         """Replaces the content with that of another index, atomically for readers."""
         with mapped(self.name):
             other.connection.backup(self.connection)
+            self._of_thread.__dict__.pop("kept", None)
             # Old content must not stay in the log: it may have been removed for a reason.
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -272,9 +386,7 @@ class Index(TaskDatabase):
         """The problems that SQLite finds: corruption, and foreign key violations."""
         with mapped(self.name):
             found = [row[0] for row in self.connection.execute("PRAGMA integrity_check(5)") if row[0] != "ok"]
-            found += [
-                f"row of {row[0]} without its task" for row in self.connection.execute("PRAGMA foreign_key_check")
-            ]
+            found += [f"a row of {row[0]} has no task" for row in self.connection.execute("PRAGMA foreign_key_check")]
             return found
 
 

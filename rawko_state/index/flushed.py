@@ -91,10 +91,9 @@ def salt(index: Index) -> str | None:
 
 def totals(index: TaskDatabase) -> tuple[int, int]:
     """The approximate number of documents, and the number of bytes."""
+    statement = f"SELECT count(*), sum(turns), sum(indexed_end) FROM {index.at('tasks')}"
     with index.mapped():
-        row = index.connection.execute(
-            f"SELECT count(*), sum(turns), sum(indexed_end) FROM {index.at('tasks')}"
-        ).fetchone()
+        row = index.while_unchanged("totals", lambda: index.connection.execute(statement).fetchone())
     return 2 * row[0] + int(row[1] or 0), int(row[2] or 0)
 
 

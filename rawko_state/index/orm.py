@@ -6,8 +6,10 @@ hidden while Peewee is imported, and psycopg is added when PostgreSQL is used.
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 import threading
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, cast
 
@@ -25,7 +27,7 @@ finally:
     for _name in _hidden:
         sys.modules.pop(_name, None)
 
-__all__ = ["Sqlite", "p", "use_psycopg"]
+__all__ = ["Borrowed", "Sqlite", "p", "use_psycopg"]
 
 
 def use_psycopg() -> None:
@@ -80,3 +82,14 @@ class Sqlite(p.SqliteDatabase):
         closed = bool(super().close())
         self.connections.close_ended()
         return closed
+
+
+class Borrowed(p.SqliteDatabase):
+    """Peewee on connections that somebody else opens and closes."""
+
+    def __init__(self, connection: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(None)
+        self._borrow = connection
+
+    def cursor(self, named_cursor: Any = None) -> sqlite3.Cursor:
+        return self._borrow().cursor()

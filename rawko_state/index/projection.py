@@ -7,7 +7,6 @@ any record and be recreated from the database.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -17,6 +16,7 @@ from rawko_state.format.events import RecordEvent, damaged_event, entry_events, 
 from rawko_state.format.scan import Fetch, Record, bounded
 from rawko_state.format.seal import GENESIS
 from rawko_state.format.values import read_json, read_label_lines, read_time, write_exact_time, write_labels, write_time
+from rawko_state.late import late
 from rawko_state.model.appended import LocatedBlock
 from rawko_state.model.entries import (
     IN_CONTEXT,
@@ -32,6 +32,7 @@ from rawko_state.model.entries import (
     blobs_of,
     touched,
 )
+from rawko_state.model.frozen import Frozen
 from rawko_state.model.state import TaskState
 
 # How many characters of long texts are kept; the file has the rest.
@@ -43,7 +44,7 @@ SECTIONS: Final = frozenset(
 )
 """The sections that rows are built from; the others are not even decoded."""
 
-_STAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2})-([0-9]{2})-([0-9]{2})-[0-9A-Za-z]+\.task")
+_STAMP = late(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2})-([0-9]{2})-([0-9]{2})-[0-9A-Za-z]+\.task")
 
 _BELIEVED: Final = (TaskHeader, Request, Execution)
 """Blocks that are trusted even in a damaged record; see TaskState.apply_damaged."""
@@ -51,8 +52,7 @@ _BELIEVED: Final = (TaskHeader, Request, Execution)
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class LocatedRecord:
+class LocatedRecord(Frozen):
     """A record as the projection sees it: its content and its position."""
 
     kind: str
@@ -130,6 +130,8 @@ class Projector:
                 self._turn(rows, placed, placed.entry, damaged)
             elif not isinstance(placed.entry, Torn) and (not damaged or isinstance(placed.entry, _BELIEVED)):
                 self._other(rows, placed)
+            elif damaged:
+                self._state = self._state.apply_damaged(placed.entry)
         if self._state.runs and self._state.status != row["status"]:
             key = {"task_id": row["id"], "run": self._state.runs}
             rows.run_updates.append({**key, "status": _safe(self._state.status, SHORT)})
@@ -189,8 +191,8 @@ class Projector:
             rows.runs.append({**_EMPTY_RUN, **run, "by": _safe(entry.by, SHORT), "first_turn": state.turns + 1})
         elif isinstance(entry, Result):
             self._result(rows, entry)
-        elif isinstance(entry, Note) and row["source"] is None:
-            row["source"] = _safe(entry.source, SHORT)
+        elif isinstance(entry, Note) and entry.source is not None:
+            row["source"] = _with_source(row["source"], _safe(entry.source, SHORT))
 
     def _apply(self, rows: NewRows, placed: LocatedBlock) -> TaskState:
         """Applies the block to the state and adds its events."""
@@ -270,8 +272,8 @@ _NOTHING: Final = (
     "extra", "agents", "error", "question", "selected", "format", "tokens_in", "tokens_out", "cost", "tail_seal",
 )  # fmt: skip
 _ZERO: Final = (
-    "pinned", "detached", "turns", "runs", "by_header", "damaged", "torn_bytes", "indexed_end", "tail_offset", "file_size",
-    "file_mtime_ns",
+    "pinned", "detached", "exact", "turns", "runs", "by_header", "damaged", "torn_bytes", "indexed_end", "tail_offset",
+    "file_size", "file_mtime_ns",
 )  # fmt: skip
 _EMPTY: Final[Row] = {**dict.fromkeys(_NOTHING), **dict.fromkeys(_ZERO, 0)}
 _EMPTY_RUN: Final[Row] = dict.fromkeys(("completed_at", "duration_ms", "summary", "error", "output"))
@@ -294,6 +296,7 @@ def _state_of(row: Row) -> TaskState:
         pinned=bool(row["pinned"]),
         parent=Parent(row["parent_id"], row["parent_turn"]) if row["parent_id"] else None,
         detached=bool(row["detached"]),
+        exact=bool(row["exact"]),
         question=row["question"],
         selected=row["selected"],
         by_header=bool(row["by_header"]),
@@ -303,6 +306,12 @@ def _state_of(row: Row) -> TaskState:
 def _purpose(note: RecordEvent) -> str | None:
     kind = note.data["kind"]
     return kind if kind in MEMORY else IN_CONTEXT if note.data["context"] == IN_CONTEXT else None
+
+
+def _with_source(known: str | None, more: str | None) -> str | None:
+    """The sessions that a task records, one per line, the first one first."""
+    listed = known.split("\n") if known else []
+    return known if more is None or more in listed else "\n".join([*listed, more])
 
 
 def labels_text(labels: Mapping[str, str]) -> str | None:
@@ -407,6 +416,7 @@ _COLUMNS_OF: Final[dict[str, tuple[tuple[str, Callable[[Any], Any]], ...]]] = {
     "title": (("title", _text),),
     "pinned": (("pinned", int),),
     "detached": (("detached", int),),
+    "exact": (("exact", int),),
     "labels": (("labels", labels_text),),
     "parent": (
         ("parent_id", lambda parent: parent.task if parent else None),

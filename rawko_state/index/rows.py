@@ -1,15 +1,15 @@
 """The rows of tasks in any database: the few statements that every append runs, and their dialect differences.
 
-The models define the tables and build the queries. The statements of an append run directly on the connection, because going
-through the model costs ten times as much as the insert.
+The models define the tables. The statements of an append and of a list run directly on the connection, because going through
+the model costs ten times as much as the statement.
 """
 
 from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from rawko_state.index.projection import Bulk, NewRows, Projector, Row
@@ -26,11 +26,15 @@ TABLE_OF: Final = {
 }
 
 
+Answer = TypeVar("Answer")
+Condition: TypeAlias = tuple[str, tuple[Any, ...]]
+"""A condition as SQL, with ``?`` for each of its values; and the values."""
+
+
 class TaskDatabase(ABC):
     """An open database with the tables of ``schema``."""
 
     name: str
-    tables: Tables
     mark: ClassVar[str] = "?"
     """The parameter placeholder."""
     same: ClassVar[str] = "IS"
@@ -40,6 +44,11 @@ class TaskDatabase(ABC):
         self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
         self._columns: tuple[str, ...] | None = None
         """The columns of tasks, in order; reading them from the cursor each time costs as much as the query."""
+
+    @property
+    @abstractmethod
+    def tables(self) -> Tables:
+        """The models, bound to this database."""
 
     @property
     @abstractmethod
@@ -61,25 +70,39 @@ class TaskDatabase(ABC):
     # Differences between dialects
 
     @abstractmethod
-    def glob(self, column: Any, pattern: str) -> Any:
+    def read(self, statement: str, values: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
+        """The rows that a query finds. It is written with ``?`` for each value."""
+
+    @abstractmethod
+    def glob(self, column: str, pattern: str) -> Condition:
         """Whether a text matches a pattern with ``*``, ``?`` and ``[…]``."""
 
     @abstractmethod
-    def contains(self, column: Any, needle: str) -> Any:
+    def contains(self, column: str, needle: str) -> Condition:
         """Whether a text contains another."""
 
     @abstractmethod
-    def number_in(self, column: Any, name: str) -> Any:
+    def number_in(self, column: str, name: str) -> str:
         """A whole number in a column of JSON objects."""
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether threads of this process can query it at the same time, each through a connection of its own."""
-        return False
+    remembers: ClassVar[bool] = False
+    """Whether it keeps what remember() is given."""
 
-    def ordered(self, column: Any, *, descending: bool) -> Any:
+    def remembered(self, beginning: str) -> dict[str, str]:
+        """What remember() was given, by keys that begin like this."""
+        return {}
+
+    def remember(self, values: Mapping[str, str]) -> None:
+        """Keeps what was worked out from the rows. It may be forgotten at any time."""
+        return
+
+    def while_unchanged(self, name: str, ask: Callable[[], Answer]) -> Answer:
+        """What was asked under this name before, unless the rows may have changed since."""
+        return ask()
+
+    def ordered(self, column: str, *, descending: bool) -> str:
         """Sorts NULL below everything else."""
-        return column.desc() if descending else column.asc()
+        return f"{column} DESC" if descending else column
 
     # Reading
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -18,12 +17,13 @@ from rawko_state.index import database
 from rawko_state.index.group_commit import GroupCommit, Statement
 from rawko_state.index.orm import Sqlite, p
 from rawko_state.index.userdb import UserState, default_path, now
+from rawko_state.late import late
 from rawko_state.store.hosting import ROLES, AuditEntry, KeyedRequest, StoredRequest, Token
 
 REMEMBERED: Final = timedelta(days=2)
 """How long a request can be repeated without being executed again."""
 _REQUEST: Final = ("scope", "who", "key", "body", "task", "seal", "status", "answer", "at")
-_TOKEN = re.compile(r"rawko_([0-9a-f]{12})_([0-9A-Za-z_-]{43})")
+_TOKEN = late(r"rawko_([0-9a-f]{12})_([0-9A-Za-z_-]{43})")
 
 
 class StateTables(ABC):
@@ -46,7 +46,7 @@ class StateTables(ABC):
     def create_token(self, role: str, workspace: str | None = None, note: str | None = None) -> str:
         """Returns the token, which is shown once."""
         if role not in ROLES:
-            raise InvalidValue(f"a role is one of {', '.join(ROLES)}, not {role!r}")
+            raise InvalidValue(f"Unknown role: {role!r}. Use {', '.join(ROLES)}.")
         key, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
         with self.mapped():
             self._tokens.insert(
@@ -69,6 +69,14 @@ class StateTables(ABC):
         # Compare even if there is no row, so that timing reveals nothing.
         right = hmac.compare_digest(_hash(match[2]), row["hash"] if row else "0" * 64)
         return _token(row) if row and right and row["revoked_at"] is None else None
+
+    def signed(self, key: str, text: str) -> tuple[Token, str] | None:
+        """A valid token by its id, and a signature of a text that only its holder could have asked for: made with what is stored
+        of its secret, so it ends with the token."""
+        row = self._token_row(key)
+        if row is None or row["revoked_at"] is not None:
+            return None
+        return _token(row), hmac.new(row["hash"].encode(), text.encode(), hashlib.sha256).hexdigest()
 
     def recalls(self, text: str | None) -> bool:
         """A local read takes less time than handing it to another thread."""

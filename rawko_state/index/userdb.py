@@ -50,7 +50,7 @@ class RegistryTables(ABC):
     def set(self, scope: str, key: str, value: str) -> None:
         for text in (scope, key, value):
             if "\x00" in text or not text.isprintable():
-                raise InvalidValue("a scope, key or value is printable text on one line")
+                raise InvalidValue("Scope, key and value must each be one line of printable text.")
         with self.mapped():
             self._kv.insert(scope=scope, k=key, v=value).on_conflict(
                 conflict_target=[self._kv.scope, self._kv.k], update={self._kv.v: value}
@@ -146,7 +146,9 @@ class UserState(RegistryTables):
             self._kv, self._repos, self._agents, self._runtimes, self._imports = _tables_for(self.db)
             version = self.db.pragma("user_version")
             if version > VERSION:
-                raise IndexNewer(f"{self.path} is of version {version}; this rawko knows up to {VERSION}")
+                raise IndexNewer(
+                    f"{self.path} was made by a newer rawko (version {version}; this one knows {VERSION}). Update rawko."
+                )
             if version < VERSION:
                 with self.db.atomic("IMMEDIATE"):
                     tables = [self._kv, self._repos, self._agents, self._runtimes, self._imports]
@@ -177,7 +179,8 @@ class UserState(RegistryTables):
         table = self._imports
         with mapped(str(self.path)):
             query = table.select(table.key, table.size, table.mtime_ns, table.task)
-            found = query.where((table.root == root) & (table.source == source)).tuples()
+            # Straight from the cursor: there is a row for each session ever imported.
+            found = self.db.execute(query.where((table.root == root) & (table.source == source)))  # type: ignore[no-untyped-call]
             return {row[0]: Imported(row[1], row[2], row[3]) for row in found}
 
     def saw_imported(self, root: str, source: str, seen: Iterable[tuple[str, Imported]]) -> None:
@@ -293,6 +296,6 @@ def _imports_for(db: p.Database) -> Any:
 
 
 def default_path() -> Path:
-    import platformdirs
+    from rawko_state.config import folders
 
-    return Path(platformdirs.user_state_dir("rawko")) / "state.db"
+    return folders.user_state() / "state.db"

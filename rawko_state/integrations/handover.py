@@ -1,4 +1,7 @@
-"""Hands a task over to another agent: natively if it came from there, else with a context for that agent's command line."""
+"""Hands a task over to another agent: as a session of its own if it can open one, else with a context on its command line.
+
+What the agent does is recorded as the next run of the same task.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,15 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rawko_state.errors import RawkoError
-from rawko_state.exchange.importing import grow, start
-from rawko_state.exchange.sources import SOURCES, session_named, sessions
+from rawko_state.exchange.importing import grow
+from rawko_state.exchange.linking import latest_session, mark_recorded
+from rawko_state.exchange.sources import session_named, sessions
 from rawko_state.exchange.turns import TurnBuilder
+from rawko_state.model.frozen import Frozen
 
 if TYPE_CHECKING:
     from rawko_state.exchange.transcript import Session
@@ -32,14 +36,15 @@ _SOURCES: Final = {
     "gemini": "gemini",
     "aider": "aider",
 }
+_CONTINUED: Final = frozenset(("claude", "codex", "opencode"))
+"""Agents that can go on with a session by its name."""
 BUDGET: Final = 25_000
 """Default tokens of context on a command line."""
 _LONGEST: Final = 100_000
-_GO_ON: Final = "Go on."
+_GO_ON: Final = "Continue."
 
 
-@dataclass(frozen=True, slots=True)
-class HandOver:
+class HandOver(Frozen):
     """How to start an agent, and which session it will have written when it exits."""
 
     words: list[str]
@@ -50,12 +55,22 @@ class HandOver:
     """The folder to run it in, if not the current one."""
 
 
-def native_session(agent: str, source: str | None) -> Session | None:
-    """The agent's own session that a task was imported from, if it still exists."""
-    kind, _, key = (source or "").partition(":")
-    if not key or "/" in key:
+def check(agent: str) -> None:
+    if shutil.which(agent) is None:
+        raise RawkoError(f"Command not found: {agent}. Install it, or name another command with --with.")
+
+
+def own_session(store: Store, task_id: str, agent: str) -> Session | None:
+    """The agent's own session that has all of a task, if it still exists. The task is brought up to date with its last session
+    first, as people also go on without us."""
+    kind, _, key = (latest_session(store, task_id) or "").partition(":")
+    if not key or "/" in key or kind not in _SOURCES.values():
         return None
-    return session_named(kind, key) if (agent, kind) in (("claude", "claude-code"), ("codex", "codex")) else None
+    session = session_named(kind, key)
+    if session is not None:
+        with contextlib.suppress(RawkoError):  # it was changed: what the task has is still there
+            grow(store, task_id, session, [])
+    return session if _SOURCES[agent] == kind and agent in _CONTINUED else None
 
 
 def _run_in(session: Session | None) -> str | None:
@@ -64,36 +79,31 @@ def _run_in(session: Session | None) -> str | None:
 
 def plan(
     agent: str,
-    source: str | None,
+    session: Session | None,
     message: str | None,
-    context: str,
+    context: Callable[[], str],
     file: Path,
     *,
     terminal: bool,
     write: Callable[[str], str],
     extra: Sequence[str] = (),
 ) -> HandOver:
-    """``file``: where to write a context that is too long for a command line. ``write``: writes the task as a session of the
-    agent, and returns the id of that. ``extra``: more words for the agent's command line."""
-    if shutil.which(agent) is None:
-        raise RawkoError(f"{agent} cannot be run: there is no such command")
-    session = native_session(agent, source)
+    """``session``: the agent's own that has all of the task. ``file``: where to write a context that is too long for a command
+    line. ``write``: writes the task as a session of the agent, and returns the id of that. ``extra``: more words for the agent's
+    command line."""
     folder = _run_in(session)
     if agent == "claude" and folder is not None and not os.path.isdir(folder):
         session = None  # Claude Code finds sessions by the folder they were run in, and that folder is gone
     if session is not None:
-        words = _resume_words(agent, session.key, message, terminal)
-        return HandOver(
-            [*words, *extra], True, session.key, folder if folder is not None and os.path.isdir(folder) else None
-        )
+        words = _resume_words(agent, session.key, message, terminal, extra)
+        return HandOver(words, True, session.key, folder if folder is not None and os.path.isdir(folder) else None)
     if agent in NATIVE:
         session_id = write(agent)
-        words = _resume_words(agent, session_id, message, terminal)
-        return HandOver([*words, *extra], True, session_id)
-    prompt = f"{context}\n\n{message or _GO_ON}"
+        return HandOver(_resume_words(agent, session_id, message, terminal, extra), True, session_id)
+    prompt = f"{context()}\n\n{message or _GO_ON}"
     if agent == "aider" or len(prompt.encode("utf-8", "replace")) > _LONGEST:
         file.write_text(prompt, encoding="utf-8", errors="replace")
-        prompt = f"Read {file} first: it is what has been done so far. Then continue with the task."
+        prompt = f"Read {file} first: it is what has been done so far. Then: {message or _GO_ON}"
     if agent == "aider":
         return HandOver(["aider", "--message-file", str(file), *extra], False)
     if agent == "opencode":
@@ -101,16 +111,15 @@ def plan(
     return HandOver(["gemini", *extra, *(["-i"] if terminal else ["-p"]), prompt], False)
 
 
-def _resume_words(agent: str, session: str, message: str | None, terminal: bool) -> list[str]:
+def _resume_words(agent: str, session: str, message: str | None, terminal: bool, extra: Sequence[str]) -> list[str]:
+    said = [message] if message else [] if terminal else [_GO_ON]
+    if agent == "opencode":
+        # Its terminal takes no message.
+        whole = terminal and not message
+        return ["opencode", *([] if whole else ["run"]), "--session", session, *extra, *([] if whole else said)]
     if agent == "claude":
-        more = [message] if message else []
-        return (
-            ["claude", "--resume", session, *more]
-            if terminal
-            else ["claude", "-p", "--resume", session, message or _GO_ON]
-        )
-    more = [message] if message else []
-    return ["codex", "resume", session, *more] if terminal else ["codex", "exec", "resume", session, message or _GO_ON]
+        return ["claude", *([] if terminal else ["-p"]), "--resume", session, *said, *extra]
+    return ["codex", *([] if terminal else ["exec"]), "resume", session, *said, *extra]
 
 
 def run(hand_over: HandOver, env: dict[str, str]) -> int:
@@ -119,7 +128,7 @@ def run(hand_over: HandOver, env: dict[str, str]) -> int:
     try:
         code = subprocess.run(hand_over.words, env=env, cwd=hand_over.folder).returncode
     except OSError as error:
-        raise RawkoError(f"{hand_over.words[0]} cannot be run: {error.strerror}") from None
+        raise RawkoError(f"Can't run {hand_over.words[0]}: {error.strerror}.") from None
     finally:
         signal.signal(signal.SIGINT, before)
     return 128 - code if code < 0 else code
@@ -134,35 +143,38 @@ def context_file() -> Iterator[Path]:
 def bring_in(
     store: Store, task_id: str, agent: str, hand_over: HandOver, since: float, message: str | None
 ) -> str | None:
-    """Imports what the agent has written, into the task it continued or as one that continues it. Returns that task's id."""
+    """Adds what the agent has written to the task. Returns the id of the task that has it; None if there is nothing."""
     session = _written(store, agent, hand_over, since)
     if session is None:
         return None
-    wrong: list[str] = []
-    known = store.by_source(f"{session.source}:").get(f"{session.source}:{session.key}")
-    if known is not None:
-        grow(store, known, session, wrong)
-        return known
+    source = f"{session.source}:{session.key}"
+    known = store.by_source(source).get(source)
+    if known is None:
+        mark_recorded(store, task_id, session, place=0)
+        known = task_id
     # An agent that was given the context as its prompt was not asked for all of that by a person.
     asked = None if hand_over.session is not None else message or _GO_ON
-    return start(store, session, wrong, ended=True, parent=task_id, asked=asked)
+    before = store.summary(known).turns
+    is_more, _ = grow(store, known, session, [], asked=asked, dry_run=True)
+    if is_more:
+        grow(store, known, session, [], asked=asked)
+    return known if hand_over.session is None or store.summary(known).turns > before else None
 
 
 def _written(store: Store, agent: str, hand_over: HandOver, since: float) -> Session | None:
     """The session that an agent has written: the one it continued, or the newest of this project since it was started."""
     if hand_over.session is not None:
         return session_named(_SOURCES[agent], hand_over.session)
-    if _SOURCES[agent] not in SOURCES:
-        return None
     here = (os.path.realpath(store.root), os.path.realpath(os.getcwd()))
-    fresh = [
-        session
-        for session in sessions(_SOURCES[agent], [], store.root, [])
-        if session.parent is None and session.path.stat().st_mtime >= since
-    ]
-    for session in sorted(fresh, key=lambda each: each.path.stat().st_mtime, reverse=True):
-        found = TurnBuilder(session, 0, (str(store.root),), [])
-        cwd = found.facts.values.get("cwd") or (str(session.folder) if session.folder is not None else None)
-        if cwd is not None and os.path.realpath(cwd) in here:
-            return session
-    return None
+    latest: tuple[float, Session] | None = None
+    for session in sessions(_SOURCES[agent], [], store.root, []):
+        if session.parent is not None or session.path.stat().st_mtime < since:
+            continue
+        facts = TurnBuilder(session, 0, (str(store.root),), []).facts
+        cwd = facts.values.get("cwd") or (str(session.folder) if session.folder is not None else None)
+        # Some agents keep many sessions in one file, and write times without fractions.
+        began = facts.first.timestamp() if facts.first is not None else since
+        if cwd is None or os.path.realpath(cwd) not in here or began < since - 1:
+            continue
+        latest = (began, session) if latest is None or began >= latest[0] else latest
+    return None if latest is None else latest[1]

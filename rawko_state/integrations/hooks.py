@@ -53,7 +53,7 @@ def root_of(cwd: str | None) -> Path:
         return find_project(here)
     except NoProject:
         if Path.home().resolve().is_relative_to(here.resolve()):
-            raise NoProject(f"{here} is no project, and is not made one; 'rawko init' there does") from None
+            raise NoProject(f"{here} is not a project, so nothing was recorded. Make it one: rawko init") from None
         return here
 
 
@@ -67,9 +67,9 @@ def complain(cwd: str | None, text: str) -> None:
 
 def users_place() -> Path:
     """The folder for errors that belong to no project."""
-    import platformdirs
+    from rawko_state.config import folders
 
-    return Path(platformdirs.user_state_dir("rawko"))
+    return folders.user_state()
 
 
 def log(folder: Path, text: str) -> None:
@@ -156,7 +156,7 @@ def _target(files: ProjectStore) -> Store:
             store.check()
             return store
     except RawkoError as error:
-        log(_live(files), f"recorded to the files here: {error}")
+        log(_live(files), f"Recorded to the project's files instead: {error}")
     return files
 
 
@@ -290,7 +290,7 @@ def _sessions(event: Mapping[str, Any]) -> list[tuple[Session, bool]]:
     elif isinstance(transcript, str) and Path(transcript).is_file():
         # Whoever sends an event could name any file, and its lines would be copied into a task.
         if not Path(transcript).resolve().is_relative_to(claude_code.home().resolve()):
-            raise UnsafePath(f"{transcript} is not in {claude_code.home()}, where Claude Code keeps its sessions")
+            raise UnsafePath(f"{transcript} is not in {claude_code.home()}, where Claude Code keeps its sessions.")
         found = list(claude_code.found([Path(transcript)], Path(transcript).parent, wrong))
         folder = Path(transcript).with_suffix("") / "subagents"
         if folder.is_dir():

@@ -13,7 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from rawko_state.errors import InvalidValue, StorageError
+from rawko_state.errors import RawkoError, StorageError
+from rawko_state.late import late
 
 EVENTS: Final = {
     "claude-code": (
@@ -29,7 +30,7 @@ _ASIDE: Final = frozenset(
     ("PreToolUse", "PostToolUse", "PostToolUseFailure", "PreCompact", "SubagentStart", "SubagentStop")
 )
 """Claude Code need not wait for these. For the others it does, as they come when a session ends or may have been changed."""
-_NOTIFY = re.compile(r"^notify = \[.*\]\n", re.MULTILINE)
+_NOTIFY = late(r"^notify = \[.*\]\n", re.MULTILINE)
 
 
 def settings_files(agent: str, root: Path | None) -> list[Path]:
@@ -56,13 +57,10 @@ def changed(agent: str, text: str, path: Path, *, install: bool) -> str:
 
 def _hooks(agent: str, text: str, path: Path, install: bool) -> str:
     """Both agents have the same form: events, groups of hooks for each, and commands in each group."""
-    try:
-        settings = json.loads(text, object_pairs_hook=_once) if text.strip() else {}
-    except (ValueError, RecursionError) as error:
-        raise InvalidValue(f"{path} is not JSON, and is left as it is: {error}") from None
+    settings = json_of(text, path)
     hooks = settings.get("hooks", {}) if isinstance(settings, dict) else None
     if not isinstance(hooks, dict) or any(not isinstance(groups, list) for groups in hooks.values()):
-        raise InvalidValue(f"{path} is not made as the agent makes it, and is left as it is")
+        raise RawkoError(f"{path} does not have the expected structure; left unchanged.")
     kept = {event: _without_ours(groups, agent) for event, groups in hooks.items()}
     # Remove only the lists that became empty by removing our hooks.
     kept = {event: groups for event, groups in kept.items() if groups or not hooks[event]}
@@ -80,18 +78,31 @@ def _hooks(agent: str, text: str, path: Path, install: bool) -> str:
     settings = {**settings, "hooks": kept}
     if not kept:
         del settings["hooks"]
+    return json_text(settings, text, path)
+
+
+def json_of(text: str, path: Path) -> Any:
+    """The settings in a JSON file; none if it is empty."""
+    try:
+        return json.loads(text, object_pairs_hook=_once) if text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise RawkoError(f"{path} is not valid JSON; left unchanged: {error}.") from None
+
+
+def json_text(settings: Any, text: str, path: Path) -> str:
+    """The settings as JSON, laid out like the text that was there."""
     try:
         made = (
             json.dumps(settings, indent=_indent(text), ensure_ascii=not _can_be_written(text), allow_nan=False) + "\n"
         )
     except ValueError as error:
-        raise InvalidValue(f"{path} holds a number that JSON cannot, and is left as it is: {error}") from None
+        raise RawkoError(f"{path} contains a number that JSON does not allow; left unchanged: {error}.") from None
     return made.replace("\n", "\r\n") if "\r\n" in text else made
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({name for name, _ in pairs}) != len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key appears twice")
     return dict(pairs)
 
 
@@ -137,7 +148,7 @@ def _are_ours(words: list[str], agent: str) -> bool:
 
 def _codex(text: str, path: Path, install: bool) -> str:
     """Changes one line, ``notify = […]``, before everything else. All other settings must stay the same."""
-    before = _toml(text, path)
+    before = toml_of(text, path)
     notify = before.get("notify")
     if isinstance(notify, str):
         notify = _listed(notify)
@@ -148,10 +159,8 @@ def _codex(text: str, path: Path, install: bool) -> str:
     if install:
         after = f"notify = {json.dumps(command('codex'))}\n" + after
     wanted = {**before, "notify": command("codex")} if install else {k: v for k, v in before.items() if k != "notify"}
-    if sys.version_info >= (3, 11) and _toml(after, path) != wanted:
-        raise InvalidValue(
-            f"{path} is written in a way that cannot be changed from here; add: notify = {json.dumps(command('codex'))}"
-        )
+    if sys.version_info >= (3, 11) and toml_of(after, path) != wanted:
+        raise RawkoError(f"Can't edit {path} safely. Add this line yourself: notify = {json.dumps(command('codex'))}")
     return after
 
 
@@ -162,7 +171,7 @@ def _listed(text: str) -> Any:
         return text
 
 
-def _toml(text: str, path: Path) -> dict[str, Any]:
+def toml_of(text: str, path: Path) -> dict[str, Any]:
     if sys.version_info < (3, 11):  # no TOML parser: look only at that one line
         match = _NOTIFY.search(text)
         return {"notify": match[0].partition("=")[2].strip()} if match else {}
@@ -171,7 +180,7 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidValue(f"{path} is not TOML, and is left as it is: {error}") from None
+        raise RawkoError(f"{path} is not valid TOML; left unchanged: {error}.") from None
 
 
 def difference(before: str, after: str, path: Path) -> str:
@@ -194,7 +203,7 @@ def write(path: Path, text: str) -> None:
         os.replace(beside, target)
         beside = None
     except (OSError, UnicodeError) as error:
-        raise StorageError(f"cannot write {path}: {error}", str(path)) from error
+        raise StorageError(f"Can't write {path}: {error}.", str(path)) from error
     finally:
         if beside is not None:
             Path(beside).unlink(missing_ok=True)

@@ -1,29 +1,31 @@
 """Writes a task as a session of another agent, in that agent's own form, so that it can be resumed there with its history.
 
-Each record names the task and the turn up to which it goes. An import of the session later takes only what came after, as a task
-that continues this one.
+Each record names the task and the turn up to which it goes, and the task notes that the session is now one of its own: what comes
+after is added to the task. Elsewhere, where there is no such task, it becomes one that continues it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import uuid
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from rawko_state.exchange.sources import claude_code, codex
+from rawko_state.exchange.linking import mark_recorded
+from rawko_state.exchange.sources import claude_code, codex, session_named
 from rawko_state.exchange.transcript import HANDED_OVER
+from rawko_state.format.diffs import diff_text
+from rawko_state.late import late
 from rawko_state.lifecycle.context import Context
-from rawko_state.model.entries import ToolCall, Turn
+from rawko_state.model.entries import ToolCall, Turn, own_diffs
 from rawko_state.store.contract import Store
 
 _OUTPUT: Final = 4_000
-"""Characters of a tool's output."""
-_NOT_IN_FOLDERS = re.compile(r"[^A-Za-z0-9]")
+"""Characters of a tool's output, or of a diff."""
+_NOT_IN_FOLDERS = late(r"[^A-Za-z0-9]")
 
 
 class Message(NamedTuple):
@@ -53,8 +55,13 @@ def _in_words(store: Store, turn: Turn) -> str:
         if isinstance(call, ToolCall):
             parts.append(f"[{call.tool} {call.args}]".replace(" ]", "]"))
             output = store.turn_output(call) or ""
-            parts += [output if len(output) <= _OUTPUT else f"{output[:_OUTPUT]}\n[cut]"] if output else []
+            parts += [_shortened(output)] if output else []
+            parts += [_shortened(diff_text(diff).rstrip()) for diff in own_diffs(call, turn.diffs)]
     return "\n\n".join(parts)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _OUTPUT else f"{text[:_OUTPUT]}\n[cut]"
 
 
 def write_session(agent: str, store: Store, context: Context, folder: Path) -> str:
@@ -76,6 +83,9 @@ def write_session(agent: str, store: Store, context: Context, folder: Path) -> s
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="") as stream:
         for record in records:
             stream.write(json.dumps({**record, HANDED_OVER: mark}, ensure_ascii=False) + "\n")
+    written = session_named("claude-code" if agent == "claude" else "codex", session)
+    if written is not None:
+        mark_recorded(store, context.task.id, written)
     return session
 
 

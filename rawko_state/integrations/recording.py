@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.errors import RawkoError, Stopped
 from rawko_state.exchange.sources import claude_code, codex
-from rawko_state.exchange.transcript import Step, safely
+from rawko_state.exchange.transcript import Step, safely, stated
 from rawko_state.integrations.steps import Steps
 from rawko_state.model.status import FINISHED
 
@@ -62,9 +62,9 @@ class Recording:
             raise
         except Exception as error:
             self._broken = f"{type(error).__name__}: {error}"
-            print(f"rawko: the rest is not recorded: {self._broken}", file=sys.stderr)
+            print(f"warning: Recording stopped: {self._broken} The command continues.", file=sys.stderr)
             with contextlib.suppress(Exception):
-                self._task.note(f"the rest could not be recorded: {self._broken}", kind="trouble")
+                self._task.note(f"recording stopped: {self._broken}", kind="trouble")
 
     def _take(self, piece: bytes) -> None:
         if self._known and self._step_of is None:
@@ -171,7 +171,7 @@ def run(words: list[str], store: Store, task: Task, agent: str, env: dict[str, s
         try:
             process = subprocess.Popen(words, stdout=output.writing, env=env)
         except OSError as error:
-            raise RawkoError(f"{words[0]} cannot be run: {error.strerror}") from None
+            raise RawkoError(f"Can't run {words[0]}: {error.strerror}.") from None
         finally:
             os.close(output.writing)
         with _signals(process, output.reading if terminal else None):
@@ -192,7 +192,8 @@ def run(words: list[str], store: Store, task: Task, agent: str, env: dict[str, s
     steps = recording.steps
     if task.refresh().status not in FINISHED:
         outcome, trouble = _outcome(words[0], code, steps)
-        task.finish(outcome, error=trouble, tokens=steps.used.tokens, cost=steps.used.cost)
+        used = steps.used
+        task.finish(outcome, error=trouble, tokens=used.tokens, cost=stated(used.cost, used.tokens))
     with contextlib.suppress(RawkoError, OSError):  # at worst the session is imported once more
         steps.settle()
     return code
@@ -206,6 +207,8 @@ def _outcome(command: str, code: int, steps: Steps) -> tuple[str, str | None]:
         return "interrupted", steps.failed or f"{command} was ended by signal {code - 128}"
     if code or steps.failed or steps.aborted:
         return "failure", steps.failed or f"{command} ended with exit code {code}"
+    if steps.cut_off:
+        return "interrupted", f"{command} ended while a tool was running"
     return "success", None
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from rawko_state.exchange.linking import link, mark_recorded
 from rawko_state.exchange.sources import session_named
-from rawko_state.exchange.transcript import Aside, Call, Output, Step, Usage
+from rawko_state.exchange.transcript import Aside, Call, Output, Step, Usage, stated
 from rawko_state.format.diffs import diff_text
 from rawko_state.model.entries import Diff, Note, Parent, Section
+from rawko_state.model.status import INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,14 +37,22 @@ class Steps:
         self._waiting: dict[str, tuple[Call, str]] = {}
         """Calls without output, each with its key in the live turn."""
         self._has_diffs: set[str] = set()
+        self._touched: set[tuple[str, str]] = set()
         self._subagents: dict[str, Steps] = {}
         self._calls: dict[str, Call] = {}
         self.failed: str | None = None
         """What went wrong, in the agent's own words."""
         self.aborted = False
+        self._is_failed, self._said = False, ""
+        """Whether the current turn failed, and what was said last in it."""
+        self.cut_off = False
+        """Whether the last turn ended while a tool was running."""
         self.used = Usage()
         self.session: str | None = None
         self._earlier: str | None = None
+        self._read_until = 0
+        self._told: list[Diff] = []
+        """Diffs in the agent's own session whose call has not ended in the stream."""
 
     def take(self, step: Step) -> None:
         if step.inside is not None:
@@ -99,11 +109,15 @@ class Steps:
         self._task.add([Note(kind=aside.kind, context="out", content=aside.text, sections=(payload,))])
 
     def _add(self, turn: LiveTurn, step: Step) -> None:
+        # Some streams tell only at their end that the last words were those of an error.
+        self._is_failed = self._is_failed or (
+            step.failed is not None and (step.turn is not None or step.failed == self._said)
+        )
         if step.thinking is not None:
             turn.think(step.thinking)
         if step.text is not None:
             turn.say(f"\n\n{step.text}" if self._has_text and not step.continued else step.text)
-            self._has_text = True
+            self._has_text, self._said = True, step.text
         for name, count in step.tokens.items():
             before = self._tokens.get(name, 0)
             self._tokens[name] = max(before, count) if step.turn is not None else before + count
@@ -118,7 +132,7 @@ class Steps:
         for output in step.outputs:
             self._output(turn, output)
         for operation, path in step.touches:
-            turn.touch(operation, self._inside(path))
+            self._touch(turn, operation, self._inside(path))
 
     def _output(self, turn: LiveTurn, output: Output) -> None:
         size = len(output.text.encode("utf-8", "surrogatepass"))
@@ -129,12 +143,31 @@ class Steps:
             return
         if not output.failed:
             for operation, path in call.touches:
-                turn.touch(operation, self._inside(path))
-            self._edit(turn, output.id, output.diffs or (() if output.id in self._has_diffs else call.diffs))
+                self._touch(turn, operation, self._inside(path))
+            diffs = output.diffs or (() if output.id in self._has_diffs else call.diffs or self._written(call))
+            self._edit(turn, output.id, diffs)
         turn.end_tool(key, result, output=output.text or None)
         del self._waiting[output.id]
         if output.id in self._subagents:
             self._subagents.pop(output.id).finish("failure" if output.failed else "success")
+
+    def _written(self, call: Call) -> list[Diff]:
+        """What a call wrote, from the agent's own session: the stream of Codex names only the files. The session is written
+        first, but perhaps by another thread."""
+        paths = {path for operation, path in call.touches if operation != "read"}
+        if self._source != "codex" or self.session is None or not paths:
+            return []
+        for wait in (0, 0.05, 0.1, 0.2):
+            time.sleep(wait)
+            session = session_named(self._source, self.session)
+            for place, step in session.steps(self._read_until, []) if session is not None else ():
+                self._read_until = place
+                self._told += step.diffs
+            found = [diff for diff in self._told if diff.path in paths]
+            if len(found) >= len(paths):
+                self._told = [diff for diff in self._told if diff not in found]
+                return found
+        return []
 
     def _edit(self, turn: LiveTurn, call_id: str | None, diffs: Sequence[Diff]) -> None:
         key = self._waiting[call_id][1] if call_id is not None else None
@@ -144,6 +177,12 @@ class Steps:
             old, new = (None if path is None else self._inside(path) for path in (diff.old, diff.new))
             text = diff_text(Diff(old, new, diff.hunks))
             turn.edit(new or old or "", diff=text, tool=key)
+            self._touch(turn, "delete" if new is None else "write", new or old or "")
+
+    def _touch(self, turn: LiveTurn, operation: str, path: str) -> None:
+        if (operation, path) not in self._touched:
+            self._touched.add((operation, path))
+            turn.touch(operation, path)
 
     def _inside(self, path: str) -> str:
         root = str(self._task.root)
@@ -157,8 +196,11 @@ class Steps:
         raw, self._raw = self._raw, []
         tokens, self._tokens = self._tokens, {}
         cost, self._cost = self._cost, None
-        self._waiting, self._has_diffs = {}, set()
-        turn.end(payload="\n".join(raw), tokens=tokens, cost=cost)
+        self.cut_off = bool(self._waiting)
+        outcome = "failed" if self._is_failed else INTERRUPTED if self.cut_off else "complete"
+        self._is_failed, self._said = False, ""
+        self._waiting, self._has_diffs, self._touched = {}, set(), set()
+        turn.end(outcome, payload="\n".join(raw), tokens=tokens, cost=stated(cost, tokens))
 
     def leave(self) -> None:
         """Ends the current turn, and adds what came after it, or without any turn, as a note."""

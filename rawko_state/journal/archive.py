@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 from collections.abc import Iterable
@@ -13,6 +12,7 @@ from rawko_state.journal import disk
 from rawko_state.journal.layout import Layout, TaskName
 from rawko_state.journal.locks import append_lock
 from rawko_state.journal.source import FileBytes, PackedBytes, open_source, packed, unpacked
+from rawko_state.model.frozen import replace
 
 
 def pack(layout: Layout, name: TaskName, stat: tuple[int, int]) -> TaskName | None:
@@ -25,7 +25,7 @@ def pack(layout: Layout, name: TaskName, stat: tuple[int, int]) -> TaskName | No
             found = os.fstat(plain.descriptor)
             if (found.st_size, found.st_mtime_ns) != stat or not is_in_place(plain):
                 return None
-            target = dataclasses.replace(name, packed=True)
+            target = replace(name, packed=True)
             _replace(layout, plain, packed(plain), target, found.st_mtime_ns)
             return target
     finally:
@@ -34,7 +34,7 @@ def pack(layout: Layout, name: TaskName, stat: tuple[int, int]) -> TaskName | No
 
 def unpack(layout: Layout, name: TaskName) -> TaskName:
     """Returns the plain file's name. Another process may unpack it first."""
-    target = dataclasses.replace(name, packed=False)
+    target = replace(name, packed=False)
     if not name.packed or layout.path(target).exists():
         return target
     source = open_source(layout.path(name))
@@ -51,7 +51,7 @@ def drop_leftover(layout: Layout, name: TaskName) -> None:
     """Removes a packed file left by a process that was killed after creating one form and before removing the other. The plain
     file counts, so the packed one must go before it is mistaken for the task. The caller holds the plain file's append lock."""
     if is_leftover(layout, name):
-        leftover = layout.path(dataclasses.replace(name, packed=True))
+        leftover = layout.path(replace(name, packed=True))
         with disk.naming("remove", leftover):
             os.unlink(leftover)
         disk.sync_folder(layout.tasks)
@@ -59,7 +59,7 @@ def drop_leftover(layout: Layout, name: TaskName) -> None:
 
 def is_leftover(layout: Layout, name: TaskName) -> bool:
     """Whether a plain task also has a packed file, which contains nothing more."""
-    packed_path = layout.path(dataclasses.replace(name, packed=True))
+    packed_path = layout.path(replace(name, packed=True))
     if name.packed or not os.path.lexists(packed_path):
         return False
     try:
@@ -115,7 +115,7 @@ def _replace(layout: Layout, source: FileBytes, pieces: Iterable[bytes], target:
         try:
             copy = PackedBytes(beside, written) if target.packed else FileBytes(beside, written)
             if _digest(copy) != _digest(source):
-                raise StorageError(f"{beside} does not read as {source.path} does", str(beside))
+                raise StorageError(f"{beside} and {source.path} differ; neither was removed.", str(beside))
         finally:
             os.close(written)
         disk.rename(beside, path)

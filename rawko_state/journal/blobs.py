@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from pathlib import Path
 
 from rawko_state.errors import StorageError
 from rawko_state.journal import disk
 from rawko_state.journal.layout import Layout
+from rawko_state.late import late
 from rawko_state.model.entries import Blob
 
-_NAME = re.compile(r"[0-9a-f]{64}")
+_NAME = late(r"[0-9a-f]{64}")
 
 
 def blob_path(layout: Layout, blob: Blob) -> Path:
@@ -56,7 +56,7 @@ def get_bytes(layout: Layout, blob: Blob) -> bytes:
     finally:
         os.close(descriptor)
     if hashlib.sha256(data).hexdigest() != blob.sha256:
-        raise StorageError(f"{path} is not what its name says", str(path))
+        raise StorageError(f"{path} was changed: its content does not match its name.", str(path))
     return data
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +33,7 @@ from rawko_state.journal.source import open_source
 from rawko_state.lazy import lazy
 from rawko_state.model.appended import Appended, BeforeWrite
 from rawko_state.model.entries import Entry
+from rawko_state.model.frozen import Frozen
 from rawko_state.model.state import TaskState
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ _PIECE: Final = 1 << 20
 _NEIGHBOURS: Final = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Frozen):
     """A position that a reader of this file reached, so that the next one need not start from the beginning."""
 
     end: int
@@ -128,7 +127,7 @@ class Chain:
     def refresh(self) -> TaskState:
         """Reads what others have appended since."""
         if self._descriptor < 0:
-            raise ChainMoved(f"{self.path} is closed")
+            raise ChainMoved(f"Task file {self.path} is closed.")
         with append_lock(self._descriptor, self.path):
             self._catch_up()
         return self._state
@@ -158,14 +157,20 @@ class Chain:
         just before it is written.
         """
         if self._descriptor < 0:
-            raise ChainMoved(f"{self.path} is closed")
+            raise ChainMoved(f"Task file {self.path} is closed.")
         with append_lock(self._descriptor, self.path):
             self._catch_up()
             if expect is not None and expect != self._seal:
-                raise ChainMoved(f"{self.path} has grown: its last seal is {self._seal}, not {expect}", last=self._seal)
+                raise ChainMoved(
+                    f"{self.path} has changed: its last seal is {self._seal}, not {expect}. Read it again before you "
+                    "append.",
+                    last=self._seal,
+                )
             self._check()
             if self._shape.format is not None and self._shape.format > FORMAT_VERSION:
-                raise NewerFormat(f"{self.path} is of format {self._shape.format}; this rawko writes {FORMAT_VERSION}")
+                raise NewerFormat(
+                    f"{self.path} has format {self._shape.format}; this rawko writes {FORMAT_VERSION}. Update rawko."
+                )
             closing, parent = self._closing() or (b"", self._seal)
             first = b"\n" * self._unterminated + closing
             record = build_record(list(make(self._state)), self._state, parent, self._size + len(first))
@@ -197,7 +202,7 @@ class Chain:
     def _check(self) -> None:
         wrong = self._wrong()
         if wrong is not None:
-            raise NotATask(f"{self.path} {wrong}: nothing is appended to it; run 'rawko verify'")
+            raise NotATask(f"{self.path} {wrong}: nothing was appended. Run: rawko verify")
 
     def close_tail(self) -> int:
         """Marks a torn tail without appending anything else. Returns its length."""
@@ -236,14 +241,14 @@ class Chain:
         try:
             there = os.lstat(self.path)
         except OSError as error:
-            raise ChainMoved(f"{self.path} is gone: {error.strerror}") from None
+            raise ChainMoved(f"{self.path} no longer exists: {error.strerror}.") from None
         if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
-            raise ChainMoved(f"{self.path} was replaced by another file; open the task again")
+            raise ChainMoved(f"{self.path} was replaced by another file. Open the task again.")
         size = self._source.size()
         if size < self._end:
-            raise ChainMoved(f"{self.path} was cut off at byte {size}; run 'rawko verify'")
+            raise ChainMoved(f"{self.path} was cut to {size} bytes. Run: rawko verify")
         if self._sealed and self._end and not self._unterminated and not self._is_seal_at(self._end, self._seal):
-            raise ChainMoved(f"{self.path} was changed before byte {self._end}; run 'rawko verify'")
+            raise ChainMoved(f"{self.path} was changed before byte {self._end}. Run: rawko verify")
         if self._unterminated and size > self._end:
             # Another writer has added the LF that the last seal lacked.
             self._end, self._unterminated = self._end + 1, False

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
+import re
 import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -19,6 +21,8 @@ from rawko_state.errors import OutcomeUnknown, StorageError, UnsafePath
 
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
+_AT_ONCE: Final = 1 << 20
+"""A new file is written in pieces of about this size."""
 _NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 # O_NONBLOCK: opening a pipe that someone put there must not block.
 _SAFE: Final = _NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -48,8 +52,8 @@ def open_regular(path: Path, *, write: bool = False) -> int:
         descriptor = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | _SAFE)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-            raise UnsafePath(f"{path} is not a regular file") from None
-        raise StorageError(f"cannot open {path}: {error.strerror}", str(path), error.errno) from error
+            raise UnsafePath(f"{path} is not a regular file.") from None
+        raise StorageError(f"Can't open {path}: {error.strerror}.", str(path), error.errno) from error
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(descriptor)
@@ -127,11 +131,62 @@ def sync(descriptor: int, path: Path, seal: str) -> None:
         _data_sync(descriptor)
     except OSError as error:
         raise OutcomeUnknown(
-            f"cannot sync {path}: {error.strerror}; the record with seal {seal} may be lost: look for it before you retry",
+            f"Can't confirm that the record reached the disk ({path}: {error.strerror}). It may or may not be "
+            "there.\n    "
+            f"Look for seal {seal} before you retry.",
             str(path),
             error.errno,
             seal,
         ) from error
+
+
+def sync_many(files: Sequence[tuple[int, Path]]) -> None:
+    """Makes the data of many files durable: with one call for all, where that reports every error. If it raises, none of them
+    may be relied on."""
+    if len(files) > _WORTH_A_SYNC_OF_ALL and _has_sync_of_all(os.fstat(files[0][0]).st_dev):
+        with naming("sync", files[0][1]):
+            if _sync_of_all(files[0][0]):
+                return
+    for descriptor, path in files:
+        sync(descriptor, path, "")
+
+
+_WORTH_A_SYNC_OF_ALL: Final = 2
+_WITH_SYNC_OF_ALL: Final = frozenset(("ext4", "xfs", "f2fs"))
+"""Local file systems. With others, such as FUSE, syncfs() may return before the data is stored."""
+
+
+@functools.cache
+def _has_sync_of_all(device: int) -> bool:
+    """Whether syncfs() is there and can be relied on. Before Linux 5.8 it does not report errors."""
+    if sys.platform != "linux":
+        return False
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if release is None or (int(release[1]), int(release[2])) < (5, 8):
+        return False
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            # 36 35 98:0 / /home rw,noatime master:1 - ext4 /dev/sda1 rw
+            kinds = [line.partition(" - ")[2].split(" ")[0] for line in mounts if line.split(" ")[2] == number]
+    except (OSError, IndexError):
+        return False
+    return bool(kinds) and _WITH_SYNC_OF_ALL.issuperset(kinds)
+
+
+def _sync_of_all(descriptor: int) -> bool:
+    """Syncs the file system of a file. False if the system does not have that."""
+    import ctypes
+
+    system = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(system, "syncfs"):
+        return False
+    if system.syncfs(descriptor) != 0:
+        number = ctypes.get_errno()
+        if number == errno.ENOSYS:
+            return False
+        raise OSError(number, os.strerror(number))
+    return True
 
 
 def sync_folder(path: Path, seal: str = "") -> None:
@@ -143,7 +198,7 @@ def sync_folder(path: Path, seal: str = "") -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        raise OutcomeUnknown(f"cannot sync {path}: {error.strerror}", str(path), error.errno, seal) from error
+        raise OutcomeUnknown(f"Can't sync {path}: {error.strerror}.", str(path), error.errno, seal) from error
     finally:
         os.close(descriptor)
 
@@ -155,17 +210,9 @@ def write_temporary(
     finish: Callable[[int, Path], None] | None = None,
 ) -> Path:
     """Writes and syncs a complete file with a temporary name, to be renamed into place. ``finish`` is called before the sync."""
-    pieces = [data] if isinstance(data, bytes) else data
-    temporary = folder / f"new-{os.getpid()}-{os.urandom(6).hex()}"
-    descriptor = create_exclusive(temporary)
+    descriptor, temporary = write_unsynced(folder, [data] if isinstance(data, bytes) else data, finish)
     try:
         try:
-            at = 0
-            for piece in pieces:
-                write_at(descriptor, piece, at, temporary)
-                at += len(piece)
-            if finish is not None:
-                finish(descriptor, temporary)
             sync(descriptor, temporary, seal)
         finally:
             os.close(descriptor)
@@ -173,6 +220,30 @@ def write_temporary(
         remove_quietly(temporary)
         raise
     return temporary
+
+
+def write_unsynced(
+    folder: Path, pieces: Iterable[bytes], finish: Callable[[int, Path], None] | None = None
+) -> tuple[int, Path]:
+    """Writes a complete file with a temporary name, and returns it open: whoever renames it into place syncs it first."""
+    temporary = folder / f"new-{os.getpid()}-{os.urandom(6).hex()}"
+    descriptor = create_exclusive(temporary)
+    try:
+        at, waiting, size = 0, list[bytes](), 0
+        for piece in pieces:
+            waiting.append(piece)
+            size += len(piece)
+            if size >= _AT_ONCE:
+                write_at(descriptor, b"".join(waiting), at, temporary)
+                at, waiting, size = at + size, [], 0
+        write_at(descriptor, b"".join(waiting), at, temporary)
+        if finish is not None:
+            finish(descriptor, temporary)
+    except BaseException:
+        os.close(descriptor)
+        remove_quietly(temporary)
+        raise
+    return descriptor, temporary
 
 
 def remove_quietly(path: Path) -> None:
@@ -198,7 +269,7 @@ def make_folder(path: Path) -> None:
             sync_folder(path.parent)
         return
     except OSError as error:
-        raise StorageError(f"cannot look at {path}: {error.strerror}", str(path), error.errno) from error
+        raise StorageError(f"Can't read {path}: {error.strerror}.", str(path), error.errno) from error
     check_folder(path, found)
 
 
@@ -206,9 +277,9 @@ def check_folder(path: Path, found: os.stat_result | None = None) -> None:
     found = found or os.lstat(path)
     if not stat.S_ISDIR(found.st_mode):
         what = "a link" if stat.S_ISLNK(found.st_mode) else "not a folder"
-        raise UnsafePath(f"{path} is {what}; rawko keeps its files only in a folder of the project's own")
+        raise UnsafePath(f"{path} is {what}. rawko stores files only in the project's own folder.")
     if os.name != "nt" and found.st_mode & stat.S_IWOTH:
-        raise UnsafePath(f"everybody can write to {path}, and so change what was recorded; run: chmod o-w {path}")
+        raise UnsafePath(f"Everyone on this machine can write to {path}. Run: chmod o-w {path}")
 
 
 def is_running(pid: int) -> bool:

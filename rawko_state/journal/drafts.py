@@ -72,7 +72,7 @@ def draft_lines(path: Path) -> list[bytes]:
         with os.fdopen(descriptor, "rb") as stream:
             return stream.readlines()
     except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}", str(path), error.errno) from error
+        raise StorageError(f"Can't read {path}: {error.strerror}.", str(path), error.errno) from error
 
 
 def append_lines(path: Path, lines: bytes, before: Callable[[int], None] | None = None) -> bool:

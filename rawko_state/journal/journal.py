@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -13,17 +12,16 @@ from typing import TYPE_CHECKING
 
 from rawko_state.errors import AmbiguousTask, RawkoError, StorageError, TaskExists, TaskNotFound
 from rawko_state.journal import disk
-from rawko_state.journal.archive import drop_leftover
 from rawko_state.journal.drafts import DraftView
 from rawko_state.journal.layout import Layout, TaskName, name_for, new_id
 from rawko_state.journal.locks import Holder, Lease, append_lock, gate, holder_of, is_abandoned
-from rawko_state.journal.source import other
 from rawko_state.lazy import lazy
+from rawko_state.model.frozen import Frozen, replace
 
 if TYPE_CHECKING:
     from rawko_state.format import records
     from rawko_state.format.reader import TaskReader
-    from rawko_state.journal import blobs
+    from rawko_state.journal import archive, blobs, source
     from rawko_state.journal import chain as chains
     from rawko_state.journal import reader as readers
     from rawko_state.journal.chain import Chain, Checkpoint
@@ -33,14 +31,15 @@ if TYPE_CHECKING:
 else:
     # A query that finds nothing new reads no task file.
     records = lazy("rawko_state.format.records")
+    archive = lazy("rawko_state.journal.archive")
     blobs = lazy("rawko_state.journal.blobs")
+    source = lazy("rawko_state.journal.source")
     chains = lazy("rawko_state.journal.chain")
     readers = lazy("rawko_state.journal.reader")
     long_texts = lazy("rawko_state.model.long_texts")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Created:
+class Created(Frozen):
     """A newly created task."""
 
     name: TaskName
@@ -77,7 +76,7 @@ class Journal:
         wanted = header.id
         while True:
             task_id = wanted or new_id()
-            header = dataclasses.replace(header, id=task_id, created=created)
+            header = replace(header, id=task_id, created=created)
             # Take the lease first: nobody must see the file and think that its writer is dead.
             held = Lease(self.layout.lease(task_id), task_id) if lease else None
             try:
@@ -192,8 +191,8 @@ class Journal:
         """Opens a task for appending, unless ``read_only``."""
         self.layout.check()
         chain = chains.Chain(self.layout.path(name), name.id, checkpoint, read_only=read_only)
-        if not read_only and self.layout.path(dataclasses.replace(name, packed=True)).exists():
-            chain.alone(lambda: drop_leftover(self.layout, name))
+        if not read_only and self.layout.path(replace(name, packed=True)).exists():
+            chain.alone(lambda: archive.drop_leftover(self.layout, name))
         return chain
 
     def reader(self, name: TaskName) -> TaskReader:
@@ -207,13 +206,13 @@ class Journal:
     def look(self, name: TaskName) -> tuple[int, int, int, int]:
         """Device, inode, size and mtime of a task's file, plain or packed."""
         path = self.layout.path(name)
-        for each in (path, other(path)):
+        for each in (path, source.other(path)):
             try:
                 found = os.stat(each)
             except OSError:
                 continue
             return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-        raise StorageError(f"{path} is gone", str(path), errno.ENOENT)
+        raise StorageError(f"{path} no longer exists.", str(path), errno.ENOENT)
 
     def draft_stamp(self, task_id: str) -> tuple[int, ...] | None:
         """A value that changes whenever the draft does. None if there is no draft."""
@@ -279,10 +278,10 @@ class Journal:
     def holder(self, task_id: str) -> Holder | None:
         return holder_of(self.layout.lease(task_id))
 
-    def disk_use(self) -> dict[str, int]:
-        """Bytes in the state folders and in the index."""
+    def disk_use(self, tasks: int | None = None) -> dict[str, int]:
+        """Bytes in the state folders and in the index. ``tasks``: the size of the task files, if it is known."""
         layout = self.layout
-        found = {"tasks": _size_of(layout.tasks), "blobs": _size_of(layout.blobs)}
+        found = {"tasks": _size_of(layout.tasks) if tasks is None else tasks, "blobs": _size_of(layout.blobs)}
         found["index"] = sum(p.stat().st_size for p in layout.state.glob("index.db*") if p.is_file())
         found["search"] = _size_of(layout.state / "search")
         return found

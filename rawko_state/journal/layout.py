@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -13,13 +10,14 @@ from typing import Final
 from rawko_state.config.settings import load
 from rawko_state.errors import AmbiguousTask, StorageError, TaskNotFound
 from rawko_state.journal import disk
+from rawko_state.late import late
 from rawko_state.model.names import TaskName as TaskName
 from rawko_state.model.names import name_for as name_for
 from rawko_state.model.names import parse_name as parse_name
 
 ID_LENGTH: Final = 6
 _ID_LETTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
-_ID = re.compile(r"[0-9A-Za-z]{1,64}")
+_ID = late(r"[0-9A-Za-z]{1,64}")
 
 
 _IGNORE_ALL: Final = "# Made by rawko. To share tasks through git: rawko config set --project state.share git\n*\n"
@@ -39,6 +37,8 @@ _ATTRIBUTES: Final = """\
 
 
 def new_id() -> str:
+    import secrets  # loads OpenSSL, which a query does not need
+
     return "".join(secrets.choice(_ID_LETTERS) for _ in range(ID_LENGTH))
 
 
@@ -138,5 +138,7 @@ class Layout:
         if len(matching) > 1:
             raise AmbiguousTask(prefix, sorted(matching))
         if not matching:
+            import difflib
+
             raise TaskNotFound(prefix, difflib.get_close_matches(prefix, [name.id for name in names], n=3, cutoff=0.5))
         return next(iter(matching.values()))

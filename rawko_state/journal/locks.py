@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
 from rawko_state.errors import StorageError, TaskBusy, UnsafePath
 from rawko_state.journal import disk
+from rawko_state.model.frozen import Frozen
 
 APPEND_TIMEOUT: Final = 60.0
 _POLL: Final = 0.02
@@ -93,7 +92,7 @@ class append_lock:  # noqa: N801 - used as a function; a class, as it is on the 
         while not _try_lock(self._descriptor):
             if time.monotonic() > until:
                 raise StorageError(
-                    f"{self._path} has been locked for {self._timeout:.0f} s by a process that does not go on",
+                    f"{self._path} has been locked for {self._timeout:.0f} s by a process that makes no progress.",
                     str(self._path),
                 )
             time.sleep(pause)
@@ -114,15 +113,14 @@ def gate(path: Path, *, shared: bool = False, timeout: float = APPEND_TIMEOUT) -
         with disk.naming("lock", path):
             while not (_try_share if shared else _try_lock)(descriptor):
                 if time.monotonic() > until:
-                    raise StorageError(f"{path} has been locked for {timeout:.0f} s by another process", str(path))
+                    raise StorageError(f"Another process has held {path} for {timeout:.0f} s. Try again.", str(path))
                 time.sleep(_POLL)
         yield
     finally:
         os.close(descriptor)
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Frozen):
     """Who holds a lease."""
 
     pid: int
@@ -156,6 +154,8 @@ class Lease:
                 raise TaskBusy(task, str(holder) if holder else "another process")
             time.sleep(_POLL)
         self._descriptor: int | None = descriptor
+        import json
+
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         content = json.dumps({"pid": os.getpid(), "host": _host(), "since": now}).encode()
         try:
@@ -257,6 +257,8 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _read_holder(descriptor: int) -> Holder | None:
+    import json
+
     try:
         data = json.loads(disk.read_at(descriptor, 4096, 0))
         return Holder(int(data["pid"]), str(data["host"]), str(data["since"]))

@@ -6,7 +6,6 @@ The caller holds the task's lease.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
@@ -27,6 +26,7 @@ from rawko_state.journal.reader import open_reader
 from rawko_state.journal.rewrite import Rewriting, packed_copy, with_note
 from rawko_state.journal.source import open_source
 from rawko_state.model.entries import Entry, Note, TaskHeader
+from rawko_state.model.frozen import replace
 from rawko_state.model.state import TaskState
 
 _PIECE: Final = 1 << 20
@@ -76,7 +76,7 @@ def _placed(layout: Layout, name: TaskName, theirs: bytes, common: int) -> str:
             disk.remove_quietly(copy)
         disk.sync_folder(layout.tasks)
         return child.id
-    raise StorageError(f"task {name.id} has grown apart in too many ways", str(layout.path(name)))
+    raise StorageError(f"Task {name.id} has too many conflicting versions.", str(layout.path(name)))
 
 
 def header(layout: Layout, name: TaskName) -> bool:
@@ -120,7 +120,7 @@ def _in_place(
     try:
         with append_lock(source.descriptor, path), open_reader(path) as reader:
             if source.path != path or not is_in_place(source):
-                raise ChainMoved(f"{path} was packed, unpacked or replaced meanwhile; try again")
+                raise ChainMoved(f"{path} changed while it was being rewritten. Try again.")
             beside = disk.write_temporary(layout.live, pieces(reader), finish=_copies(name.id))
             try:
                 with open_reader(beside) as again:

@@ -109,7 +109,7 @@ def rewrite(layout: Layout, name: TaskName, change: Change, text: ChangeText, no
     try:
         with append_lock(source.descriptor, path), open_reader(path) as reader:
             if source.path != path or not is_in_place(source):
-                raise ChainMoved(f"{path} was packed, unpacked or replaced meanwhile; try again")
+                raise ChainMoved(f"{path} changed while it was being rewritten. Try again.")
             drop_leftover(layout, name)
             work = Rewriting(change, text)
             beside = disk.write_temporary(layout.live, with_note(work, reader, note))
@@ -176,7 +176,9 @@ def _check(reader: TaskReader, beside: Path, work: Rewriting) -> None:
             before = [record.kind for record in reader.records()]
             after = [record.kind for record in again.records()]
         except RawkoError as error:
-            raise StorageError(f"{reader.path} could not be rewritten: {error}", str(reader.path)) from error
+            raise StorageError(f"Can't rewrite {reader.path}: {error}.", str(reader.path)) from error
         as_before = len(reader.problems) == len(again.problems)
         if before + ["sealed"] * work.sealed != after or not as_before:
-            raise StorageError(f"{reader.path} could not be rewritten: it would read otherwise", str(reader.path))
+            raise StorageError(
+                f"Can't rewrite {reader.path}: the result would differ. Nothing was changed.", str(reader.path)
+            )

@@ -129,7 +129,7 @@ class PackedBytes(FileBytes):
         return text
 
     def _damaged(self, at: int) -> StorageError:
-        return StorageError(f"{self.path} is damaged: what is packed at byte {at} cannot be read", str(self.path))
+        return StorageError(f"{self.path} is damaged: can't unpack it at byte {at}.", str(self.path))
 
 
 class _Foreign:

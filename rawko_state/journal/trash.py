@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +20,8 @@ from rawko_state.journal import disk
 from rawko_state.journal.archive import drop_leftover
 from rawko_state.journal.layout import Layout, TaskName, parse_name
 from rawko_state.journal.locks import append_lock, gate, holder_of
+from rawko_state.late import late
+from rawko_state.model.frozen import Frozen
 
 LOG: Final = "log.jsonl"
 BY_HAND: Final = "deleted"
@@ -29,12 +29,11 @@ BY_HAND: Final = "deleted"
 ERASED: Final = "erased"
 _UNKNOWN: Final = "unknown"
 _PATIENCE: Final = 0.2
-_NAME = re.compile(r"(.+\.task(?:\.gz)?)(?:\.([0-9]{1,6}))?")
-_BLOB = re.compile(r"[0-9a-f]{64}")
+_NAME = late(r"(.+\.task(?:\.gz)?)(?:\.([0-9]{1,6}))?")
+_BLOB = late(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
+class Leaving(Frozen):
     """A task to be removed: its file, the reason, and the blobs it refers to."""
 
     name: TaskName
@@ -44,8 +43,7 @@ class Leaving:
     blobs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Discarded:
+class Discarded(Frozen):
     """A task in the trash."""
 
     name: TaskName
@@ -170,7 +168,11 @@ def find(layout: Layout, prefix: str) -> Discarded:
         return exact[0]
     ids = sorted({each.name.id for each in found})
     if len(ids) != 1:
-        raise TaskNotFound(prefix, ids[:3]) if not ids else RawkoError(f"{prefix!r} is ambiguous: {', '.join(ids)}")
+        raise (
+            TaskNotFound(prefix, ids[:3])
+            if not ids
+            else RawkoError(f"{prefix!r} matches several tasks in the trash: {', '.join(ids)}.")
+        )
     return found[0]
 
 

@@ -110,7 +110,7 @@ def walk(chain: Walkable, verdict: Verdict, is_whole: Callable[[Blob], bool]) ->
         _start_faults(chain, verdict, found)
         _line_end_faults(chain, verdict, found)
     if scan.header.format is not None and scan.header.format > FORMAT_VERSION:
-        verdict.faults.append(f"format {scan.header.format} is newer than this rawko understands")
+        verdict.faults.append(f"the file has format {scan.header.format}, which is newer than this rawko")
     elif stale and found.state.runs and not verdict.to_rewrite:
         verdict.can_repair = True
         copied = found.header.status if found.header is not None else None
@@ -118,7 +118,7 @@ def walk(chain: Walkable, verdict: Verdict, is_whole: Callable[[Blob], bool]) ->
             verdict.warnings.append(f"the header says {copied}, and no record does: the end of the file is missing")
             verdict.incomplete = True
         else:
-            verdict.faults.append("the header's Status or Duration differs from what the records say")
+            verdict.faults.append("Status or Duration in the header differs from the records")
     if verdict.unsealed and found.sealed and found.imported and found.header is not None and found.header.source:
         verdict.warnings.append("an earlier version imported it without Format, and with a Status that is not kept")
         verdict.to_rewrite.add(NO_FORMAT)
@@ -189,7 +189,7 @@ def _look_at(record: Record, chain: Walkable, verdict: Verdict, found: _Walk, is
         elif block.offset == 0 and isinstance(entry, TaskHeader):
             found.header = entry
             if entry.id != verdict.name.id:
-                verdict.faults.append(f"the header says task {entry.id}; the file name counts")
+                verdict.faults.append(f"the header names task {entry.id}; the file name wins")
         else:
             found.imported |= _is_import_note(entry)
     if record.counts:
@@ -221,6 +221,7 @@ def _rewrite(layout: Layout, name: TaskName, verdict: Verdict) -> bool:
 def _repair(chain: Chain, verdict: Verdict) -> None:
     length = chain.close_tail()
     if length:
-        verdict.repaired.append(f"marked a torn tail of {length} bytes")
-    if chain.stale_copies() and chain.repair_copies():
-        verdict.repaired.append("wrote the header's Status and Duration again")
+        verdict.repaired.append(f"marked an unfinished write of {length} bytes")
+    # What the header says of a damaged task may be the last trace of how it ended.
+    if not verdict.faults and chain.stale_copies() and chain.repair_copies():
+        verdict.repaired.append("corrected Status and Duration in the header")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 
 from rawko_state.config.settings import load
 from rawko_state.lifecycle.retention import Plan, Policy, plan, policy_of
+from rawko_state.model.frozen import replace
 from rawko_state.store import InTrash
 
 if TYPE_CHECKING:

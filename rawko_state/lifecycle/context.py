@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from rawko_state.format.figures import counted
 from rawko_state.format.json_form import VERSION, plain
 from rawko_state.lifecycle.messages import DAMAGED, of_turn
 from rawko_state.model.entries import ToolCall, Turn
+from rawko_state.model.frozen import Frozen
 from rawko_state.model.status import FINISHED
 from rawko_state.store import Said, TaskSummary, TurnRow
+from rawko_state.store.wire import to_wire
 
 BYTES_PER_TOKEN: Final = 3
 """Bytes of UTF-8. Real tokenisers produce fewer tokens for nearly all text, so they stay within a budget, too."""
@@ -42,16 +45,21 @@ class Source(Protocol):
     def open_question(self, prefix: str, /) -> Turn | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRef:
+class TurnRef(Frozen):
     """One turn of a conversation: the task it is in (a fork refers to its parent's turns), and its row in the index."""
 
     task: str
     row: TurnRow
+    seal: str | None = None
+    """The seal of its record, for a text whose reader wants to check it."""
+
+    @property
+    def mark(self) -> str:
+        """What tells where to check the turn; empty without a seal."""
+        return f" [{self.task} seal {self.seal}]" if self.seal is not None else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Frozen):
     """A request, or a note that is part of the conversation, and the number of turns before it."""
 
     said: Said
@@ -251,7 +259,7 @@ def _fitted(
     others.sort(key=lambda at: (not _is_decision(places[at].row), -at))
     lines: dict[int, str] = {}
     for at in others:
-        line = one_line(places[at].row)
+        line = one_line(places[at].row) + places[at].mark
         if tokens(line) + 1 > room:
             break
         lines[at] = line
@@ -309,7 +317,7 @@ def _tail(store: Source, context: Context, budget: int | None) -> str:
         for place in context.interrupted[-_FEW:]:
             # Do not read what cannot fit.
             fits = budget is None or place.row.length // (2 * BYTES_PER_TOKEN) <= budget
-            lines.append(in_words(store, place) if fits else one_line(place.row))
+            lines.append(in_words(store, place) if fits else one_line(place.row) + place.mark)
     if context.question is not None and context.question.question is not None:
         lines += ["## Open question", "", context.question.question.text, ""]
         lines += [f"- {choice}" for choice in context.question.question.choices]
@@ -336,7 +344,7 @@ def in_words(store: Source, place: TurnRef) -> str:
     """One turn as text."""
     turn = store.turn(place.task, place.row.turn, row=place.row)
     state = f" ({turn.status})" if turn.status not in (None, "complete") else ""
-    lines = [f"### Turn {turn.number}: {turn.agent}{state}", ""]
+    lines = [f"### Turn {turn.number}: {turn.agent}{state}{place.mark}", ""]
     lines += [f"[{DAMAGED}]", ""] if turn.damaged else []
     if turn.selected or turn.decision:
         lines.append(f"Selected: {turn.selected}" if turn.selected else f"Decision: {turn.decision}")
@@ -369,7 +377,7 @@ def one_line(row: TurnRow) -> str:
         what = f"selected {row.selected}" if row.selected else str(row.decision)
         reason = f": {row.reason.splitlines()[0][:200]}" if row.reason else ""
         return f"- turn {row.turn} {row.agent}: {what}{reason}{damaged}"
-    tools = f", {row.tool_calls} tool calls" if row.tool_calls else ""
+    tools = f", {counted(row.tool_calls, 'tool call')}" if row.tool_calls else ""
     return f"- turn {row.turn} {row.agent}: {row.status or 'said something'}{tools}{damaged}"
 
 
@@ -386,7 +394,7 @@ def as_json(store: Source, context: Context, budget: int | None = None) -> dict[
         "title": context.task.title,
         "parent": context.task.parent,
         "requests": _fitting(context.requests, share),
-        "said": [{**each.said._asdict(), "before": each.before} for each in context.prompts] if share is None else [],
+        "said": [{**to_wire(each.said), "before": each.before} for each in context.prompts] if share is None else [],
         "memory": dict(context.memory) if share is None or _size(dict(context.memory)) <= share else {},
         "next": context.next_agent,
         "guidance": None if context.guidance is None else _fitting([context.guidance], share)[0],

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rawko_state.late import late
+
 _FILE: Final = Path(__file__).with_name("prices.json")
-_VERSION = re.compile(r"(-20[0-9]{6}|-20[0-9]{2}-[0-9]{2}-[0-9]{2}|-latest|\[[^\]]*\]|@.*)$")
+_VERSION = late(r"(-20[0-9]{6}|-20[0-9]{2}-[0-9]{2}-[0-9]{2}|-latest|\[[^\]]*\]|@.*)$")
 
 
 class Price(NamedTuple):

@@ -10,13 +10,13 @@ those without activity for longer than ``max_age`` are removed. Then the oldest 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 
 from rawko_state.errors import InvalidValue
 from rawko_state.format.values import write_time
 from rawko_state.model import status as words
+from rawko_state.model.frozen import Frozen, field
 from rawko_state.store import RetentionRow
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ _FAILED: Final = frozenset((words.FAILED, words.INTERRUPTED))
 _OVER: Final = words.FINISHED | {words.INTERRUPTED}
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Frozen):
     """The retention settings; ages in seconds."""
 
     max_age: int | None = None
@@ -60,8 +59,7 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Frozen):
     """What to do, in this order: oldest first."""
 
     removals: tuple[tuple[RetentionRow, str], ...] = ()

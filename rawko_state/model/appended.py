@@ -26,7 +26,12 @@ class Position(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """A record that is now durable."""
+    """A record that is now durable.
+
+    >>> done = task.note("x")
+    >>> done.seal == task.seal, done.state.status
+    (True, 'running')
+    """
 
     seal: str
     parent: str

@@ -7,11 +7,11 @@ kept in ``extra`` and ``sections``, in file order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
+from rawko_state.model.frozen import Frozen, field
 from rawko_state.model.parts import Field as Field
 from rawko_state.model.parts import Section as Section
 from rawko_state.model.parts import Span as Span
@@ -19,30 +19,46 @@ from rawko_state.model.parts import Span as Span
 Json: TypeAlias = Any
 
 
-@dataclass(frozen=True, slots=True)
-class Parent:
-    """The parent of a task: the task forked after a turn, or is a child of the whole parent task (turn is None)."""
+class Parent(Frozen):
+    """The parent of a task: the task forked after a turn, or is a child of the whole parent task (turn is None).
+
+    >>> Parent("fix0001", 2).turn
+    2
+    """
 
     task: str
     turn: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Money:
+class Money(Frozen):
+    """An amount of money.
+
+    >>> Money(Decimal("0.25")).currency
+    'USD'
+    """
+
     amount: Decimal
     currency: str = "USD"
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
-    """Output that was too long for the task file. It is in the blobs folder, in a file named by this digest."""
+class Blob(Frozen):
+    """Output that was too long for the task file. It is in the blobs folder, in a file named by this digest.
+
+    >>> Blob("0" * 64, 300_000).size
+    300000
+    """
 
     sha256: str
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Frozen):
+    """A call of a tool: what was called, with what, and what came back.
+
+    >>> ToolCall("shell", "make test", "exit 0", output="ok").result
+    'exit 0'
+    """
+
     tool: str
     args: str = ""
     result: str | None = None
@@ -54,23 +70,36 @@ class ToolCall:
     """Further data: ``id``, ``input`` (the arguments as data), ``error`` …"""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Frozen):
+    """A step that an agent reported.
+
+    >>> Progress("3 of 10 files").kind
+    'progress'
+    """
+
     text: str
     kind: str = "progress"
     time: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FileTouch:
+class FileTouch(Frozen):
+    """A file that was read, written or deleted.
+
+    >>> FileTouch("write", "auth/sso.rs").path
+    'auth/sso.rs'
+    """
+
     operation: str
     """``read``, ``write`` or ``delete``."""
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Diff:
-    """A change to one file, as a unified diff."""
+class Diff(Frozen):
+    """A change to one file, as a unified diff.
+
+    >>> Diff("a.txt", "a.txt", "@@ -1 +1 @@\\n-one\\n+two\\n", added=1, removed=1).path
+    'a.txt'
+    """
 
     old: str | None
     """The path before; None if the file was created."""
@@ -88,8 +117,13 @@ class Diff:
         return self.new if self.new is not None else self.old
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Frozen):
+    """A question to a person.
+
+    >>> Question("Which one?", ("first", "second"), default="first").choices
+    ('first', 'second')
+    """
+
     text: str
     choices: tuple[str, ...] = ()
     default: str | None = None
@@ -99,9 +133,12 @@ class Question:
     more: Mapping[str, Json] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """Fields common to all blocks."""
+class Entry(Frozen, kw_only=True):
+    """A block of a task file; the fields common to all.
+
+    >>> isinstance(store.turn("fix0001", 2), Entry)
+    True
+    """
 
     extra: tuple[Field, ...] = ()
     sections: tuple[Section, ...] = ()
@@ -111,8 +148,13 @@ class Entry:
     """True if it was read from a record whose seal does not match. Never written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskHeader(Entry):
+class TaskHeader(Entry, kw_only=True):
+    """The first block of a task.
+
+    >>> TaskHeader(id="", title="Login", labels={"team": "auth"}).title
+    'Login'
+    """
+
     id: str
     created: datetime | None = None
     status: str | None = None
@@ -133,23 +175,39 @@ class TaskHeader(Entry):
     user: str | None = None
     writer: str | None = None
     source: str | None = None
+    exact: bool | None = None
+    """Whether the state, the payload and the data of notes are kept as they are, secrets included."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request(Entry):
+class Request(Entry, kw_only=True):
+    """What was asked for. Each begins a run.
+
+    >>> Request(text="Fix the login bug", by="Ann").by
+    'Ann'
+    """
+
     text: str
     by: str | None = None
     at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Execution(Entry):
-    pass
+class Execution(Entry, kw_only=True):
+    """The run begins.
+
+    >>> Execution()
+    Execution(...)
+    """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn(Entry):
-    number: int
+class Turn(Entry, kw_only=True):
+    """One step of an agent, or something that the user said.
+
+    >>> Turn(agent="developer", content="Done.", tools=(ToolCall("shell", "make"),), state={"step": 1}).agent
+    'developer'
+    """
+
+    number: int = 0
+    """Its place among the task's turns. Writers number turns themselves: what you give is ignored."""
     agent: str
     selected: str | None = None
     decision: str | None = None
@@ -181,8 +239,13 @@ class Turn(Entry):
         return self.selected is not None or self.decision is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result(Entry):
+class Result(Entry, kw_only=True):
+    """How a run ended.
+
+    >>> Result(status="success", summary="Fixed").summary
+    'Fixed'
+    """
+
     status: str | None = None
     completed: datetime | None = None
     duration_ms: int | None = None
@@ -197,8 +260,13 @@ class Result(Entry):
     output: Json = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed(Entry):
+class Resumed(Entry, kw_only=True):
+    """A run goes on.
+
+    >>> Resumed(at=None, by="Ann").by
+    'Ann'
+    """
+
     at: datetime | None
     by: str | None = None
     agent: str | None = None
@@ -206,8 +274,13 @@ class Resumed(Entry):
     writer: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note(Entry):
+class Note(Entry, kw_only=True):
+    """A title, labels, a pin, a status, or any data, outside the turns.
+
+    >>> Note(kind="review", data={"ok": True}).data
+    {'ok': True}
+    """
+
     at: datetime | None = None
     by: str | None = None
     title: str | None = None
@@ -225,16 +298,22 @@ class Note(Entry):
     data: Json = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Torn(Entry):
-    """The first ``length`` bytes of this record are an unfinished append."""
+class Torn(Entry, kw_only=True):
+    """The first ``length`` bytes of this record are an unfinished append.
+
+    >>> Torn(length=17).length
+    17
+    """
 
     length: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unknown(Entry):
-    """A block of an unknown kind, perhaps of a later version: kept and shown, but not interpreted."""
+class Unknown(Entry, kw_only=True):
+    """A block of an unknown kind, perhaps of a later version: kept and shown, but not interpreted.
+
+    >>> Unknown(marker="--- Dance ---").marker
+    '--- Dance ---'
+    """
 
     marker: str
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from rawko_state.model.frozen import Frozen, field
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One event of a task."""
+
+class Event(Frozen):
+    """One event of a task.
+
+    >>> [event.text for event in store.events("fix0001") if event.kind == "request"]
+    ['Fix the login bug']
+    """
 
     task: str
     cursor: str
     """Pass it as ``after`` to get the events that follow this one."""
     kind: str
-    """status, request, turn, text, tool, progress, file, note, warning, error, final or gap. Unknown kinds are passed on."""
+    """status, request, turn, text, thinking, tool, output, edit, progress, file, note, warning, error, final or gap. Unknown
+    kinds are passed on."""
     at: str | None = None
     turn: int | None = None
     agent: str | None = None

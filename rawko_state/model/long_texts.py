@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from rawko_state.model.entries import Blob, Diff, ToolCall, Turn, blobs_of
+from rawko_state.model.frozen import replace
 
 OUTPUT_LIMIT: Final = 16_384
 DIFF_LIMIT: Final = 262_144

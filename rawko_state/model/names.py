@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from rawko_state.errors import InvalidValue
+from rawko_state.late import late
+from rawko_state.model.frozen import Frozen
+
 PLAIN, PACKED = ".task", ".task.gz"
-_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2})-([0-9A-Za-z]{1,64})\.task(\.gz)?")
+_NAME = late(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2})-([0-9A-Za-z]{1,64})\.task(\.gz)?")
+
+_OWN_ID = late(r"[0-9a-z]{6,64}")
+_SOURCE_LIMIT = 500
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TaskName:
-    """A parsed file name; it takes precedence over the header."""
+def checked_id(task_id: str) -> str:
+    """An id that a caller chose. Lower case, because two ids must differ on every file system; not too short, because Windows
+    reserves some short file names, and people type the beginning of an id."""
+    if not _OWN_ID.fullmatch(task_id):
+        raise InvalidValue(f"Not an id for a task: {task_id!r}. Use 6 to 64 lower-case letters (a-z) and digits.")
+    return task_id
+
+
+def checked_source(source: str) -> str:
+    """A caller's own key of a task. It is a line of the header, and is looked up exactly."""
+    if not source or source != source.strip() or not source.isprintable() or len(source) > _SOURCE_LIMIT:
+        raise InvalidValue(
+            f"Not a source: {source[:100]!r}. Use 1 to {_SOURCE_LIMIT} printable characters, without spaces at the ends."
+        )
+    return source
+
+
+class TaskName(Frozen):
+    """A parsed file name; it takes precedence over the header.
+
+    >>> store.find("fix0001").filename.endswith("-fix0001.task")
+    True
+    """
 
     stamp: str
     id: str
     packed: bool = False
     """If a task exists in both forms (a process was killed while packing it), the plain one counts."""
+
+    def __lt__(self, other: TaskName) -> bool:
+        return (self.stamp, self.id, self.packed) < (other.stamp, other.id, other.packed)
 
     @property
     def filename(self) -> str:

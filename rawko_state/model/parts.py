@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from rawko_state.model.frozen import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """``Name: value`` and the items of a list under it."""
+class Field(Frozen):
+    """``Name: value`` and the items of a list under it.
+
+    >>> Field("X-Ticket", "17").value
+    '17'
+    """
 
     name: str
     value: str = ""
     items: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """``[Heading]`` and its text; the heading is empty for text without one."""
+class Section(Frozen):
+    """``[Heading]`` and its text; the heading is empty for text without one.
+
+    >>> Section("Plan", "First the test.").heading
+    'Plan'
+    """
 
     heading: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Frozen):
     """A section too large to keep in memory: where its body is in the file."""
 
     heading: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from rawko_state.errors import IllegalMove, InvalidValue
@@ -19,11 +18,15 @@ from rawko_state.model.entries import (
     TaskHeader,
     Turn,
 )
+from rawko_state.model.frozen import Frozen, field, replace
 
 
-@dataclass(frozen=True, slots=True)
-class TaskState:
-    """Small and bounded, regardless of the size of the task."""
+class TaskState(Frozen):
+    """The state of a task after a record. Small and bounded, regardless of the size of the task.
+
+    >>> task.state.status, task.state.turns
+    ('running', 0)
+    """
 
     id: str = ""
     created: datetime | None = None
@@ -41,6 +44,8 @@ class TaskState:
     pinned: bool = False
     parent: Parent | None = None
     detached: bool = False
+    exact: bool = False
+    """Whether its state, payload and data of notes are kept as they are, without redaction."""
     question: int | None = None
     """The turn whose question is still open."""
     selected: str | None = None
@@ -94,11 +99,14 @@ class TaskState:
 
     def apply_damaged(self, entry: Entry) -> TaskState:
         """The state after a block of a record whose seal does not match. The task's identity and requests are still trusted:
-        nothing else states them, and people fix typos by hand. Outcomes are not. A turn's number counts as used."""
+        nothing else states them, and people fix typos by hand. Outcomes are not: a result means that the task ended, not how. A
+        turn's number counts as used."""
         if isinstance(entry, (TaskHeader, Request, Execution)):
             return self.apply(entry)
         if isinstance(entry, Turn):
             return replace(self, turns=max(self.turns, entry.number))
+        if isinstance(entry, Result):
+            return replace(self, status=words.UNKNOWN, question=None, by_header=False)
         return self
 
     def apply_all(self, entries: Iterable[Entry]) -> TaskState:
@@ -120,6 +128,7 @@ class TaskState:
             # A fork continues after the turn it was forked at.
             turns=header.parent.turn or 0 if header.parent is not None else 0,
             detached=header.writer == "detached",
+            exact=header.exact is True,
         )
         if header.format is None and header.status:
             state = replace(

@@ -13,8 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol
 
+from rawko_state.redact.named import ASSIGNED, SPOKEN_SECRET, VENDOR, is_named_secret
 from rawko_state.redact.patterns import Pattern
-from rawko_state.redact.rules import ASSIGNED, FOLD, LONGEST, RULES, RUN, TEXT, VENDOR, Rule, is_named_secret
+from rawko_state.redact.rule import FOLD, LONGEST, RUN, TEXT, Rule
+from rawko_state.redact.rules import RULES
 from rawko_state.redact.scan import LONG_RUN, Literals, Slice, is_in_words, long_runs, slices
 
 _SHORTEST: Final = 6
@@ -141,7 +143,7 @@ class Redactor:
                     continue
                 match = rule.regex.match(text, at)
                 if match is not None:
-                    spans = list(_in_match(rule, match))
+                    spans = list(_in_match(rule, match)) if rule.check is None or rule.check(match) else []
                     found += spans
                     # Continue after the match, so that no text is scanned repeatedly. But a value that is no secret may contain
                     # another name and value: url=https://…?token=…
@@ -217,14 +219,24 @@ class Redactor:
                 present.add(hint)
         found = []
         for hint in present:
-            for where, hints in self._hints.items():
-                if hint in hints:
-                    rules = [each for each in hints[hint] if each[1].needs is None or part.has_near(each[1].needs)]
-                    places = part.positions(hint.encode(), fold=where == FOLD) if rules else []
-                    for order, rule in rules:
-                        found += [(at, order, rule) for at in places]
+            for fold, needed, rules in self._rules_of[hint]:
+                if needed:
+                    rules = [each for each in rules if each[1].needs is None or part.has_near(each[1].needs)]
+                places = part.positions(hint.encode(), fold=fold) if rules else []
+                for order, rule in rules:
+                    found += [(at, order, rule) for at in places]
         # Of vendors' tokens that start at the same place, the one with the longest hint comes first.
         found.sort(key=_place)
+        return found
+
+    @cached_property
+    def _rules_of(self) -> dict[str, list[tuple[bool, bool, list[tuple[int, Rule]]]]]:
+        """For each hint: whether it is in upper or lower case, whether a rule needs something near it, and its rules."""
+        found: dict[str, list[tuple[bool, bool, list[tuple[int, Rule]]]]] = {}
+        for where, hints in self._hints.items():
+            for hint, rules in hints.items():
+                needed = any(rule.needs is not None for _, rule in rules)
+                found.setdefault(hint, []).append((where == FOLD, needed, rules))
         return found
 
     def _is_allowed(self, secret: str, rule: str) -> bool:
@@ -232,9 +244,12 @@ class Redactor:
 
     def entry(self, value: Any) -> Any:
         """An entry, or any value of dataclasses, mappings and sequences, without its secrets; the same object if it has none."""
+        return value if self.is_clean(value) else _mapped(value, self)
+
+    def is_clean(self, value: Any) -> bool:
+        """Whether entry() would return the same object: one look, however much it is."""
         words: list[str] = []
-        named = _collect(value, words)
-        return _mapped(value, self) if named or self.spans("\n".join(words)) else value
+        return not _collect(value, words) and not self.spans("\n".join(words))
 
     def value(self, value: Any) -> Any:
         return _mapped(value, self)
@@ -254,8 +269,7 @@ def _by_hint(rules: Iterable[Rule], where: str) -> dict[str, list[tuple[int, Rul
 
 
 def _in_match(rule: Rule, match: re.Match[str]) -> Iterator[Span]:
-    if rule.check is not None and not rule.check(match):
-        return
+    """The secrets in a match that passed the rule's check."""
     if rule.parts is not None:
         for start, end in rule.parts(match):
             yield Span(start, end, rule.name)
@@ -272,7 +286,7 @@ def merged(found: list[Span], tags: Sequence[tuple[int, int]] = ()) -> list[Span
     """Sorts the spans and merges those that overlap, under the name of the first. Tags are never secrets."""
     kept: list[Span] = []
     at = 0
-    for span in sorted(found, key=lambda span: (span.start, -span.end, span.rule == VENDOR)):
+    for span in sorted(found, key=lambda span: (span.start, -span.end, span.rule in (VENDOR, SPOKEN_SECRET))):
         while at < len(tags) and tags[at][1] <= span.start:
             at += 1
         if at < len(tags) and tags[at][0] < span.end:
@@ -305,6 +319,20 @@ def _names(kind: type) -> tuple[str, ...]:
     return found
 
 
+_VALUES: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
+
+
+def _values(kind: type) -> Callable[[Any], tuple[Any, ...]]:
+    """Gets the values of those fields: in one call, as there are many objects and few of their fields are set."""
+    found = _VALUES.get(kind)
+    if found is None:
+        names = _names(kind)
+        one = operator.attrgetter(*names) if names else None
+        found = (lambda value: ()) if one is None else one if len(names) > 1 else lambda value: (one(value),)
+        _VALUES[kind] = found
+    return found
+
+
 def _collect(value: Any, words: list[str]) -> bool:
     """Collects every text. Returns whether one of them is a secret because of its key. Not recursive: what a model sends may be
     nested to any depth, or contain itself."""
@@ -316,8 +344,8 @@ def _collect(value: Any, words: list[str]) -> bool:
             words.append(value)
         elif kind is tuple:
             left.extend(value)
-        elif hasattr(kind, "__dataclass_fields__"):
-            left.extend([item for name in _names(kind) if (item := getattr(value, name)) is not None])
+        elif kind in _VALUES or hasattr(kind, "__dataclass_fields__"):
+            left.extend([item for item in _values(kind)(value) if item is not None and item != ()])
         elif kind is int or kind is bool or not isinstance(value, (list, tuple, Mapping)) or id(value) in seen:
             continue
         else:
@@ -326,10 +354,19 @@ def _collect(value: Any, words: list[str]) -> bool:
                 for key, item in value.items():
                     left.append(key)
                     left.append(item)
-                    named = named or (isinstance(item, str) and is_named_secret(str(key), item))
+                    named = named or (isinstance(item, str) and is_named_secret(_name_of(key, value), item))
             else:
                 left.extend(value)
     return named
+
+
+def _name_of(key: Any, pairs: Mapping[Any, Any]) -> str:
+    """The name of a value in structured data; also as in ``{"name": "DB_PASSWORD", "value": …}``."""
+    if isinstance(key, str) and key.lower() == "value":
+        for other, name in pairs.items():
+            if isinstance(other, str) and other.lower() in ("name", "key") and isinstance(name, str):
+                return name
+    return str(key)
 
 
 def _mapped(value: Any, redact: Redacting) -> Any:
@@ -373,7 +410,7 @@ def _json(value: Any, redact: Redacting) -> Any:
                     shown = made[id(item)] = {} if isinstance(item, Mapping) else []
                     left.append((item, shown))
             elif isinstance(item, str):
-                named = redact.named(str(key), item) if isinstance(old, Mapping) else None
+                named = redact.named(_name_of(key, old), item) if isinstance(old, Mapping) else None
                 shown = redact.text(item) if named is None else named
                 changed = changed or shown != item
             if isinstance(new, list):

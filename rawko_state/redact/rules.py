@@ -11,306 +11,34 @@ Patterns are compiled when first needed: a short text rarely needs more than thr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from functools import cached_property
+from collections.abc import Iterable
 from typing import Final
 
 from rawko_state.redact import values
 from rawko_state.redact.late import Late
-from rawko_state.redact.scan import LEAST_RUN
+from rawko_state.redact.named import (
+    ASSIGNED,
+    HINTS,
+    NAME,
+    OPEN_VALUE,
+    SEPARATOR,
+    SPOKEN,
+    SPOKEN_SECRET,
+    SPOKEN_VALUE,
+    VALUE,
+    VENDOR,
+    VENDORS,
+    assigned_parts,
+    environment_name,
+    is_assigned,
+    is_spoken,
+    is_vendors,
+    spoken_parts,
+)
+from rawko_state.redact.rule import BOUNDARY, COLOUR, EDGE, FOLD, LONGEST, QUOTE, TEXT, Rule, before, form, token
 from rawko_state.redact.tokens import TOKENS
 
-RUN: Final = "run"
-"""The hint is inside a run of at least 20 letters, digits, '_', '-', '~' and '.'."""
-TEXT: Final = "text"
-"""The hint may be anywhere."""
-FOLD: Final = "fold"
-"""Anywhere, in upper or lower case. The hint is written in lower case."""
-
-Check = Callable[["re.Match[str]"], bool]
-Parts = Callable[["re.Match[str]"], Iterable[tuple[int, int]]]
-
-
-class Rule:
-    """One format. Several rows may have the same name."""
-
-    def __init__(
-        self,
-        name: str,
-        hints: tuple[str, ...],
-        pattern: str,
-        samples: tuple[str, ...],
-        never: tuple[str, ...] = (),
-        where: str = RUN,
-        check: Check | None = None,
-        opening: str | None = None,
-        parts: Parts | None = None,
-        more: str | None = None,
-        least: int = LEAST_RUN,
-        needs: str | None = None,
-    ) -> None:
-        """``samples``: each contains one secret between '«' and '»', which are not part of the text. ``never``: texts that must not
-        match. ``opening``: matches the end of a text if a secret may follow; a stream holds back the text from its group ``secret``
-        on. ``parts``: the secrets inside a match, if they are not its group. ``more``: characters that continue a secret which is
-        longer than the pattern allows. ``least``: how long the run is at least that a match is in. ``needs``: a text that is near
-        every match, for rules whose hints are common."""
-        self.name, self.hints, self.pattern = name, hints, pattern
-        self.samples, self.never, self.where, self.check = samples, never, where, check
-        self.opening, self.parts, self.more, self.least = opening, parts, more, least
-        self.needs = needs
-
-    @cached_property
-    def regex(self) -> re.Pattern[str]:
-        return re.compile(self.pattern, re.ASCII | (re.IGNORECASE if self.where == FOLD else 0))
-
-    @cached_property
-    def opens(self) -> re.Pattern[str] | None:
-        if self.opening is None:
-            return None
-        return re.compile(self.opening, re.ASCII | (re.IGNORECASE if self.where == FOLD else 0))
-
-    @cached_property
-    def rest(self) -> re.Pattern[str] | None:
-        return None if self.more is None else re.compile(f"{self.more}{{1,65536}}", re.ASCII)
-
-    @cached_property
-    def is_pair(self) -> bool:
-        """Whether it is for a name and a value."""
-        return "sep" in self.regex.groupindex
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether a token must not continue a word."""
-        return self.pattern.startswith(BOUNDARY)
-
-
-LONGEST: Final = 4096
-"""A pattern matches at most so many characters of a secret; the rest of a longer one is found by ``more``, piece by piece."""
-BOUNDARY: Final = (
-    r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4})|(?<=\\x[0-9a-fA-F]{2})|(?<=%[0-9A-Fa-f]{2})"
-    r"|(?<=\[m)|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m)|(?<=;[0-9]m)|(?<=;[0-9]{2}m)|(?<=;[0-9]{3}m))"
-)
-"""A token must not continue a word. The end of a JSON or URL escape, or of a terminal colour code, may precede it."""
-_OPEN_END = re.compile(r"(\[[^\]]+\])\{[0-9]+,\}(?:\(\?!\[?[_-]{1,2}\]?\))?\Z")
-_COLOUR = r"(?:(?:\x1b|\\{1,3}(?:x1b|u001b|033|e))\[[0-9;]{0,16}m){0,2}"
-_EDGE = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"
-"""Where a word starts; also behind an escaped line break."""
-_QUOTE = r"(?:\\{0,3}[\"'`])?"
-
-
-_NOT_IN_RUNS = re.compile(r"\[[^\]]*[+=%][^\]]*\]")
-
-
-def _token(name: str, prefixes: str, body: str, sample: str, never: tuple[str, ...] = ()) -> Rule:
-    """A token that is recognised by its prefix and is not part of a longer word."""
-    starting = tuple(prefixes.split())
-    # Only what is part of a word can be looked for among words.
-    words = [re.split(r"[^A-Za-z0-9_.~-]", prefix)[0] for prefix in starting]
-    hints = tuple(
-        dict.fromkeys(word if len(word) > 3 else prefix for word, prefix in zip(words, starting, strict=True))
-    )
-    starts = "|".join(re.escape(prefix) for prefix in sorted(starting, key=lambda prefix: -len(prefix)))
-    end = "(?![A-Za-z0-9])" if body.endswith("!") else ""
-    weak = body.startswith("~")
-    body = body.removeprefix("~").removesuffix("!")
-    open_end = _OPEN_END.search(body)
-    more = open_end[1] if open_end else None
-    if open_end:
-        body = body[: open_end.end(1)] + body[open_end.end(1) :].replace(",}", f",{LONGEST}}}", 1)
-    where = TEXT if _NOT_IN_RUNS.search(body) or ":" in prefixes or "$" in prefixes or "//" in prefixes else RUN
-    samples = tuple(f"«{prefix}{sample}»" for prefix in starting)
-    pattern = f"{BOUNDARY}(?:{starts})(?P<body>{body}){end}"
-    least = min(map(len, starting)) + len(sample)  # a sample is as short as its pattern allows
-    check = _is_random_body if weak else None
-    return Rule(name, hints, pattern, samples, (*never, *starting), where, check, more=more, least=least)
-
-
-def _is_random_body(match: re.Match[str]) -> bool:
-    body = match["body"]
-    return values.is_random(body) or _is_strong(body)
-
-
-def _form(
-    name: str,
-    hints: tuple[str, ...],
-    lead: str,
-    body: str,
-    size: tuple[int, int],
-    samples: tuple[str, ...],
-    never: tuple[str, ...] = (),
-    *,
-    check: Check,
-    where: str = FOLD,
-    tail: str = "",
-    hold: str | None = None,
-    needs: str | None = None,
-) -> Rule:
-    """A secret that is recognised by what precedes it. ``hold``: what a stream holds back after it, if not just the body."""
-    least, most = size
-    return Rule(
-        name,
-        hints,
-        f"{lead}(?P<secret>{body}{{{least},{most}}}){tail}",
-        samples,
-        never,
-        where,
-        check,
-        f"{lead}(?P<secret>{hold or body}{{0,{most}}})\\Z",
-        more=body if body.startswith("[") and not tail else None,
-        needs=needs,
-    )
-
-
-def _before(match: re.Match[str], size: int = 200) -> str:
-    return match.string[max(0, match.start() - size) : match.start()]
-
-
 _SCHEME = r"(?:bearer|basic|token|digest|apikey|api-key|apitoken|api-token|negotiate|bot|key|oauth|sso-key|genie-?key|personal)"
-
-# Names and values
-
-# Words before 'key' that make it a secret. Each is a lookbehind, because a match starts at the hint.
-_KINDS = [
-    "api",
-    "access",
-    "private",
-    "auth",
-    "encryption",
-    "signing",
-    "account",
-    "master",
-    "consumer",
-    "subscription",
-    "license",
-    "storage",
-    "shared",
-    "app",
-    "application",
-    "deploy",
-    "webhook",
-    "session",
-    "admin",
-    "write",
-    "ingest",
-    "client",
-    "service",
-    "function",
-    "integration",
-    "developer",
-    "personal",
-    "rest",
-]
-_KEY = "(?:(?P<kind>" + "|".join(f"(?<={kind})|(?<={kind}[_-])" for kind in _KINDS) + ")|(?<=[_-]))key"
-_HINTS = ("passw", "passphrase", "passcode", "pass", "pwd", "secret", "token", "credential", "key")
-_WORD = r"passw(?:or)?d|passphrase|passcode|pwd|(?:(?<![A-Za-z])|(?<=store)|(?<=key))pass|secret|token|credentials?"
-_NAME = (
-    rf"(?P<name>(?:{_WORD}|{_KEY})"
-    # A lookahead and what it found: as the group is not tried shorter, a long row of such words costs no more.
-    r"(?=(?P<more>(?:[_-]?(?:key|token|secret|value|string|base|base64|b64|prod|dev|live|test|production|staging|plain|text|[0-9]{1,2})){0,4}))(?P=more))"
-)
-# The closing quote of the name, a type, and the separator between name and value; or a second pair that holds the value.
-_SEPARATOR = (
-    rf"(?P<close>\\{{0,3}}[\"'`])?\]?{_COLOUR}(?P<gap>[ \t]{{0,8}})"
-    r"(?::[ \t]{0,2}(?:str|string|String|bytes|Optional\[str\]|str \| None|&(?:'static )?str|any|Secret)[ \t]{1,2}(?==))?"
-    r"(?P<sep>=>|:=|===?|=|:|>|%3D|%3A|,(?=[ \t]{0,3}\\{0,3}[\"'])"
-    r"|[ \t,]{0,3}(?:\r?\n[ \t]{0,24})?\\{0,3}[\"']?value\\{0,3}[\"']?[ \t]{0,2}[:=])"
-    rf"[ \t]{{0,8}}{_COLOUR}"
-    # The apparent value is itself a name, followed by the value: password: db_password=...
-    rf"(?P<inner>[A-Za-z_-]{{0,30}}(?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|key)[=:][ \t]{{0,4}}(?![=:\s]))?"
-)
-_BARE = r"[^\s\"'`\\,;&<>(){}\[\]=\x1b]"
-# After an unescaped quote, an escaped quote is part of the value. An escaped newline ends it, like a real one.
-_DOUBLE, _SINGLE = (rf"(?:[^{quote}\\\n]|\\[^nrt\n])" for quote in "\"'")
-_VALUE = (
-    rf"(?:[@$bfru]{{0,2}}(?:\"(?P<double>{_DOUBLE}{{1,400}})|'(?P<single>{_SINGLE}{{1,400}})"
-    r"|\\{1,3}\"(?P<inner_double>[^\"\\\n]{1,400})|\\{1,3}'(?P<inner_single>[^'\\\n]{1,400}))|`(?P<back>[^`\\\n]{1,400})"
-    rf"|(?P<bare>{_BARE}{{1,400}}={{0,2}}))"
-)
-# A partial value at the end of a text.
-_OPEN_VALUE = (
-    rf"(?P<secret>[@$bfru]{{0,2}}(?:\"{_DOUBLE}{{0,400}}\\?|'{_SINGLE}{{0,400}}\\?"
-    r"|\\{1,3}\"[^\"\\\n]{0,400}|\\{1,3}'[^'\\\n]{0,400}|\\{1,3})|`[^`\\\n]{0,400}"
-    rf"|{_BARE}{{0,400}}={{0,2}}|[^\s\"'`\\]{{0,400}})\Z"
-)
-_ENV_NAME = Late(r"[A-Z][A-Z0-9_]{0,60}\Z")
-_LINE_START = Late(r"(?:^|[\n\r\"']|\\n)[ \t>+|-]{0,40}(?:[A-Za-z0-9_.-]{0,60})\Z")
-_ENV_START = Late(
-    r"(?:^|[\n\r\t ;|&(+→]|\\n)[ \t]*(?:export |set |env |declare -x |-e |--env[ =]|--build-arg[ =]|ENV |ARG |- )?[A-Z0-9_]{0,60}\Z"
-)
-_ENV_REST = Late(r"[^\s\"'`\\]{1,400}")
-_AFTER_PAIR: Final = ("", "`", "\n", "\r", " ", "\t", "&", ";", '"', "'", "\x1b", "<", "\\")
-_AFTER_LINE: Final = ("", "\n", "\r", "\x1b", '"', "'", "\\")
-_QUOTED_NAME = Late(r"[\"'][A-Za-z0-9_.-]*\Z")
-_GENERIC_SECRET = ("secret", "passw", "passphrase", "pwd", "credential")
-
-
-def _environment_name(match: re.Match[str]) -> bool:
-    """Whether the name is written as in an .env file: all capitals, directly followed by '=', no space."""
-    name = match["name"]
-    if match["sep"] != "=" or match["gap"] or match["close"] or name != name.upper():
-        return False
-    start = match.start("name")
-    before = match.string[max(0, start - 60) : start]
-    return _ENV_NAME.search(before + name) is not None
-
-
-def _value_group(match: re.Match[str]) -> str:
-    return next(group for group in ("double", "single", "inner_double", "inner_single", "back", "bare") if match[group])
-
-
-def _is_assigned(match: re.Match[str]) -> bool:
-    group = _value_group(match)
-    name, value, text = match["name"], match[group], match.string
-    following = text[match.end() : match.end() + 1]
-    environment = _environment_name(match)
-    if (
-        group == "bare"
-        and following
-        and following in "([{"
-        and not (environment and _ENV_START.search(_before(match, 100)))
-    ):
-        return False  # a call or an index in code
-    if match["sep"] == ">" and (match["gap"] or group != "bare" or following != "<"):
-        return False  # a comparison
-    lower = name.lower()
-    kind = match["kind"] is not None
-    if lower[:3] == "key" and not kind and not (environment and values.is_random(value)):
-        return False
-    identifies = not (kind or any(word in lower for word in _GENERIC_SECRET) or environment)
-    if match["sep"].startswith(","):
-        # A list of words has the same form, so the value must look random.
-        return (
-            _QUOTED_NAME.search(_before(match, 60)) is not None
-            and not values.is_no_secret(value, uuid=identifies)
-            and (values.is_random(value) or (any(word in lower for word in values.PASSWORDS) and _is_strong(value)))
-        )
-    # Name and value as in YAML, or as in a log or a query.
-    line = group == "bare" and (
-        (((match["sep"] == "=" and not match["gap"]) or match["inner"] is not None) and following in _AFTER_PAIR)
-        or (match["sep"] == ":" and following in _AFTER_LINE and bool(_LINE_START.search(_before(match, 100))))
-        or match["sep"] == ">"
-    )
-    return values.assigned(
-        name, value, quoted=group != "bare", environment=environment, line=line, identifies=identifies
-    )
-
-
-def _is_strong(value: str) -> bool:
-    kinds = sum(1 for pattern in (r"[a-z]", r"[A-Z]", r"[0-9]", r"[^A-Za-z0-9 ]") if re.search(pattern, value))
-    return len(value) >= 8 and kinds >= 3 and " " not in value and "\\" not in value
-
-
-def _assigned_parts(match: re.Match[str]) -> Iterable[tuple[int, int]]:
-    group = _value_group(match)
-    start, end = match.span(group)
-    if group == "bare" and _environment_name(match):
-        # In an .env file, a value goes on to the next space, whatever the characters.
-        text = match.string
-        if _ENV_START.search(text[max(0, match.start() - 100) : match.start()]):
-            rest = _ENV_REST.match(text, end)
-            if rest is not None:
-                end += len(rest[0].rstrip(";,)]}>&|"))
-    return [(start, end)]
 
 
 # Checks
@@ -351,39 +79,53 @@ def _is_random(match: re.Match[str]) -> bool:
 
 
 _FLAG = Late(r"(?:\A|[\s\"'`\[(,])-{1,2}[A-Za-z0-9-]{0,30}\Z")
+_BLANK: Final = ("", " ", "\t", "\n")
 _SETTING = Late(
-    _EDGE + r"(?:ENV|ARG|SetEnv|setenv|setx|set -g?x|set -xg|heroku config:set|config set)[ \t]+[^\s=]{0,80}\Z"
+    EDGE
+    + r"(?:ENV|ARG|SetEnv|setenv|setx|set -g?x|set -xg|heroku config:set|(?P<prose>config(?:ure)?(?:[ \t]+--?[a-z]+)?(?:[ \t]+set)?))[ \t]+[^\s=]{0,80}\Z"
 )
+
+
+def _may_set(text: str) -> bool:
+    """Each command of _SETTING has one of these in it."""
+    return "set" in text or "config" in text or "ENV" in text or "ARG" in text or "SetEnv" in text
 
 
 def _is_spaced(match: re.Match[str]) -> bool:
     """``--token X`` or ``ENV TOKEN X``."""
-    value, before = match["secret"], _before(match, 120)
+    text = before(match, 120)
+    # Prose has these words all the time, and neither an option's dash nor a setting's command before them.
+    is_option = text[-1:] not in _BLANK and _FLAG.search(text) is not None
+    setting = _SETTING.search(text) if not is_option and _may_set(text) else None
+    if not is_option and setting is None:
+        return False
+    value = match["secret"]
     if values.is_no_secret(value, uuid=False):
         return False
-    if _FLAG.search(before):
-        return values.is_password(value) or values.is_random(value)
-    return _SETTING.search(before) is not None and len(value) >= 4
+    if setting is not None and not setting["prose"]:
+        return len(value) >= 4
+    # "the config token parser" is prose, so the value decides.
+    return values.is_password(value) or values.is_random(value)
 
 
 _LOGIN = Late(r"(?:\A|\s|\\n)(?:login|user|account)[ \t]{1,8}\S{1,128}(?:[ \t]|\r?\n|\\n){1,24}\Z")
 _MACHINE = Late(r"(?:\A|\s|\\n)(?:machine[ \t]{1,8}\S{1,253}|default)(?:[ \t]|\r?\n|\\n){1,24}\Z")
 _VARIABLE = Late(r"variable[ \t]{1,4}\\{0,3}\"(?P<name>[^\"\n\\]{1,100})\\{0,3}\"[ \t]{0,4}\{[^}]{0,400}\Z")
-_SECRET_WORD = Late(_NAME, re.IGNORECASE)
+_SECRET_WORD = Late(NAME, re.IGNORECASE)
 
 
 def _is_netrc(match: re.Match[str]) -> bool:
-    before, secret = _before(match, 300), match["secret"]
-    login = _LOGIN.search(before)
-    if values.is_no_secret(secret) or not (login or _MACHINE.search(before)):
+    text, secret = before(match, 300), match["secret"]
+    login = _LOGIN.search(text)
+    if values.is_no_secret(secret) or not (login or _MACHINE.search(text)):
         return False
     # Prose has these words too: then the value decides.
-    return values.is_password(secret) or (login is not None and "machine " in before)
+    return values.is_password(secret) or (login is not None and "machine " in text)
 
 
 def _is_default(match: re.Match[str]) -> bool:
     """The default of a Terraform variable with a secret-looking name."""
-    variable = _VARIABLE.search(_before(match, 600))
+    variable = _VARIABLE.search(before(match, 600))
     named = _SECRET_WORD.search(variable["name"]) if variable else None
     if named is None:
         return False
@@ -429,113 +171,67 @@ def _cookies(match: re.Match[str]) -> Iterable[tuple[int, int]]:
             yield each.span("value")
 
 
+_KEY_LINE = Late(r"(?:\A|[\s→|:>+-])(?P<line>[A-Za-z0-9+/]{4,80}={0,2})[\s\"',]{0,6}\Z")
+_ESCAPED_LINES = Late(
+    r"(?P<lines>[A-Za-z0-9+/]{24,80}={0,2}(?:(?:\\{1,8}[nr]){1,2}[A-Za-z0-9+/]{4,80}={0,2}){0,100})(?:\\{1,8}[nr]){1,2}\Z"
+)
+"""The same in a JSON string."""
+_LONGEST_ESCAPED: Final = 4000
+_FULL_LINE: Final = 24
+_LONGEST_LINE: Final = 200
+
+
+def _lines_above(match: re.Match[str]) -> Iterable[tuple[int, int]]:
+    """The lines of a key whose beginning was cut off, above its last line."""
+    text = match.string
+    if text[max(0, match.start() - 2) : match.start()] in ("\\n", "\\r"):
+        top = max(0, match.start() - _LONGEST_ESCAPED)
+        escaped = _ESCAPED_LINES.search(text[top : match.start()])
+        return [(top + escaped.start(), top + escaped.end("lines"))] if escaped else []
+    first = last = 0
+    at = text.rfind("\n", max(0, match.start() - _LONGEST_LINE), match.start()) + 1
+    while at > 0:
+        start = text.rfind("\n", max(0, at - _LONGEST_LINE), at - 1) + 1
+        line = _KEY_LINE.search(text[start:at]) if start > 0 or at < _LONGEST_LINE else None
+        if line is None or (last and len(line["line"]) < _FULL_LINE):
+            break
+        first, last, at = start + line.start("line"), last or start + line.end("line"), start
+    return [(first, last)] if last - first >= _FULL_LINE else []
+
+
+_DATA = Late(r"(?:(?<![A-Za-z])|(?<=\\n))(?:string)?data\\{0,3}[\"']?:(?:[ \t]*\{)?", re.IGNORECASE)
+_DATA_PAIR = Late(
+    r"(?:[\s,]|\\{1,3}n){1,40}\\{0,3}[\"']?(?P<name>[A-Za-z0-9_.-]{1,100})\\{0,3}[\"']?:[ \t]*\\{0,3}[\"']?"
+    r"(?P<value>[^\s\"',\\]{4,4096})[\"']?"
+)
+_DATA_FAR: Final = 1500
+_OTHER_FIELDS: Final = ("kind", "metadata", "type", "apiVersion", "immutable")
+
+
+def _kubernetes_data(match: re.Match[str]) -> Iterable[tuple[int, int]]:
+    """The values of a Secret, after its kind or before: kubectl sorts the fields by name."""
+    text, start = match.string, match.start()
+    above = max(0, start - _DATA_FAR)
+    last = max(text.rfind(name, above, start) for name in ("data", "Data"))
+    found = (
+        _DATA.search(text, max(0, last - 6), start) if last >= 0 else None,
+        _DATA.search(text, match.end(), match.end() + _DATA_FAR),
+    )
+    for field in filter(None, found):
+        pair = _DATA_PAIR.match(text, field.end())
+        while pair is not None and pair["name"] not in _OTHER_FIELDS:
+            if not values.is_no_secret(pair["value"]):
+                yield pair.span("value")
+            pair = _DATA_PAIR.match(text, pair.end())
+
+
 def _is_key_body(match: re.Match[str]) -> bool:
     return len(re.sub(r"[^A-Za-z0-9+/]", "", match["secret"][:4096])) >= 32
 
 
-_PUBLIC = Late(
-    r"(?:[_.-]|(?<=[a-z]))(?:id|ids|url|uri|host|hash|sha|sha1|sha256|md5|sum|version|digest|commit|ref|rev|name|path|file|email|user"
-    r"|region|domain|type|count|public|etag|revision|channel|checksum|integrity|build|bucket|project|zone|arn|endpoint|link|image|size"
-    r"|date|time|at|class|style|module|package|tag|label)s?\Z",
-    re.IGNORECASE,
-)
-
-
-def _is_vendors(match: re.Match[str]) -> bool:
-    group = _value_group(match)
-    name, value = match["name"], match[group]
-    if _PUBLIC.search(name) or match["sep"] in (">", "==", "===") or match["sep"].startswith(","):
-        return False
-    if values.is_no_secret(value, uuid=False) or "/" in value[:1]:
-        return False
-    if values.UUID.fullmatch(value):
-        return True
-    return len(value) >= 20 and re.fullmatch(r"[A-Za-z0-9_+/=.~-]+", value) is not None and values.is_random(value)
-
-
-# Vendors whose keys have no prefix: a random value behind a name with theirs in it.
-_VENDORS = [
-    "adafruit",
-    "adobe",
-    "airtable",
-    "algolia",
-    "amplitude",
-    "asana",
-    "atlassian",
-    "auth0",
-    "azure",
-    "beamer",
-    "bitbucket",
-    "bittrex",
-    "bitly",
-    "cloudflare",
-    "codecov",
-    "cohere",
-    "coinbase",
-    "confluent",
-    "contentful",
-    "datadog",
-    "deepgram",
-    "deepseek",
-    "discord",
-    "drone",
-    "etsy",
-    "fastly",
-    "finicity",
-    "finnhub",
-    "flickr",
-    "freshbooks",
-    "gitter",
-    "gocardless",
-    "heroku",
-    "hetzner",
-    "hubspot",
-    "intercom",
-    "jfrog",
-    "kraken",
-    "kucoin",
-    "launchdarkly",
-    "linkedin",
-    "linode",
-    "looker",
-    "mailchimp",
-    "mapbox",
-    "mattermost",
-    "messagebird",
-    "mistral",
-    "mixpanel",
-    "netlify",
-    "newrelic",
-    "nytimes",
-    "okta",
-    "openweather",
-    "opsgenie",
-    "pagerduty",
-    "plaid",
-    "postmark",
-    "rapidapi",
-    "rollbar",
-    "sendbird",
-    "shodan",
-    "sidekiq",
-    "snyk",
-    "splunk",
-    "squarespace",
-    "sumologic",
-    "telegram",
-    "travis",
-    "trello",
-    "twilio",
-    "twitch",
-    "twitter",
-    "wandb",
-    "yandex",
-    "zendesk",
-]
-
 _BASE64_LINE = r"[A-Za-z0-9+/=]"
 # What may stand between the lines of a key: line breaks, also escaped, quotes, '+' of code and diffs, and line numbers (cat -n, 12→).
-_BETWEEN = r"(?:\\{1,2}[nrt]|[\s|>\"',+:→-]|[0-9]{1,6}(?=[\s→|:])|\\\n|(?:\x1b|\\u001b)\[[0-9;]{0,16}m)"
+_BETWEEN = r"(?:\\{1,8}[nrt]|[\s|>\"',+:→-]|[0-9]{1,6}(?=[\s→|:\\])|\\{1,2}u2192|(?:(?<=\n)|(?<=\\n))[A-Za-z0-9_./-]{1,80}[:-][0-9]{1,6}[:-]|\\\n|(?:\x1b|\\u001b)\[[0-9;]{0,16}m)"
 _PRIVATE_KEY = (
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?P<secret>"
     # Up to the end line. If the key was cut off, up to its last line.
@@ -545,7 +241,7 @@ _PRIVATE_KEY = (
 )
 
 _CREDENTIAL = r"[^\s\"'\\,;<>{}()$\x1b]"
-_OPTION = r"[^\s\"'`\\|;&<>(){}$]"
+_OPTION = r"[^\s\"'`\\|;<>{}$]"
 _URL_TEXT = r"[^\s\"'`<>\\]"
 
 # A name with a dot or a port; any other only if no '@' follows, because the password may contain one.
@@ -567,13 +263,31 @@ _FORMS: Final[tuple[Rule, ...]] = (
          "looks for -----BEGIN RSA PRIVATE KEY----- in the text", "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADBaMQswCQYDVQQGEwJJ\n-----END CERTIFICATE-----"),
         TEXT, _is_key_body,
     ),
+    Rule(
+        "private-key", ("-----END",), r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----",
+        ("...lkJ8s7fG\n«h2pQwErTyUiOpAsDfGhJkLzXc3VbNm1qAz2wSx3eDc4rFv5tGb6yHn7uJm8k9Lo0\npQwErTyUiOpAsDfGhJkLzXc3VbNm1qAz2wSx3eDc4rFv5tGb6yHn7uJm8k9Lo0h2»\n-----END RSA PRIVATE " "KEY-----",),
+        ("looks for -----END RSA PRIVATE KEY----- in the text",), TEXT, None, parts=_lines_above,
+    ),
+    Rule(
+        "private-key", ("Private-Lines:",), rf"Private-Lines: [0-9]{{1,3}}(?P<secret>(?:{_BETWEEN}{{1,24}}{_BASE64_LINE}{{16,64}}){{1,400}})",
+        ("Private-Lines: 2«\nh2pQwErTyUiOpAsDfGhJkLzXc3VbNm1qAz2wSx3eDc4rFv5tGb6yHn7uJm8k9Lo0\npQwErTyUiOpAsDfGhJkLz" "Xc3VbNm1qAz2w»",),
+        ("Private-Lines: 14\n",), TEXT, _is_key_body, rf"Private-Lines:(?P<secret>[^:]{{0,{LONGEST}}})\Z",
+    ),
+    Rule(
+        "kubernetes-secret", ("kind",), r"kind\\{0,3}[\"']?:[ \t]{0,4}\\{0,3}[\"']?secret\b",
+        ("kind: Secret\nmetadata:\n  name: db\ndata:\n  config: «azJKZFE4c0xaeFl2" "N1diTm0yUHQ=»\n", "data:\n  config: «azJKZFE4c0xaeFl2" "N1diTm0yUHQ=»\nkind: Secret\n"),
+        ("kind: Secret\nmetadata:\n  name: db\n", "kind: SecretStore\ndata:\n  config: azJKZFE4c0xaeFl2N1diTm0yUHQ=\n"), FOLD, None, parts=_kubernetes_data,
+        opening=r"kind: Secret\b(?P<secret>(?=[\s\S]{0,300}\bdata:)[\s\S]{0,900})\Z", needs="data",
+    ),
     # Tokens that are recognised by something other than their beginning
-    Rule("azure-secret", ("8Q~", "7Q~"), r"(?<=[A-Za-z0-9_~.-]{3})[78]Q~(?P<secret>[A-Za-z0-9_~.-]{31,34})(?![A-Za-z0-9_~.-])",
+    Rule("azure-secret", tuple(f"{digit}Q~" for digit in range(10)), r"(?<=[A-Za-z0-9_~.-]{3})[0-9]Q~(?P<secret>[A-Za-z0-9_~.-]{31,34})(?![A-Za-z0-9_~.-])",
          ("abc8Q~«k2JdQ8sLZx" "Yv7WbNm2PtRf5GhTyUiOpAsD»",), ("8Q~x",), TEXT),
     Rule("azure-devops-token", ("AZDO",), r"(?<=[A-Za-z0-9]{76})AZDO[A-Za-z0-9]{4}(?![A-Za-z0-9])",
          ("«" + "k2JdQ8sLZxYv7WbNm2P" * 4 + "AZDO" "x1y2»",), ("AZDO1234",), parts=lambda match: [(match.start() - 76, match.end())]),
-    Rule("terraform-token", (".atlasv1.",), rf"(?<=[A-Za-z0-9]{{14}})\.atlasv1\.(?P<secret>[A-Za-z0-9_-]{{60,{LONGEST}}})",
-         ("k2JdQ8sLZxYv7W.atlasv1.«bNm2PtRf5GhTyUiOp" "AsDfGhJkLzXcVbNm1qAz2wSx3eDc4rFv5tGb6yHn7uJm8»",), ("x.atlasv1.y",), more="[A-Za-z0-9_-]"),
+    Rule("terraform-token", (".atlasv1.",), rf"(?<=[A-Za-z0-9]{{14}})\.atlasv1\.(?P<secret>[A-Za-z0-9_=-]{{60,{LONGEST}}})",
+         ("k2JdQ8sLZxYv7W.atlasv1.«bNm2PtRf5GhTyUiOp" "AsDfGhJkLzXcVbNm1qAz2wSx3eDc4rFv5tGb6yHn7uJm8»",), ("x.atlasv1.y",), more="[A-Za-z0-9_=-]"),
+    Rule("aws-secret-key", ("AKIA", "ASIA"), r"A[KS]IA[A-Z2-7]{16}[\"']?[,;:|\t ]{1,4}[\"']?(?P<tail>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])", ("«AKI" "AIOSFODNN7EXAMPLQ,wJalrXUtnFEMI/K7MDENG/" "bPxRfiCYzk2JdQ8sLZ»",), ("AKIAIOSFODNN7 is here",), TEXT,
+         lambda match: values.is_random(match["tail"])),
     Rule("mailchimp-key", ("-us",), r"(?<=[0-9a-f]{32})-us[0-9]{1,2}(?![A-Za-z0-9])", ("«8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54-us14»",), ("region-us1",),
          parts=lambda match: [(match.start() - 32, match.end())]),
     Rule("maxmind-key", ("_mmk",), r"(?<=[A-Za-z0-9]{6}_[A-Za-z0-9]{29})_mmk(?![A-Za-z0-9_])", ("«k2JdQ8_sLZxYv7WbNm2Pt" "Rf5GhTyUiOpAsDf_mmk»",), ("the_mmk",),
@@ -588,16 +302,16 @@ _FORMS: Final[tuple[Rule, ...]] = (
          ("«eyJ" "hbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U»",),
          ("eyJhbGciOiJIUzI1NiJ9", "keyJson.keyJson.keyJson"), more="[A-Za-z0-9_-]"),
     # Webhooks and signed URLs
-    _form("slack-webhook", ("hooks.slack.com",), r"hooks\.slack\.com/(?:services|workflows|triggers)/", r"[A-Za-z0-9/]", (24, 200),
+    form("slack-webhook", ("hooks.slack.com",), r"hooks\.slack\.com/(?:services|workflows|triggers)/", r"[A-Za-z0-9/]", (24, 200),
           ("https://hooks.slack.com/services/«T01ABCDEF" "/B02GHIJKL/k2JdQ8sLZxYv7WbNm2PtRf5G»",), ("https://hooks.slack.com/services/T000/B000/XXX",), check=lambda match: re.fullmatch("[A-Z0-9]{6,}/[A-Z0-9]{6,}/[A-Za-z0-9]{16,}", match["secret"]) is not None or values.is_random(match["secret"]), where=TEXT),
-    _form("discord-webhook", ("webhooks",), r"webhooks/[0-9]{15,22}/", r"[A-Za-z0-9_-]", (50, 200),
+    form("discord-webhook", ("webhooks",), r"webhooks/[0-9]{15,22}/", r"[A-Za-z0-9_-]", (50, 200),
           ("https://discord.com/api/webhooks/123456789012345678/«k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOp" "AsDfGhJkLzXcVbNm1qAz2wSx3eDc4rFv5»",), ("/api/webhooks/42/x",), check=lambda match: True, where=TEXT),
-    _form("teams-webhook", ("webhook",), r"webhook(?:b2)?/", r"[A-Za-z0-9@/-]", (60, 400),
+    form("teams-webhook", ("webhook",), r"webhook(?:b2)?/", r"[A-Za-z0-9@/-]", (60, 400),
           ("https://acme.webhook.office.com/webhookb2/«8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54@8e2b7c1d-9f3a-4056-b8c7-d2e1f0a93b54/IncomingWebhook/8e2b7c1d9f3a4056b8c7d2e1f0a93b54/8e2b7c1d-9f3a-4056-b8c7-d2e1f0a93b54»",),
           ("https://example.org/webhook/github",), check=lambda match: "IncomingWebhook/" in match["secret"], where=TEXT),
-    _form("zapier-webhook", ("hooks.zapier.com",), r"hooks\.zapier\.com/hooks/catch/", r"[A-Za-z0-9/]", (10, 100),
+    form("zapier-webhook", ("hooks.zapier.com",), r"hooks\.zapier\.com/hooks/catch/", r"[A-Za-z0-9/]", (10, 100),
           ("https://hooks.zapier.com/hooks/catch/«1234567/" "k2jdq8s/»",), ("https://hooks.zapier.com/hooks/",), check=lambda match: True, where=TEXT),
-    _form("signed-url", ("sig", "signature", "x-amz-", "x-goog-"),
+    form("signed-url", ("sig", "signature", "x-amz-", "x-goog-"),
           r"(?:(?<=[?&;])|(?<=u0026)|(?<=%26))(?:sig|signature|x-amz-signature|x-amz-security-token|x-amz-credential|x-goog-signature|x-oss-signature|x-ms-signature)(?:=|%3D)",
           r"[A-Za-z0-9%+/=_.~-]", (16, 4096),
           ("https://acme.blob.core.windows.net/c/f?sv=2024-01-01&sig=«k2JdQ8sLZxYv7WbNm2Pt" "Rf5GhTyUiOpAsDfGhJkLzXc%3D»",
@@ -614,61 +328,78 @@ _FORMS: Final[tuple[Rule, ...]] = (
          ("ssh://git@github.com/acme/app", "https://a-rather-long-user-name@example.org/"), TEXT, _is_random,
          r"://(?P<secret>[A-Za-z0-9_.~%-]{0,256}(?::[a-z-]{0,14})?@?)\Z"),
     # Headers
-    _form("authorization", ("authorization", "proxy-auth"), rf"(?:proxy-)?auth(?:orization)?{_QUOTE}[ \t]{{0,3}}[:=,][ \t]{{0,3}}{_COLOUR}{_QUOTE}(?:{_SCHEME}[ \t]{{1,3}})?{_COLOUR}",
+    form("authorization", ("authorization", "proxy-auth"), rf"(?:proxy-)?auth(?:orization)?{QUOTE}[ \t]{{0,3}}[:=,][ \t]{{0,3}}{COLOUR}{QUOTE}(?:{_SCHEME}[ \t]{{1,3}})?{COLOUR}",
           _CREDENTIAL, (8, LONGEST),
           ("Authorization: Bearer «k2JdQ8sLZx" "Yv7WbNm2Pt»", "-H 'authorization: Basic «Ym9iOmh1bnRl" "cjI=»'", '"Authorization": "token «8e2b7c1d9f3a' '4056»"',
            "Authorization: Bearer «8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»"),
           ("Authorization: Bearer $TOKEN", "Authorization: Bearer <token>", "authorization: required", "Authorization: Bearer YOUR_TOKEN", "authorization = request.headers['x']"),
           check=_is_header),
-    _form("bearer-token", ("bearer",), _EDGE + r"bearer(?:[ ]{1,3}|%20|\+)", r"[A-Za-z0-9._~+/=-]", (16, LONGEST),
+    form("bearer-token", ("bearer",), EDGE + r"bearer(?:[ ]{1,3}|%20|\+)", r"[A-Za-z0-9._~+/=-]", (16, LONGEST),
           ("send it as Bearer «k2JdQ8sLZx" "Yv7WbNm2Pt»", "Bearer «8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»"), ("the bearer of-this-letter-is-welcome", "Bearer authentication-scheme"),
           check=_is_random),
-    Rule("cookie", ("cookie",), rf"(?:set-)?cookie2?{_QUOTE}[ \t]{{0,3}}[:=,][ \t]{{0,3}}{_QUOTE}(?P<secret>[^\n\"'\\]{{8,{LONGEST}}})",
+    Rule("cookie", ("cookie",), rf"(?:set-)?cookie2?{QUOTE}[ \t]{{0,3}}[:=,][ \t]{{0,3}}{QUOTE}(?P<secret>[^\n\"'\\]{{8,{LONGEST}}})",
          ("Cookie: theme=dark; session=«k2JdQ8sLZx" "Yv7WbNm2Pt»", "Set-Cookie: sid=«s%3Ak2JdQ8sL" "ZxYv7WbNm2Pt.Rf5GhTyU»; Path=/; HttpOnly", '"cookie": "connect.sid=«k2JdQ8sLZx' 'Yv7WbNm2Pt»"'),
          ("Set-Cookie: theme=dark; Path=/; HttpOnly", "Cookie: lang=en-GB; consent=accepted", "document.cookie = 'a=' + name"), FOLD, None,
-         rf"(?:set-)?cookie2?{_QUOTE}[ \t]{{0,3}}[:=,][ \t]{{0,3}}{_QUOTE}(?P<secret>[^\n\"'\\]{{0,{LONGEST}}})\Z", parts=_cookies),
-    Rule("command-cookie", ("-b",), rf"(?<=[ \t])-b[ \t]{{0,3}}{_QUOTE}(?P<secret>[A-Za-z0-9_.-]{{1,60}}=[^\n\"'\\|]{{6,{LONGEST}}})",
-         ("curl -b 'session=«k2JdQ8sLZx" "Yv7WbNm2Pt»' https://example.org/",), ("git checkout -b feature=x", "curl -b cookies.txt x"), TEXT, None,
-         rf"(?<=[ \t])-b[ \t]{{0,3}}{_QUOTE}(?P<secret>[A-Za-z0-9_.-]{{1,60}}=[^\n\"'\\|]{{0,{LONGEST}}})\Z", parts=_cookies, needs="curl"),
+         rf"(?:set-)?cookie2?{QUOTE}[ \t]{{0,3}}[:=,][ \t]{{0,3}}{QUOTE}(?P<secret>[^\n\"'\\]{{0,{LONGEST}}})\Z", parts=_cookies),
+    Rule("command-cookie", ("-b", "--cookie"), rf"(?<=[ \t])(?:-b[ \t]{{0,3}}|--cookie(?:[ \t]{{1,3}}|=)){QUOTE}(?P<secret>[A-Za-z0-9_.-]{{1,60}}=[^\n\"'\\|]{{6,{LONGEST}}})",
+         ("curl -b 'session=«k2JdQ8sLZx" "Yv7WbNm2Pt»' https://example.org/", "curl --cookie 'sid=«k2JdQ8sLZx" "Yv7WbNm2Pt»' x"), ("git checkout -b feature=x", "curl -b cookies.txt x"), TEXT, None,
+         rf"(?<=[ \t])(?:-b[ \t]{{0,3}}|--cookie(?:[ \t]{{1,3}}|=)){QUOTE}(?P<secret>[A-Za-z0-9_.-]{{1,60}}=[^\n\"'\\|]{{0,{LONGEST}}})\Z", parts=_cookies, needs="curl"),
     # Commands
-    _form("command-password", _HINTS, _NAME + r"[ \t]{1,3}" + _QUOTE, _OPTION, (4, 400),
+    form("command-password", HINTS, NAME + r"[ \t]{1,3}" + QUOTE, _OPTION, (4, 400),
           ("mysql --user root --password «hunter2" "Zebra» app", "tool --api-key «k2JdQ8sLZx" "Yv7WbNm2Pt» run", "ENV DB_PASSWORD «hunter2" "Zebra»", "keytool -storepass «hunter2" "Zebra»",
            "setenv API_TOKEN «k2JdQ8sLZx" "Yv7WbNm2Pt»"),
-          ("--password PASSWORD", "--token TOKEN is required", "--password-stdin", "--password $DB_PASSWORD", "ENV PASSWORD $X", "the password is", "--token-file path/to/file1"),
+          ("--password PASSWORD", "--token TOKEN is required", "the layout of the config token parser", "--password-stdin", "--password $DB_PASSWORD", "ENV PASSWORD $X", "the password is", "--token-file path/to/file1"),
           check=_is_spaced),
-    _form("command-secret", ("mysql", "mariadb", "sshpass", "redis-cli", "mongo", "ldapsearch", "ldapmodify", "ldapadd", "sqlcmd", "docker", "podman", "nerdctl", "helm", "twine", "htpasswd", "openssl", "smbclient", "ipmitool", "7z"),
-          _EDGE + r"(?:(?:mysql(?:dump|admin|import|show|check)?|mariadb(?:-dump|-admin)?|7za?)(?:[ \t][^\n|;&]{0,160}?)?[ \t]-p"
-          r"|sshpass[ \t]+-p[ \t]{0,2}|redis-cli(?:[ \t][^\n|;&]{0,160}?)?[ \t]-a[ \t]{1,2}"
-          r"|(?:docker|podman|nerdctl|helm registry)[ \t]+login(?:[ \t][^\n|;&]{0,160}?)?[ \t]-p[ \t]{1,2}"
-          r"|mongo(?:sh|dump|restore|export|import)?(?:[ \t][^\n|;&]{0,160}?)?[ \t]-p[ \t]{1,2}|twine upload(?:[ \t][^\n|;&]{0,160}?)?[ \t]-p[ \t]{1,2}"
-          r"|ldap(?:search|modify|add)(?:[ \t][^\n|;&]{0,160}?)?[ \t]-w[ \t]{1,2}|(?:sqlcmd|ipmitool)(?:[ \t][^\n|;&]{0,160}?)?[ \t]-P[ \t]{1,2}"
-          r"|htpasswd[ \t]+-[a-zB]{0,4}b[a-zB]{0,4}[ \t]+[^\s]{1,200}[ \t]+[^\s]{1,100}[ \t]+|openssl(?:[ \t][^\n|;&]{0,160}?)?[ \t]-pass(?:in|out)?[ \t]+pass:"
-          r"|smbclient(?:[ \t][^\n|;&]{0,160}?)?[ \t]-U[ \t]{0,2}[^\s%]{1,64}%)" + _QUOTE, _OPTION, (3, 400),
+    form("command-secret", ("mysql", "mariadb", "sshpass", "redis-cli", "mongo", "ldapsearch", "ldapmodify", "ldapadd", "sqlcmd", "docker", "podman", "nerdctl", "helm", "twine", "htpasswd", "openssl", "smbclient", "ipmitool", "7z", "zip", "unzip", "sqlplus"),
+          EDGE + r"(?:(?:mysql(?:dump|admin|import|show|check)?|mariadb(?:-dump|-admin)?|7za?)(?:[ \t][^\n|;&]{0,160}?)??[ \t]-p"
+          r"|sshpass[ \t]+-p[ \t]{0,2}|redis-cli(?:[ \t][^\n|;&]{0,160}?)??[ \t]-a[ \t]{1,2}"
+          r"|(?:docker|podman|nerdctl|helm registry)[ \t]+login(?:[ \t][^\n|;&]{0,160}?)??[ \t]-p[ \t]{1,2}"
+          r"|mongo(?:sh|dump|restore|export|import)?(?:[ \t][^\n|;&]{0,160}?)??[ \t]-p[ \t]{1,2}|twine upload(?:[ \t][^\n|;&]{0,160}?)??[ \t]-p[ \t]{1,2}"
+          r"|ldap(?:search|modify|add)(?:[ \t][^\n|;&]{0,160}?)??[ \t]-w[ \t]{1,2}|(?:sqlcmd|ipmitool)(?:[ \t][^\n|;&]{0,160}?)??[ \t]-P[ \t]{1,2}"
+          r"|htpasswd[ \t]+-[a-zB]{0,4}b[a-zB]{0,4}[ \t]+[^\s]{1,200}[ \t]+[^\s]{1,100}[ \t]+|openssl(?:[ \t][^\n|;&]{0,160}?)??[ \t]-pass(?:in|out)?[ \t]+pass:"
+          r"|(?:un)?zip(?:[ \t][^\n|;&]{0,160}?)??[ \t]-P[ \t]{1,2}|openssl(?:[ \t][^\n|;&]{0,160}?)??[ \t]-k[ \t]{1,2}|sqlplus[ \t]+(?:-[a-zA-Z]+[ \t]+){0,3}[A-Za-z0-9_]{1,64}/"
+          r"|smbclient(?:[ \t][^\n|;&]{0,160}?)??[ \t]-U[ \t]{0,2}[^\s%]{1,64}%)" + QUOTE, _OPTION, (3, 400),
           ("mysql -u root -p«hunter2" "Zebra» app", "mysqldump -h db -p«S3cr" "3t!» x", "sshpass -p «hunter2" "Zebra» ssh bob@host", "sshpass -p '«hunter2" "Zebra»' ssh h", "redis-cli -h cache -a «hunter2" "Zebra» ping",
-           "docker login -u bob -p «hunter2" "Zebra» registry.example.org", "openssl rsa -in k.pem -passin pass:«hunter2" "Zebra»", "ldapsearch -D cn=admin -w «hunter2" "Zebra» -b dc=x"),
-          ("mysql -u root -p app", "docker run -p 8080:80 image", "mysql -P 3306 -p", "docker login -p $PASS", "mongo --port 27017"), check=_is_given),
-    _form("command-user", ("-u", "--user", "--proxy-user"), r"(?<=[ \t\"'])(?:-u[ \t]{0,2}|--(?:proxy-)?user(?:[ \t]{1,2}|=))(?:\\{0,3}[\"'])?[A-Za-z0-9._@+%-]{0,64}:", r"[^\s\"'`\\|;&<>(){}$/]", (4, 255),
+           "docker login -u bob -p «hunter2" "Zebra» registry.example.org", "openssl rsa -in k.pem -passin pass:«hunter2" "Zebra»", "ldapsearch -D cn=admin -w «hunter2" "Zebra» -b dc=x",
+           "unzip -P «hunter2" "Zebra» a.zip", "sqlplus scott/«hunter2" "Zebra»", "7z x -p«hunter2" "Zebra» a.7z"),
+          ("mysql -u root -p app", "docker run -p 8080:80 image", "mysql -P 3306 -p", "zip -r a.zip b", "docker login -p $PASS", "mongo --port 27017"), check=_is_given),
+    Rule("command-secret", ("echo", "printf"), EDGE + r"(?:echo|printf)[ \t]+(?:-n[ \t]+)?[\"']?(?:[A-Za-z0-9_.-]{1,64}:)?(?P<secret>[^\s\"'|$]{4,200})[\"']?[ \t]*\|[ \t]*(?:(?:sudo[ \t]+)?chpasswd|sudo[ \t]+-S|[^\n|;&]{0,100}--password-stdin)",
+         ("echo 'bob:«hunter2" "Zebra»' | chpasswd", "echo «hunter2" "Zebra» | docker login --password-stdin", "echo «hunter2" "Zebra» | sudo -S ls"), ("echo done | tee log", "echo $PASS | sudo -S ls"), FOLD, _is_given,
+         EDGE + r"(?:echo|printf)[ \t]+(?:-n[ \t]+)?(?P<secret>[^\n]{0,320})\Z"),
+    form("command-secret", ("login", "secret"), r"(?:(?<=az[ ])login(?:[ \t][^\n|;&]{0,160}?)??[ \t]-p[ \t]{1,2}|(?<=gh[ ])secret[ \t]+set(?:[ \t][^\n|;&]{0,160}?)??[ \t](?:-b|--body)(?:=|[ \t]{1,2}))" + QUOTE, _OPTION, (3, 400),
+         ("az login -u app -p «hunter2" "Zebra» --tenant t", "gh secret set NPM -b «hunter2" "Zebra»"), ("gh secret list", "az login"), check=_is_given),
+    form("command-user", ("-u", "--user", "--proxy-user", "http -a"), r"(?:(?<=[ \t\"'])-u[ \t]{0,2}|http -a[ \t]{1,2}|(?<=[ \t\"'])--(?:proxy-)?user(?:[ \t]{1,2}|=))(?:\\{0,3}[\"'])?[A-Za-z0-9._@+%-]{0,64}:", r"[^\s\"'`\\|;<>{}$/]", (4, 255),
           ("curl -u bob:«hunter2" "Zebra» https://example.org/", "curl -ubob:«hunter2" "Zebra» https://example.org/", "curl --user='bob:«hunter2" "Zebra»' https://example.org/", 'curl --user "bob:«hunter2' 'Zebra»" x'),
           ("docker run -u 1000:1000 image", "curl -u $USER:$PASS x", "docker run --user 1000:1000 x"), where=TEXT,
           check=lambda match: not match["secret"].isdigit() and not values.is_no_secret(match["secret"], uuid=False)),
     # Files
-    _form("netrc-password", ("password", "passwd"), r"passw(?:or)?d[ \t]{1,8}", r"[^\s\"'\\]", (3, 400),
+    form("netrc-password", ("password", "passwd"), r"passw(?:or)?d[ \t]{1,8}", r"[^\s\"'\\]", (3, 400),
           ("machine api.example.org login bob password «hunter2" "Zebra»", "machine api.example.org\n  login bob\n  password «hunter2" "Zebra»"),
           ("the login page has a password field", "user bob password is required", "machine learning password reset"), check=_is_netrc),
-    _form("pgpass-password", ("5432", "5433", "6432", "6543", ":*:"), r"(?:(?<=[A-Za-z0-9_.*-]:)(?:5432|5433|6432|6543)|:\*):[^:\s/\"']{1,64}:[^:\s/\"']{1,64}:", r"[^\s:\"'\\]", (4, 255),
+    form("pgpass-password", ("5432", "5433", "6432", "6543", ":*:"), r"(?:(?<=[A-Za-z0-9_.*-]:)(?:5432|5433|6432|6543)|:\*):[^:\s/\"']{1,64}:[^:\s/\"']{1,64}:", r"[^\s:\"'\\]", (4, 255),
           ("db.internal:5432:app:bob:«hunter2" "Zebra»", "*:*:*:bob:«hunter2" "Zebra»"), ("10:5432:20:30:40", "tcp:5432:x:y:"), where=TEXT,
           check=lambda match: not match["secret"].isdigit() and not values.is_no_secret(match["secret"])),
-    _form("docker-auth", ("auth",), r"(?<=[\"'])auth\\{0,3}[\"'][ \t]{0,3}:[ \t]{0,3}\\{0,3}[\"']", r"[A-Za-z0-9+/=]", (8, LONGEST),
+    form("docker-auth", ("auth",), r"(?<=[\"'])auth\\{0,3}[\"'][ \t]{0,3}:[ \t]{0,3}\\{0,3}[\"']", r"[A-Za-z0-9+/=]", (8, LONGEST),
           ('{"auths": {"registry.example.org": {"auth": "«Ym9iOmh1bnRl' 'cjJaZWJyYQ==»"}}}',), ('"auth": "required"', '"auth": "basic"'), check=_is_basic),
-    _form("npmrc-auth", ("_auth",), r"(?:(?<![A-Za-z0-9.])|(?<=\\n))_auth(?:token)?[\"']?(?:[ \t]{0,3}[:=][ \t]{0,3}|[ \t]{1,2})" + _QUOTE, r"[A-Za-z0-9_+/=.~:-]", (8, 1000),
+    form("npmrc-auth", ("_auth",), r"(?:(?<![A-Za-z0-9.])|(?<=\\n))_auth(?:token)?[\"']?(?:[ \t]{0,3}[:=][ \t]{0,3}|[ \t]{1,2})" + QUOTE, r"[A-Za-z0-9_+/=.~:-]", (8, 1000),
           ("//registry.npmjs.org/:_authToken=«8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»", "_auth=«Ym9iOmh1bnRl" "cjJaZWJyYQ==»"), ("_authToken=${NPM_TOKEN}", "user_auth = authenticate"), check=_is_npm),
-    _form("kubeconfig-key", ("client-key-data",), r"client-key-data(?:\\{0,3}[\"'])?:[ \t]{0,3}(?:\\{0,3}[\"'])?", r"[A-Za-z0-9+/=]", (32, LONGEST),
+    form("kubeconfig-key", ("client-key-data",), r"client-key-data(?:\\{0,3}[\"'])?:[ \t]{0,3}(?:\\{0,3}[\"'])?", r"[A-Za-z0-9+/=]", (32, LONGEST),
           ("    client-key-data: «LS0tLS1CRUdJTiBSU0EgUFJJVkFURSB" "LRVktLS0tLQpNSUlFb3dJQkFBS0NBUUVB»",), ("client-key-data: REDACTED",), check=lambda match: True),
-    _form("terraform-default", ("default",), r"default[ \t]{0,12}=[ \t]{0,3}\\{0,3}\"", r"[^\"\n\\]", (4, 400),
+    form("terraform-default", ("default",), r"default[ \t]{0,12}=[ \t]{0,3}\\{0,3}\"", r"[^\"\n\\]", (4, 400),
           ('variable "db_password" {\n  type    = string\n  default = "«hunter2' 'Zebra»"\n}',), ('variable "region" {\n  default = "eu-west-1"\n}', 'variable "db_password" {\n  default = "changeme"\n}'), check=_is_default, needs="variable "),
-    _form("sql-password", ("password", "identified"), r"(?:identified[ \t]{1,3}(?:with[ \t]{1,3}\S{1,40}[ \t]{1,3})?by|(?:with|encrypted|set)[ \t]{1,3}password(?:[ \t]{0,2}=)?|password)[ \t]{1,3}\\{0,3}'", r"[^'\n\\]", (4, 255),
-          ("CREATE USER bob IDENTIFIED BY '«hunter2" "Zebra»'", "ALTER ROLE bob WITH PASSWORD '«hunter2" "Zebra»'"), ("identified by 'password'", "the password 'admin' is weak"), check=lambda match: not values.is_no_secret(match["secret"]) and values.is_password(match["secret"])),
-    Rule("assigned-secret", _HINTS, _NAME + _SEPARATOR + _VALUE,
+    form("sql-password", ("password", "identified"), r"(?:identified[ \t]{1,3}(?:with[ \t]{1,3}\S{1,40}[ \t]{1,3})?by|(?:with|encrypted|set)[ \t]{1,3}password(?:[ \t]{1,2}for[ \t]{1,2}[^\s=]{1,100})?(?:[ \t]{0,2}=)?|password(?:[ \t]{1,2}for[ \t]{1,2}[^\s=]{1,100}[ \t]{0,2}=)?)[ \t]{1,3}\\{0,3}'", r"[^'\n\\]", (4, 255),
+          ("CREATE USER bob IDENTIFIED BY '«hunter2" "Zebra»'", "ALTER ROLE bob WITH PASSWORD '«hunter2" "Zebra»'", "SET PASSWORD FOR bob@localhost = '«hunter2" "Zebra»'"), ("identified by 'password'", "the password 'admin' is weak"), check=lambda match: not values.is_no_secret(match["secret"]) and values.is_password(match["secret"])),
+    form("form-password", ("form-data",), r"form-data;[ \t]{0,2}name=\\{0,3}[\"'][A-Za-z0-9_.-]{0,40}(?:passw(?:or)?d|passphrase|secret|token|api_?key)\\{0,3}[\"'](?:(?:\s|\\{1,3}[rn]){1,2}[A-Za-z-]{1,40}:[^\n\\]{0,100})?(?:\s|\\{1,3}[rn]){2,6}", r"[^\s\"'\\]", (6, 400),
+         ('Content-Disposition: form-data; name="password"\r\n\r\n«hunter2' 'Zebra»\r\n--x',), ('form-data; name="password"\n\n<p>',), check=lambda match: not values.is_no_secret(match["secret"]) and values.is_password(match["secret"])),
+    form("wifi-password", ("psk",), EDGE + r"(?:psk|wpa_passphrase|wpa-psk)\\{0,3}[\"']?[ \t]{0,3}[=: ][ \t]{0,3}" + QUOTE, r"[^\s\"'\\;,<>(){}]", (8, 64),
+         ('ssid="x"\npsk="«hunter2' 'Zebra»"', "wpa-psk «hunter2" "Zebra»"), ("psk=PSKmodulation", "psk: None"), check=lambda match: not values.is_no_secret(match["secret"]) and values.is_password(match["secret"])),
+    Rule(SPOKEN_SECRET, HINTS, SPOKEN + rf"(?P<secret>{SPOKEN_VALUE}{{6,400}})",
+         ("API key: «k2JdQ8sLZx" "Yv7WbNm2Pt»", "AWS Secret Access Key [None]: «wJalrXUtnFEMI/K7MDENG/" "bPxRfiCYzk2JdQ8sLZ»", "the password for bob is «hunter2" "-Zebra»", "Your access token:\n  «k2JdQ8sLZx" "Yv7WbNm2Pt»",
+          "| API key | «k2JdQ8sLZx" "Yv7WbNm2Pt» |", "**Password:** `«hunter2" "Zebra9»`", "my auth token is «k2JdQ8sLZx" "Yv7WbNm2Pt».", "private key -> «8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54»"),
+         ("the password is case-sensitive", "the token is base64-encoded", "password is SHA256-hashed", "a secret is a dangerous-thing2", "| token | string |", "token: the-next-word", "the api key is missing", "password for the app is required",
+          "session token is 123e4567-e89b-12d3-a456-426614174000", "foreign key: 8e2b7c1d9f3a4056b8c7d2e1f0a93b54"), FOLD, is_spoken,
+         SPOKEN + rf"(?P<secret>{SPOKEN_VALUE}{{0,400}})\Z", parts=spoken_parts),
+    Rule(ASSIGNED, HINTS, NAME + SEPARATOR + VALUE,
          ("DB_PASSWORD=«hunter" "2x»", "export API_KEY=«8e2b7c1d9f3a" "4056b8c7d2e1f0a93b54»", '{"client_secret": "«k2JdQ8sLZx' 'Yv7WbNm2Pt»"}',
           "password: «Tr0ub4dor" "-3»", "aws_secret_access_key = «wJalrXUtnFEMI/K7MDENG/" "bPxRfiCYzk2JdQ8sLZ»", "password = '«correct horse" " battery staple 9»'",
           "password: password=«hunter2" "Zebra»", "token: api_token=«k2JdQ8sLZx" "Yv7WbNm2Pt»",
@@ -680,33 +411,16 @@ _FORMS: Final[tuple[Rule, ...]] = (
           "session_token: 123e4567-e89b-12d3-a456-426614174000", "if token == expected_token:", "primary_key = True", "cache_key=8e2b7c1d9f3a4056b8c7d2e1f0a93b54", "password=<password>",
           "token: string", "SECRET_KEY_FILE=/run/secrets/key1", "TOKEN=${GITHUB_TOKEN}", "password_hash = '8e2b7c1d9f3a4056b8c7'", "PASSWORD=********", 'getpass("Password: ")',
           "password1 = password2", 'token="production-database-2"', "password: !vault |", '"password": "At least 8 characters"'), FOLD,
-         _is_assigned,
-         _NAME + _SEPARATOR + _OPEN_VALUE, parts=_assigned_parts),
-    Rule("assigned-secret", ("_PAT",), r"(?<=[A-Z])(?P<name>_PAT)(?P<kind>(?!))?" + _SEPARATOR + _VALUE, ("GITHUB_PAT=«k2JdQ8sLZx" "Yv7WbNm2»",), ("LD_LIBRARY_PATH=/usr/lib64",), TEXT,
-         lambda match: _environment_name(match) and _is_assigned(match), r"(?<=[A-Z])(?P<name>_PAT)(?P<kind>(?!))?" + _SEPARATOR + _OPEN_VALUE, parts=_assigned_parts),
-    Rule("vendor-secret", tuple(_VENDORS), rf"(?P<name>(?:{'|'.join(_VENDORS)})(?=(?P<more>[A-Za-z0-9_.-]{{0,40}}))(?P=more))" + _SEPARATOR + _VALUE,
+         is_assigned,
+         NAME + SEPARATOR + OPEN_VALUE, parts=assigned_parts),
+    Rule(ASSIGNED, ("_PAT", "_AUTH"), r"(?<=[A-Z])(?P<name>_PAT|_AUTH)" + SEPARATOR + VALUE, ("GITHUB_PAT=«k2JdQ8sLZx" "Yv7WbNm2»", "BASIC_AUTH=«bob:k2JdQ8sLZx" "Yv7WbNm2»"), ("LD_LIBRARY_PATH=/usr/lib64", "DISABLE_AUTH=everything"), TEXT,
+         lambda match: environment_name(match) and is_assigned(match), r"(?<=[A-Z])(?P<name>_PAT|_AUTH)" + SEPARATOR + OPEN_VALUE, parts=assigned_parts),
+    Rule(VENDOR, tuple(VENDORS), rf"(?P<name>(?:{'|'.join(VENDORS)})(?=(?P<more>[A-Za-z0-9_.-]{{0,40}}))(?P=more))" + SEPARATOR + VALUE,
          ("datadog: «8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54»", 'heroku = "«8e2b7c1d-9f3a-4056-b8c7-' 'd2e1f0a93b54»"', "SNYK=«8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»"),
          ("azure: eu-west", "discord_id: 8e2b7c1d9f3a4056b8c7d2e1f0a93b54", "heroku_commit=8e2b7c1d9f3a4056b8c7d2e1f0a93b548e2b7c1d", "netlify: https://example.org/8e2b7c1d9f3a4056"), FOLD,
-         _is_vendors,
-         rf"(?P<name>(?:{'|'.join(_VENDORS)})(?=(?P<more>[A-Za-z0-9_.-]{{0,40}}))(?P=more))" + _SEPARATOR + _OPEN_VALUE, parts=lambda match: [match.span(_value_group(match))]),
+         is_vendors,
+         rf"(?P<name>(?:{'|'.join(VENDORS)})(?=(?P<more>[A-Za-z0-9_.-]{{0,40}}))(?P=more))" + SEPARATOR + OPEN_VALUE, parts=assigned_parts),
 )  # fmt: skip
 
-RULES: Final[tuple[Rule, ...]] = (*(_token(*row) for row in TOKENS), *_FORMS)
+RULES: Final[tuple[Rule, ...]] = (*(token(*row) for row in TOKENS), *_FORMS)
 NAMES: Final = tuple(dict.fromkeys(rule.name for rule in RULES))
-
-ASSIGNED: Final = "assigned-secret"
-VENDOR: Final = "vendor-secret"
-_WHOLE_NAME: list[re.Pattern[str]] = []
-
-
-def is_named_secret(name: str, value: str) -> bool:
-    """Whether the value of a key in structured data is a secret."""
-    if not _WHOLE_NAME:
-        # A whole name whose value may be a secret; its group says of which kind.
-        _WHOLE_NAME.append(re.compile(r".{0,200}?" + _NAME, re.IGNORECASE | re.DOTALL))
-    match = _WHOLE_NAME[0].fullmatch(name[-200:])
-    if match is None or (match["name"][:3].lower() == "key" and match["kind"] is None):
-        return False
-    kind = match["kind"] is not None
-    identifies = not (kind or any(word in match["name"].lower() for word in _GENERIC_SECRET))
-    return values.assigned(match["name"], value, quoted=True, environment=False, identifies=identifies)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Final
 
-SLICE: Final = 1 << 15
+SLICE: Final = 3 << 12
 REACH: Final = 64
 """A slice is read so far into the next one: no hint is longer."""
 _NEAR: Final = 1_000
@@ -47,11 +47,12 @@ class Literals:
         return words - self._plain
 
     def among(self, words: set[bytes]) -> set[str]:
+        """Which literals are in words that are unfamiliar."""
         found: set[str] = set()
-        left = self.unfamiliar(words)
-        fresh = left.difference(self._telling)
-        for word in left - fresh:
-            found |= self._telling[word]
+        fresh = words.difference(self._telling)
+        if len(fresh) < len(words):
+            for word in words - fresh:
+                found |= self._telling[word]
         if not fresh:
             return found
         text = b" ".join(fresh)

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from rawko_state.redact.redactor import Redactor, Span, merged
-from rawko_state.redact.rules import BOUNDARY, RUN, Rule
+from rawko_state.redact.rule import BOUNDARY, RUN, Rule
 
 _CONTEXT: Final = 256
 """How many released characters are remembered: the name and '=' before a value tell whether it is a secret."""
@@ -32,6 +32,10 @@ _WEB_TOKEN = re.compile(
 """A web token that is still too short for the rule to match: its signature is still to come."""
 _TOKEN = re.compile(r"[A-Za-z0-9_.\-+/=~]*")
 _BOUNDARY = re.compile(BOUNDARY)
+_LONGEST_LINE: Final = 200
+_KEY_LINE = re.compile(r"(?:\A|[\s→|:>+-])[A-Za-z0-9+/]{24,80}={0,2}[\s\"',]{0,6}\Z")
+_DATA_HEAD = re.compile(r"(?<![A-Za-z])(?:string)?data\"?:\s*\Z", re.IGNORECASE)
+_DATA_LINE = re.compile(r"[ \t]{1,40}\"?[A-Za-z0-9_.-]{1,100}\"?:[ \t]*\"?[A-Za-z0-9+/=]{4,}\"?,?\s*\Z")
 
 
 class Stream:
@@ -101,7 +105,7 @@ class Stream:
         for at, rule in redactor.beginnings(text, run):
             if at < found and _may_begin(rule, text, at):
                 found = at
-        found = min(found, self._private_key(text), self._run(text))
+        found = min(found, self._private_key(text), self._run(text), _lines(text))
         for literal in redactor.literals:
             for length in range(min(len(literal) - 1, len(text)), 2, -1):
                 if text.endswith(literal[:length]):
@@ -142,6 +146,26 @@ class Stream:
                 return match
             at = text.find("eyJ", at + 1)
         return None
+
+
+def _lines(text: str) -> int:
+    """Where lines start that are part of a secret if the right line follows: of a key, or of a Kubernetes Secret."""
+    found = at = len(text)
+    last = True
+    while at > len(text) - _KEPT:
+        start = text.rfind("\n", max(0, at - _LONGEST_LINE), max(0, at - 1)) + 1
+        line = text[start:at]
+        if _DATA_HEAD.search(line):
+            return found
+        is_part = _KEY_LINE.search(line) or _DATA_LINE.match(line)
+        if not is_part and not last:
+            break
+        if is_part:
+            found = start
+        if start == 0:
+            break
+        last, at = False, start
+    return found if _KEY_LINE.search(text[found : text.find("\n", found) + 1]) else len(text)
 
 
 def _may_begin(rule: Rule, text: str, at: int) -> bool:

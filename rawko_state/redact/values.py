@@ -16,7 +16,7 @@ _PLACEHOLDER = Late(
     # References: $NAME, ${…}, $(…), %NAME%, %s, <…>, {…}, #{…}, @name, and tags of YAML.
     r"|\$[a-z_][a-z0-9_]*|\$[({].*|\$[0-9@*?]|%[a-z_]+%?|%[({].*|%[sdrq]|<.*|[#@]?\{.*|@[a-z_.]+"
     r"|!(?:vault|secret|ref|sub|env[a-z_]*|getatt|include|reference|join|importvalue|binary|encrypted[a-z/_-]*|important)\b.*"
-    r"|0x[0-9a-f]{1,16}|[a-z0-9.-]{1,100}:[0-9]{1,5}|.*(?:a-z[^a-z]{0,3}(?:0-9|\])|\(\?[:=!]|\[\^|abcdefghij).*"
+    r"|!![a-z_$].*|0x[0-9a-f]{1,16}|[a-z0-9.-]{1,100}:[0-9]{1,5}|.*(?:a-z[^a-z]{0,3}(?:0-9|\])|\(\?[:=!]|\[\^|abcdefghij).*"
     r"|.*(?:change[-_ ]?me|placeholder|example|dummy|redacted|not[-_ ]?set|replace[-_ ]?me|xxxx|\*\*\*|\.\.\.|…|\$\{|\{\{).*"
     r"|(?:none|null|nil|true|false|undefined|unset|empty|secret|passw(?:or)?d|pass|token|string|str|bytes|text|test(?:ing)?|todo|tbd"
     r"|required|optional|hidden|masked|unknown|default|admin|root|user|foo|bar|baz|foobar|value|abc|guest|invalid|valid|key|dev|prod"
@@ -43,7 +43,7 @@ _WORDLIKE: Final = 4.2
 _SURELY: Final = 5.3
 """Above it, letters are random, whatever else they look like."""
 
-PASSWORDS: Final = ("passw", "passphrase", "passcode", "pwd", "pass")
+PASSWORDS: Final = ("passw", "passphrase", "passcode", "pwd", "pass", "pw", "contrase", "kennwort")
 
 
 def entropy(text: str) -> float:
@@ -91,6 +91,12 @@ def is_password(value: str) -> bool:
         return is_random(value) or (len(value) >= 8 and value.lower() != value and surprise(value) >= UNLIKELY)
     # Words with dashes or a colon: a label or a slug.
     return digits or not _SLUG.fullmatch(value) or (value.lower() != value and surprise(value) >= UNLIKELY)
+
+
+def is_strong(value: str) -> bool:
+    """At least three kinds of characters, without a space."""
+    kinds = sum(1 for pattern in (r"[a-z]", r"[A-Z]", r"[0-9]", r"[^A-Za-z0-9 ]") if re.search(pattern, value))
+    return len(value) >= 8 and kinds >= 3 and " " not in value and "\\" not in value
 
 
 def is_identifier(value: str) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 from rawko_state.format.blocks import parse_fields, parse_section
 from rawko_state.format.scan import Fetch, RawBlock, Record, Region
 from rawko_state.format.text import decode, unescape
+from rawko_state.late import late
 
 MOST_SEARCHED: Final = 16 << 20
 """Only this much of the start of a longer section is searched."""
@@ -21,7 +21,7 @@ MOST_SEARCHED: Final = 16 << 20
 TITLE, ASKED, NAMED, SAID, DONE = 6, 4, 3, 2, 1
 """The weight of a word: in a title, a request or result, a file name, what was said, what a tool did."""
 
-_TURN = re.compile(rb"--- Turn ([1-9][0-9]{0,17}): (.+) ---")
+_TURN = late(rb"--- Turn ([1-9][0-9]{0,17}): (.+) ---")
 _KINDS: Final = (
     (b"=== TASK ", "task"),
     (b"=== REQUEST ", "request"),
@@ -40,26 +40,28 @@ _WORDY: Final = {
     "Guidance": SAID,
     "Question": SAID,
 }
-_MAY_BE_WORDY = re.compile(rb"(?:\A|\n)(?:%s)" % b"|".join(re.escape(name.encode()) for name in _WORDY))
+_MAY_BE_WORDY = late(rb"(?:\A|\n)(?:%s)" % b"|".join(re.escape(name.encode()) for name in _WORDY))
 _SKIPPED: Final = (b"[Payload", b"[State", b"[Snapshot", b"[End ")
-_TIMES = re.compile(r"(?m)^(?:[0-9]{2}:[0-9]{2}:[0-9]{2}|--:--:--) (\S+)")
-_OPERATIONS = re.compile(r"(?m)^(?:read|write|delete) ")
-_ESCAPES = re.compile(r"\\u001[bB]\[[0-?]*[ -/]*[@-~]|\\(?:u[0-9a-fA-F]{4}|.)")
+_TIMES = late(r"(?m)^(?:[0-9]{2}:[0-9]{2}:[0-9]{2}|--:--:--) (\S+)")
+_OPERATIONS = late(r"(?m)^(?:read|write|delete) ")
+_ESCAPES = late(r"\\u001[bB]\[[0-?]*[ -/]*[@-~]|\\(?:u[0-9a-fA-F]{4}|.)")
 
 
-@dataclass(slots=True, eq=False)
 class Document:
     """The searchable text of one block, and its position."""
 
-    offset: int
-    length: int
-    kind: str
-    turn: int = 0
-    agent: str = ""
-    parts: list[tuple[int, str]] = field(default_factory=list)
-    """Texts, each with the weight of its words."""
-    tools: set[str] = field(default_factory=set)
-    diff: str = ""
+    __slots__ = ("agent", "diff", "kind", "length", "offset", "parts", "tools", "turn")
+
+    def __init__(self, offset: int, length: int, kind: str, turn: int = 0, agent: str = "") -> None:
+        self.offset = offset
+        self.length = length
+        self.kind = kind
+        self.turn = turn
+        self.agent = agent
+        self.parts: list[tuple[int, str]] = []
+        """Texts, each with the weight of its words."""
+        self.tools: set[str] = set()
+        self.diff = ""
 
     def texts(self, where: str) -> list[str]:
         """All its texts, or only what was ``added`` to files or ``removed`` from them."""
@@ -67,6 +69,10 @@ class Document:
             return [text for _, text in self.parts]
         sign = "+" if where == "added" else "-"
         return ["\n".join(line[1:] for line in self.diff.split("\n") if line.startswith(sign))]
+
+
+_OF_A_PROGRAM = re.compile(rb"^Kind: [^\n]*-data$", re.MULTILINE)
+"""Notes that hold the state of a program, for itself: nobody searches for it, and the program may have withdrawn it."""
 
 
 def documents(records: Iterable[Record], fetch: Fetch) -> Iterator[Document]:
@@ -84,7 +90,8 @@ def document(block: RawBlock, fetch: Fetch) -> Document | None:
     turn = _TURN.fullmatch(marker)
     if turn is not None:
         agent = decode(turn[2])
-        found = Document(block.offset, block.length, "turn", int(turn[1]), agent, [(DONE, agent)])
+        found = Document(block.offset, block.length, "turn", int(turn[1]), agent)
+        found.parts.append((DONE, agent))
     else:
         kind = next((kind for prefix, kind in _KINDS if marker.startswith(prefix)), "other")
         found = Document(block.offset, block.length, kind)
@@ -92,8 +99,9 @@ def document(block: RawBlock, fetch: Fetch) -> Document | None:
     data = _data(head, fetch)
     if found.kind == "other" or _MAY_BE_WORDY.search(data):
         _take_fields(found, data, decode(marker))
+    programs = found.kind == "note" and _OF_A_PROGRAM.search(data) is not None
     for region in sections:
-        if not region.title.startswith(_SKIPPED):
+        if not region.title.startswith(_SKIPPED) and not (programs and region.title.startswith(b"[Data")):
             _take_section(found, region.title, _data(region, fetch))
     return found if found.parts else None
 

@@ -3,28 +3,35 @@
 The pages, folded or not, say which documents may match and how well. That is fast, and its only errors are false positives: a
 page does not know the order of words, or whether a file was edited since. So tasks are taken best first, and each is settled
 (checked against the current file) before it is yielded. A query for twenty tasks settles twenty plus the few that fail, however
-many may match.
+many may match, and looks at little more than the best few of each page.
 """
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from rawko_state.format.text import decode
+from rawko_state.model.frozen import Frozen
 from rawko_state.search.documents import Document
-from rawko_state.search.pages import Page, TurnRef
+from rawko_state.search.pages import TurnRef
 from rawko_state.search.query import And, Field, Leaf, Node, Not, Query, Text
 from rawko_state.search.scoring import PostingSource, Scored, Terms, scored_pages
-from rawko_state.search.words import occurs
+from rawko_state.search.turn_text import document_of
+from rawko_state.search.words import bare, may_occur, normal, occurs
 
 FRESH: Final = -1
 """The base of documents that were just read from the file."""
 _HALF_LIFE_DAYS: Final = 60
 _COVERED: Final = 1_000_000.0
 """Matching one more word of the query outweighs any score."""
+_FEW: Final = 32
+"""How many documents of a page are sorted at first."""
+_LATEST: Final = 1 << 62
+"""A time after that of any task."""
 
 
 class Truth(Protocol):
@@ -35,8 +42,11 @@ class Truth(Protocol):
 
     def document(self, task_id: str, place: TurnRef) -> Document | None: ...
 
+    def data(self, task_id: str, places: Sequence[TurnRef]) -> Sequence[bytes | None]:
+        """The bytes of documents; None for one that is long or can't be read."""
 
-class Wanted(NamedTuple):
+
+class Wanted(Frozen):
     """A query, the tasks that match each of its field leaves, and the tasks that are allowed at all."""
 
     query: Query
@@ -62,14 +72,16 @@ class Found(NamedTuple):
     """How many of the query's words and phrases the document contains."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _Task:
-    id: str
-    created: int
-    mask: int = 0
-    best: float = 0.0
-    where: list[tuple[Scored, int]] = field(default_factory=list)
-    """The scored pages that contain it, and its owner number in each."""
+    __slots__ = ("best", "created", "id", "mask", "where")
+
+    def __init__(self, task_id: str, created: int) -> None:
+        self.id = task_id
+        self.created = created
+        self.mask = 0
+        self.best = 0.0
+        self.where: list[tuple[Scored, int]] = []
+        """The scored pages that contain it, and its owner number in each."""
 
 
 def search(wanted: Wanted, sources: Iterable[PostingSource], truth: Truth, *, turns: bool = False) -> Iterator[Found]:
@@ -80,28 +92,153 @@ def search(wanted: Wanted, sources: Iterable[PostingSource], truth: Truth, *, tu
     leaves = query.leaves()
     bits = {leaf: 1 << number for number, leaf in enumerate(leaves)}
     scored = scored_pages(leaves, bits, Terms(sources, wanted.documents, wanted.length))
-    tasks = _tasks(wanted, scored)
-    may_hold = _judge(wanted, bits)
-    heap = [_place_in_line(wanted, task, task.best) for task in tasks.values() if may_hold(task) is not False]
-    heapq.heapify(heap)
+    line = _Line(wanted, bits, scored)
     settler = _Settler(wanted, truth, leaves, bits)
-    while heap:
-        *_, task, found = heapq.heappop(heap)
+    for task, found in line:
         if found is not None:
             yield found
             continue
         documents = settler.documents(task)
         for hit in documents if turns else documents[:1]:
-            heapq.heappush(heap, _place_in_line(wanted, task, hit.score + _COVERED * hit.words, hit))
+            line.add(task, hit.score + _COVERED * hit.words, hit)
 
 
-_Entry: TypeAlias = "tuple[float, int, str, int, _Task, Found | None]"
+_Entry: TypeAlias = "tuple[float, int, str, int, _Task | Iterator[_Upcoming], Found | None]"
 """Sorts in output order, which is fully deterministic."""
+_Upcoming: TypeAlias = "tuple[float, int, int]"
+"""An owner in a page: the best score that it and all later ones can reach, its creation time, its number."""
 
 
-def _place_in_line(wanted: Wanted, task: _Task, best: float, found: Found | None = None) -> _Entry:
-    offset = found.place.offset if found is not None and found.place is not None else -1
-    return (0.0 if wanted.by_time else -best, -task.created, task.id, offset, task, found)
+class _Line:
+    """The tasks that may match and the hits found in them, in output order. A common word is in most tasks, and few are asked
+    for. So a page waits in the line as its best task does, and the next of its tasks is looked at when its turn comes."""
+
+    def __init__(self, wanted: Wanted, bits: Mapping[Leaf, int], scored: list[Scored]) -> None:
+        self._wanted, self._scored = wanted, scored
+        self._may_hold = _judge(wanted, bits)
+        root = wanted.query.root
+        without_words = root is not None and _may_hold(root, {}, 0, None) is not False
+        self._where = _places(scored, None if without_words else _in_several(scored))
+        self._seen: set[str] = set()
+        self._heap: list[_Entry] = []
+        for number, each in enumerate(scored):
+            self._advance(number, _by_time(each) if wanted.by_time else _by_score(each, wanted.now))
+        if without_words:
+            for task_id, created in wanted.universe():
+                self._look_at(task_id, created, ())
+
+    def __iter__(self) -> Iterator[tuple[_Task, Found | None]]:
+        while self._heap:
+            first, second, _, number, what, found = heapq.heappop(self._heap)
+            if isinstance(what, _Task):
+                yield what, found
+            else:
+                self._advance(number, what, (first, second))
+
+    def add(self, task: _Task, best: float, found: Found | None = None) -> None:
+        offset = found.place.offset if found is not None and found.place is not None else -1
+        heapq.heappush(
+            self._heap, (0.0 if self._wanted.by_time else -best, -task.created, task.id, offset, task, found)
+        )
+
+    def _advance(self, number: int, upcoming: Iterator[_Upcoming], after: tuple[float, int] = (-inf, 0)) -> None:
+        """Takes the page's next tasks into the line, up to the first one that stands further back than ``after``."""
+        scored = self._scored[number]
+        tasks = scored.page.tasks
+        for best, created, owner in upcoming:
+            if self._look_at(tasks[owner], created, ((scored, owner),)):
+                place = (0.0, -created) if self._wanted.by_time else (-best, -_LATEST)
+                if place > after:
+                    # Before all tasks that are as good: no id is empty.
+                    heapq.heappush(self._heap, (*place, "", number, upcoming, None))
+                    return
+
+    def _look_at(self, task_id: str, created: int, where: Sequence[tuple[Scored, int]]) -> bool:
+        """Takes a task into the line. Returns whether it may match and is new there."""
+        allowed = self._wanted.allowed
+        if task_id in self._seen or (allowed is not None and task_id not in allowed):
+            return False
+        self._seen.add(task_id)
+        task = _Task(task_id, created)
+        for each, number in self._where.get(task_id, where):
+            _count(task, each, number, self._wanted.now)
+        if self._may_hold(task) is False:
+            return False
+        self.add(task, task.best)
+        return True
+
+
+def _places(scored: list[Scored], only: Collection[str] | None) -> dict[str, list[tuple[Scored, int]]]:
+    """For each of these tasks (None: of all), the pages that contain it, and its owner number in each."""
+    found: dict[str, list[tuple[Scored, int]]] = {}
+    if only is None or only:
+        for each in scored:
+            for number, task_id in enumerate(each.page.tasks):
+                if only is None or task_id in only:
+                    found.setdefault(task_id, []).append((each, number))
+    return found
+
+
+def _in_several(scored: list[Scored]) -> set[str]:
+    """The tasks that are in several pages. Most are in one."""
+    several: set[str] = set()
+    known: set[str] = set()
+    for each in scored:
+        tasks = set(each.page.tasks)
+        several |= known & tasks if len(tasks) == len(each.page.tasks) else tasks
+        known |= tasks
+    return several
+
+
+def _count(task: _Task, scored: Scored, number: int, now: float) -> None:
+    """Counts in what a page holds of a task."""
+    page, masks, scores = scored.page, scored.masks, scored.scores
+    own = [document for document in page.documents_of(number) if document in masks]
+    if not own:
+        return
+    created = page.created[number]
+    if not task.where:
+        task.created = created
+    task.where.append((scored, number))
+    recent = _recency(created, now)
+    for document in own:
+        mask = masks[document]
+        task.mask |= mask
+        best = scores[document] * recent + _COVERED * mask.bit_count()
+        if best > task.best:
+            task.best = best
+
+
+def _by_score(scored: Scored, now: float) -> Iterator[_Upcoming]:
+    """The owners in a page, best first, as if all of them were as recent as the newest."""
+    page, masks, scores = scored.page, scored.masks, scored.scores
+    recent = _recency(max(page.created), now)
+    covered = {mask: _COVERED * mask.bit_count() for mask in set(masks.values())}
+    if len(covered) == 1:
+        by: Callable[[int], float] = scores.__getitem__
+    else:
+        by = {document: scores[document] * recent + covered[mask] for document, mask in masks.items()}.__getitem__
+    seen: set[int] = set()
+    for document in _largest(masks, by):
+        number = bisect_right(page.firsts, document) - 1
+        if number not in seen:
+            seen.add(number)
+            yield scores[document] * recent + covered[masks[document]], page.created[number], number
+
+
+def _largest(documents: Collection[int], by: Callable[[int], float]) -> Iterator[int]:
+    """Sorted from the largest down; all of them only if more than a few are asked for."""
+    yield from heapq.nlargest(_FEW, documents, key=by)
+    if len(documents) > _FEW:
+        yield from sorted(documents, key=by, reverse=True)[_FEW:]
+
+
+def _by_time(scored: Scored) -> Iterator[_Upcoming]:
+    """The owners in a page, newest first."""
+    page = scored.page
+    owners = {bisect_right(page.firsts, document) - 1 for document in scored.masks}
+    for number in sorted(owners, key=lambda number: (-page.created[number], number)):
+        yield 0.0, page.created[number], number
 
 
 def _judge(wanted: Wanted, bits: Mapping[Leaf, int]) -> Callable[[_Task], bool | None]:
@@ -117,47 +254,6 @@ def _judge(wanted: Wanted, bits: Mapping[Leaf, int]) -> Callable[[_Task], bool |
         return known[key]
 
     return judge
-
-
-def _tasks(wanted: Wanted, scored: list[Scored]) -> dict[str, _Task]:
-    """The tasks with a document that may match, each with the best score it can reach. If the query can match without any word,
-    also the others."""
-    tasks: dict[str, _Task] = {}
-    allowed = wanted.allowed
-    for each in scored:
-        page, masks, scores = each.page, each.masks, each.scores
-        covered = {mask: _COVERED * mask.bit_count() for mask in set(masks.values())}
-        end, task, recent = -1, None, 1.0
-        for document in sorted(masks):
-            if document >= end:
-                number = bisect_right(page.firsts, document) - 1
-                end = page.documents_of(number).stop
-                task = _task_of(tasks, page, number, allowed)
-                if task is not None:
-                    task.where.append((each, number))
-                    recent = _recency(task.created, wanted.now)
-            if task is not None:
-                mask = masks[document]
-                task.mask |= mask
-                key = scores[document] * recent + covered[mask]
-                if key > task.best:
-                    task.best = key
-    root = wanted.query.root
-    if root is not None and _may_hold(root, {}, 0, None) is not False:
-        for task_id, created in wanted.universe():
-            if task_id not in tasks and (allowed is None or task_id in allowed):
-                tasks[task_id] = _Task(task_id, created)
-    return tasks
-
-
-def _task_of(tasks: dict[str, _Task], page: Page, number: int, allowed: Collection[str] | None) -> _Task | None:
-    task_id = page.tasks[number]
-    if allowed is not None and task_id not in allowed:
-        return None
-    task = tasks.get(task_id)
-    if task is None:
-        task = tasks[task_id] = _Task(task_id, page.created[number])
-    return task
 
 
 def _recency(created: int, now: float) -> float:
@@ -195,7 +291,7 @@ class _Settler:
         if state is None:
             return []
         base, before = state
-        found: dict[int, tuple[TurnRef, int, float]] = {}
+        candidates: list[tuple[TurnRef, int, int, float]] = []
         for scored, number in task.where:
             page = scored.page
             owner = page.owner(number)
@@ -206,10 +302,14 @@ class _Settler:
                 place = page.place(document)
                 if owner.base != FRESH and place.offset >= before:
                     continue
-                mask &= ~self._refuted(task.id, place, scored.maybe.get(document, 0))
-                if mask:
-                    score = scored.scores[document] * _recency(owner.created, self._wanted.now)
-                    found[place.offset] = (place, mask, score)
+                score = scored.scores[document] * _recency(owner.created, self._wanted.now)
+                candidates.append((place, mask, scored.maybe.get(document, 0), score))
+        found: dict[int, tuple[TurnRef, int, float]] = {}
+        refuted = self._refuted(task.id, {place: maybe for place, _, maybe, _ in candidates if maybe})
+        for place, mask, _, score in candidates:
+            mask &= ~refuted.get(place, 0)
+            if mask:
+                found[place.offset] = (place, mask, score)
         whole = 0
         for _, mask, _ in found.values():
             whole |= mask
@@ -221,16 +321,29 @@ class _Settler:
         hits = [Found(task.id, place, score, mask.bit_count()) for place, mask, score in found.values()]
         return sorted(hits, key=lambda hit: (-hit.words, -hit.score, hit.place.offset if hit.place else 0))
 
-    def _refuted(self, task_id: str, place: TurnRef, maybe: int) -> int:
-        """Of the leaves that a document may contain, those that it does not."""
+    def _refuted(self, task_id: str, maybe: Mapping[TurnRef, int]) -> dict[TurnRef, int]:
+        """Of the leaves that each document may contain, those that it does not."""
         if not maybe:
-            return 0
-        document = self._truth.document(task_id, place)
+            return {}
+        places = list(maybe)
+        data = self._truth.data(task_id, places)
+        return {
+            place: self._wrong(task_id, place, maybe[place], each) for place, each in zip(places, data, strict=True)
+        }
+
+    def _wrong(self, task_id: str, place: TurnRef, maybe: int, data: bytes | None) -> int:
+        leaves = [(bit, leaf) for bit, leaf in self._texts if bit & maybe]
+        if data is not None:
+            # Most documents with the words of a phrase do not hold the phrase, and need not be parsed.
+            text = bare(normal(decode(data)))
+            if not any(may_occur(leaf.sought, text) for _, leaf in leaves):
+                return maybe
+            document = document_of(data, place.offset)
+        else:
+            document = self._truth.document(task_id, place)
         if document is None:
             return maybe
-        return sum(
-            bit for bit, leaf in self._texts if bit & maybe and not occurs(leaf.sought, document.texts(leaf.where))
-        )
+        return sum(bit for bit, leaf in leaves if not occurs(leaf.sought, document.texts(leaf.where)))
 
     def _holds(self, node: Node, mask: int, task_id: str) -> bool:
         if isinstance(node, Not):

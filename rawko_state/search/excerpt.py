@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
+from rawko_state.late import late
 from rawko_state.search.documents import Document
 from rawko_state.search.words import Sought, bare, normal, spans
 
@@ -14,7 +14,9 @@ WIDTH: Final = 160
 _LOOKED_AT: Final = 1 << 16
 """How many characters of a long text are examined, from shortly before the first match on."""
 _MOST: Final = 500
-_SPACE = re.compile(r"\s+")
+_SPACE = late(r"\s+")
+_OF_THE_FORMAT = late(r"\n {4}(?:= \{[^\n]*|@ [0-9a-f]{64}[^\n]*|\|(?: |(?=\n|$)))")
+"""Under a line of the tool log: its JSON, where its output is kept, and the mark before each line of output."""
 
 
 def excerpt(
@@ -90,5 +92,5 @@ def _line(text: str, start: int, end: int, found: Sequence[tuple[int, int]]) -> 
 
 
 def _flat(text: str, after: str = "") -> str:
-    flat = _SPACE.sub(" ", text)
+    flat = _SPACE.sub(" ", _OF_THE_FORMAT.sub(" ", text) if "\n    " in text else text)
     return flat.lstrip() if not after or after.endswith((" ", "…")) else flat

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, Protocol
 
 from rawko_state.format.values import seconds
 from rawko_state.format.when import WHEN_HELP, parse_when
+from rawko_state.late import late
 from rawko_state.model import status as words
+from rawko_state.model.frozen import replace
 from rawko_state.search import engine
 from rawko_state.search.excerpt import excerpt
 from rawko_state.search.pages import Filling, Page, Postings
@@ -30,7 +30,7 @@ _SHOWN: Final = 32
 _TRIED: Final = 3
 """How many unknown words get a suggestion."""
 _BYTES_A_TERM: Final = 4
-_LABEL = re.compile(r"[A-Za-z0-9_.-]+")
+_LABEL = late(r"[A-Za-z0-9_.-]+")
 
 
 class Tail:
@@ -180,7 +180,7 @@ class Finder(ABC):
             near = sorted(term for term in known if term[0] == word[0] and abs(len(term) - len(word)) <= 2)
             for candidate in difflib.get_close_matches(word, near, n=2, cutoff=_SIMILAR):
                 better = Text(Sought(((candidate,),)), candidate)
-                other = asked._replace(query=Query(replaced(root, leaf, better)))
+                other = replace(asked, query=Query(replaced(root, leaf, better)))
                 with contextlib.ExitStack() as stack:
                     again = self._sources(index, other.query, stack)
                     if any(True for _ in engine.search(other, again, self._truth(index))):
@@ -191,15 +191,15 @@ class Finder(ABC):
 def check_field(field: Field) -> str | None:
     """What is wrong with the value of a query field; None if it is valid."""
     if not field.value.isprintable():
-        return f"{field.name}: holds what cannot be printed"
+        return f"{field.name}: contains control characters"
     if field.name == "label" and not _LABEL.fullmatch(field.value.partition("=")[0]):
-        return f"{field.value.partition('=')[0]!r} is no name of a label"
+        return f"Not a label name: {field.value.partition('=')[0]!r}"
     if field.name in ("after", "before", "since", "until") and parse_when(field.value) is None:
         return f"Not a date or time: {field.value!r}. {WHEN_HELP}"
     if field.name == "status" and words.canonical(field.value) not in words.STATUSES:
-        return f"no status {field.value!r}"
+        return f"Unknown status: {field.value!r}"
     if field.name == "is" and field.value != "pinned" and words.canonical(field.value) not in words.STATUSES:
-        return f"{field.value!r} is nothing that a task can be"
+        return f"Unknown filter: is:{field.value!r}. Use a status or 'pinned'"
     return None
 
 

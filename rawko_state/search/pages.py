@@ -13,7 +13,6 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, NamedTuple, TypeAlias
 
@@ -57,20 +56,19 @@ class TurnRef(NamedTuple):
     turn: int
 
 
-@dataclass(slots=True, eq=False)
 class Page:
     """The documents of a page, without their terms."""
 
-    tasks: list[str] = field(default_factory=list)
-    bases: array[int] = field(default_factory=_numbers)
-    created: array[int] = field(default_factory=_numbers)
-    firsts: array[int] = field(default_factory=_numbers)
-    """Each task's first document."""
-    offsets: array[int] = field(default_factory=_numbers)
-    lengths: array[int] = field(default_factory=_numbers)
-    turns: array[int] = field(default_factory=_numbers)
-    kinds: bytes = b""
-    sizes: bytes = b""
+    __slots__ = ("bases", "created", "firsts", "kinds", "lengths", "offsets", "sizes", "tasks", "turns")
+
+    def __init__(self) -> None:
+        self.tasks: list[str] = []
+        self.bases, self.created = _numbers(), _numbers()
+        self.firsts = _numbers()
+        """Each task's first document."""
+        self.offsets, self.lengths, self.turns = _numbers(), _numbers(), _numbers()
+        self.kinds = b""
+        self.sizes = b""
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -99,13 +97,16 @@ class Page:
         """Raises ValueError if the bytes are damaged."""
         check, data = int.from_bytes(data[:4], "little"), data[4:]
         if len(data) < 12 or zlib.crc32(data) != check:
-            raise ValueError("a page is damaged")
+            raise ValueError("The search index is damaged.")
         names, tasks, count = (int.from_bytes(data[at : at + 4], "little") for at in (0, 4, 8))
         at = 12 + names
-        page = cls(data[12:at].decode().split("\n") if tasks else [])
+        page = cls()
+        page.tasks = data[12:at].decode().split("\n") if tasks else []
         for name, per_task in _COLUMNS:
             length = 8 * (tasks if per_task else count)
-            setattr(page, name, _from_little("q", data[at : at + length]))
+            # Most pages are asked for a few documents, so their columns are not copied.
+            column = memoryview(data)[at : at + length]
+            setattr(page, name, _from_little("q", bytes(column)) if _BIG_ENDIAN else column.cast("q"))
             at += length
         page.kinds, page.sizes = data[at : at + count], data[at + count :]
         return page

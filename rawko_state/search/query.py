@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
+from rawko_state.late import late
+from rawko_state.model.frozen import Frozen, replace
 from rawko_state.search.words import Atoms, Sought, identifiers_of, normal
 
 EDITED: Final = ("added", "removed")
@@ -27,7 +29,7 @@ FIELDS: Final = (
 )  # fmt: skip
 
 
-class Text(NamedTuple):
+class Text(Frozen):
     """A word, a phrase or a prefix."""
 
     sought: Sought
@@ -36,20 +38,20 @@ class Text(NamedTuple):
     """``added`` or ``removed``: only in such lines of a diff."""
 
 
-class Field(NamedTuple):
+class Field(Frozen):
     name: str
     value: str
 
 
-class Not(NamedTuple):
+class Not(Frozen):
     part: Node
 
 
-class And(NamedTuple):
+class And(Frozen):
     parts: tuple[Node, ...]
 
 
-class Or(NamedTuple):
+class Or(Frozen):
     parts: tuple[Node, ...]
 
 
@@ -57,7 +59,7 @@ Leaf: TypeAlias = Text | Field
 Node: TypeAlias = Text | Field | Not | And | Or
 
 
-class Query(NamedTuple):
+class Query(Frozen):
     root: Node | None
     """None: the query contains nothing to search for."""
     hint: str | None = None
@@ -87,7 +89,7 @@ class _Unreadable(Exception):
     pass
 
 
-_TOKEN = re.compile(
+_TOKEN = late(
     r"""\s*(?:
         (?P<open>\() | (?P<close>\)) |
         (?P<field>(?:FIELDS)):(?:"(?P<quoted>[^"]*)"|(?P<value>[^\s"()]+)) |
@@ -96,7 +98,7 @@ _TOKEN = re.compile(
     )""".replace("FIELDS", "|".join(FIELDS)),
     re.VERBOSE,
 )
-_TRAILING = re.compile(r"\)+$")
+_TRAILING = late(r"\)+$")
 
 
 def parse(text: str, check: Callable[[Field], str | None] = lambda _: None) -> Query:
@@ -105,14 +107,14 @@ def parse(text: str, check: Callable[[Field], str | None] = lambda _: None) -> Q
         tokens = _tokens(text)
         node, rest = _any_of(tokens, 0)
         if rest < len(tokens):
-            raise _Unreadable("a ) without its (")
+            raise _Unreadable("unmatched )")
         for field in (leaf for leaf in Query(node).leaves() if isinstance(leaf, Field)):
             problem = check(field)
             if problem is not None:
                 raise _Unreadable(problem)
         return Query(node)
     except _Unreadable as trouble:
-        return Query(_literal(text), f"{trouble}: searched for the words as they stand")
+        return Query(_literal(text), f"warning: Can't read the query ({trouble}); searching for the words instead.")
 
 
 def _literal(text: str) -> Node | None:
@@ -128,7 +130,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise _Unreadable('a " without its other')
+            raise _Unreadable('unmatched "')
         at = match.end()
         if match["open"] or match["close"]:
             found.append((match[0].strip(), ""))
@@ -151,7 +153,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
 
 def _any_of(tokens: list[tuple[str, str]], at: int, depth: int = 0) -> tuple[Node | None, int]:
     if depth > _DEEPEST:
-        raise _Unreadable("too many brackets")
+        raise _Unreadable("too many parentheses")
     parts: list[Node] = []
     while True:
         node, at = _all_of(tokens, at, depth)
@@ -161,9 +163,9 @@ def _any_of(tokens: list[tuple[str, str]], at: int, depth: int = 0) -> tuple[Nod
             return _joined(Or, parts), at
         at += 1
         if at == len(tokens) or tokens[at][0] in (")", "OR", "AND"):
-            raise _Unreadable("nothing after OR")
+            raise _Unreadable("nothing follows OR")
         if not parts and node is None:
-            raise _Unreadable("nothing before OR")
+            raise _Unreadable("nothing precedes OR")
 
 
 def _all_of(tokens: list[tuple[str, str]], at: int, depth: int) -> tuple[Node | None, int]:
@@ -172,7 +174,7 @@ def _all_of(tokens: list[tuple[str, str]], at: int, depth: int) -> tuple[Node | 
     while at < len(tokens) and tokens[at][0] not in (")", "OR"):
         if tokens[at][0] == "AND":
             if not begun or at + 1 == len(tokens) or tokens[at + 1][0] in (")", "OR", "AND"):
-                raise _Unreadable("nothing on one side of AND")
+                raise _Unreadable("AND needs words on both sides")
             at += 1
             continue
         node, at = _one(tokens, at, depth)
@@ -187,7 +189,7 @@ def _one(tokens: list[tuple[str, str]], at: int, depth: int) -> tuple[Node | Non
     while at < len(tokens) and tokens[at][0] == "NOT":
         nots, at = nots + 1, at + 1
     if at == len(tokens) or tokens[at][0] in (")", "OR", "AND"):
-        raise _Unreadable("nothing after NOT")
+        raise _Unreadable("nothing follows NOT")
     node, at = _plain_one(tokens, at, depth)
     return (Not(node) if nots % 2 and node is not None else node), at
 
@@ -197,7 +199,7 @@ def _plain_one(tokens: list[tuple[str, str]], at: int, depth: int) -> tuple[Node
     if kind == "(":
         node, at = _any_of(tokens, at + 1, depth + 1)
         if at == len(tokens) or tokens[at][0] != ")":
-            raise _Unreadable("a ( without its )")
+            raise _Unreadable("unmatched (")
         return node, at + 1
     if kind == "field":
         name, _, value = text.partition(":")
@@ -205,7 +207,7 @@ def _plain_one(tokens: list[tuple[str, str]], at: int, depth: int) -> tuple[Node
             found = _phrase(value, False) if " " in value else _word(value)
             if found is None:
                 raise _Unreadable(f"{name}: wants a word")
-            return found._replace(shown=f'{name}:"{value}"' if " " in value else f"{name}:{value}", where=name), at + 1
+            return replace(found, shown=f'{name}:"{value}"' if " " in value else f"{name}:{value}", where=name), at + 1
         return Field(name, value), at + 1
     if kind == "word":
         return _word(text), at + 1

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from rawko_state.search.pages import LENGTHS, TEXT, TOOL, Page, Postings
@@ -25,17 +23,19 @@ class PostingSource(Protocol):
     def expand(self, field: str, prefix: str, /) -> Iterable[str]: ...
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Scored:
     """The documents of a page that may match."""
 
-    page: Page
-    masks: dict[int, int]
-    """For each document, the leaves that it may contain, as bits."""
-    maybe: dict[int, int]
-    """Those of them that must be checked in the file."""
-    scores: dict[int, float]
-    """The total score of each document."""
+    __slots__ = ("masks", "maybe", "page", "scores")
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.masks: dict[int, int] = {}
+        """For each document, the leaves that it may contain, as bits."""
+        self.maybe: dict[int, int] = {}
+        """Those of them that must be checked in the file."""
+        self.scores: dict[int, float] = {}
+        """The total score of each document."""
 
 
 class Terms:
@@ -63,17 +63,12 @@ class Terms:
         }
 
     def _expanded(self, field_name: str, prefix: str) -> dict[int, tuple[Page, Postings]]:
-        times: dict[int, tuple[Page, Counter[int]]] = {}
+        found: dict[int, tuple[Page, list[Postings]]] = {}
         for source in self._sources:
             for term in dict.fromkeys(source.expand(field_name, prefix)):
-                for page, (documents, numbers) in source.postings(field_name, term):
-                    sums = times.setdefault(id(page), (page, Counter()))[1]
-                    for document, number in zip(documents, numbers, strict=True):
-                        sums[document] += number
-        return {
-            key: (page, (sorted(sums), bytes(min(255, sums[document]) for document in sorted(sums))))
-            for key, (page, sums) in times.items()
-        }
+                for page, postings in source.postings(field_name, term):
+                    found.setdefault(id(page), (page, []))[1].append(postings)
+        return {key: (page, _together(parts)) for key, (page, parts) in found.items()}
 
     def weight(self, found: Mapping[int, tuple[Page, Postings]]) -> float:
         """The weight of a term: the rarer, the higher."""
@@ -81,9 +76,35 @@ class Terms:
         return math.log(1 + (max(self.total, holders) - holders + 0.5) / (holders + 0.5))
 
 
+def _together(parts: list[Postings]) -> Postings:
+    """The postings of several terms as those of one."""
+    first, *rest = parts
+    if not rest:
+        return first
+    sums = dict(zip(*first, strict=True))
+    for documents, times in rest:
+        for document, number in zip(documents, times, strict=True):
+            sums[document] = sums.get(document, 0) + number
+    documents = sorted(sums)
+    return documents, bytes([min(255, sums[document]) for document in documents])
+
+
+class _Scores(dict[tuple[int, int], float]):
+    """The score of a term in a document, by its count there and the document's length. Few pairs differ, so each is worked out
+    once."""
+
+    def __init__(self, weight: float, norms: list[float]) -> None:
+        self._weight, self._norms = weight, norms
+
+    def __missing__(self, key: tuple[int, int]) -> float:
+        number, size = key
+        found = self[key] = self._weight * number / (number + self._norms[size])
+        return found
+
+
 def scored_pages(leaves: list[Leaf], bits: Mapping[Leaf, int], terms: Terms) -> list[Scored]:
     """For each page, the documents that may contain each leaf, and their scores."""
-    found = {id(page): Scored(page, {}, {}, {}) for page in terms.pages}
+    found = {id(page): Scored(page) for page in terms.pages}
     for leaf in leaves:
         bit = bits[leaf]
         if isinstance(leaf, Text):
@@ -119,20 +140,11 @@ _Holders = Iterator[tuple[Page, tuple["Collection[int] | None", "dict[int, float
 
 def _simple(terms: Terms, sought: Sought) -> _Holders:
     found = terms.postings(TEXT, sought.atoms[0], sought.prefix)
-    weight = terms.weight(found) * (_K1 + 1)
-    norms = terms.norms
+    score = _Scores(terms.weight(found) * (_K1 + 1), terms.norms)
     for page, (documents, times) in found.values():
-        sizes = page.sizes
-        yield (
-            page,
-            (
-                None,
-                {
-                    document: weight * number / (number + norms[sizes[document]])
-                    for document, number in zip(documents, times, strict=True)
-                },
-            ),
-        )
+        sizes = map(page.sizes.__getitem__, documents)
+        scores = map(score.__getitem__, zip(times, sizes, strict=True))
+        yield page, (None, dict(zip(documents, scores, strict=True)))
 
 
 def _tools(terms: Terms, value: str) -> _Holders:

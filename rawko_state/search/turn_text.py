@@ -18,6 +18,8 @@ from rawko_state.search.words import bare, normal, terms_of
 WHOLE: Final = 32 << 20
 """A range up to this size is scanned for the words before it is parsed."""
 _VOCABULARY: Final = 8 << 20
+_SHORT: Final = 1 << 20
+"""A document up to this size is read whole."""
 
 
 class Opener(Protocol):
@@ -61,6 +63,16 @@ class Documents:
                 return document_at(reader, place.offset, place.length)
         except RawkoError:
             return None
+
+    def data(self, file_path: str, places: Sequence[TurnRef]) -> list[bytes | None]:
+        """The bytes of documents of one task; None for one that is long or can't be read."""
+        if not any(place.length <= _SHORT for place in places):
+            return [None] * len(places)
+        try:
+            with self._tasks.reader_at(file_path) as reader:
+                return [reader.fetch(each.offset, each.length) if each.length <= _SHORT else None for each in places]
+        except RawkoError:
+            return [None] * len(places)
 
     def stretch(self, each: Stretch, wanted: Callable[[str], bool] | None = None) -> Iterator[Document]:
         """The documents of a range; none if ``wanted`` rejects its lower-case text."""

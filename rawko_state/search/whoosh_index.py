@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
-import shutil
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from rawko_state.errors import SearchTrouble
+from rawko_state.late import late
 from rawko_state.search.pages import TEXT, TOOL, PackedPage, Page, Postings, unpack
 
 with warnings.catch_warnings():
@@ -27,7 +26,7 @@ with warnings.catch_warnings():
 _ATTEMPTS: Final = 5
 _PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
 """Errors that say nothing about the index itself."""
-_OURS = re.compile(r"_?(v1[0-9a-f]{32})[_.].*")
+_OURS = late(r"_?(v1[0-9a-f]{32})[_.].*")
 _MEMORY_MB: Final = 48
 
 
@@ -63,7 +62,7 @@ def _mapped(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:  # unpickling garbage can raise anything
         kind = NoSearchIndex if isinstance(error, index.EmptyIndexError) else SearchTrouble
-        trouble = kind(f"the search index in {folder} cannot be used: {type(error).__name__}: {error}")
+        trouble = kind(f"Can't use the search index in {folder} ({type(error).__name__}: {error}).")
         trouble.lasting = not (isinstance(error, OSError) and error.errno in _PASSING)
         raise trouble from error
 
@@ -110,7 +109,7 @@ class Segment:
         found = [bytes(column[number]) for number in reader.all_doc_ids()]
         if not all(found):
             # Whoosh reads a missing file as an empty column: a fold has dropped the segment in the meantime.
-            raise FileNotFoundError("a segment of the search index is gone")
+            raise FileNotFoundError("A part of the search index is missing.")
         self.pages = [Page.from_bytes(data) for data in found]
         self.name: str = reader.segment().segment_id()
 
@@ -127,7 +126,7 @@ class Segment:
         while matcher.is_active():
             page, postings = self.pages[matcher.id()], unpack(matcher.value())
             if not postings[0] or postings[0][-1] >= len(page) or len(postings[0]) != len(postings[1]):
-                raise SearchTrouble(f"the search index is damaged at {term!r}")
+                raise SearchTrouble(f"The search index is damaged (at {term!r}).")
             yield page, postings
             matcher.next()
 
@@ -231,6 +230,8 @@ def _sync_one(path: Path) -> None:
 
 def tidy(folder: Path, keep: str | None) -> None:
     """Removes leftovers of killed folds and of indexes that are no longer in use. The caller holds the lock."""
+    import shutil
+
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
             ours = _OURS.fullmatch(entry.name)

@@ -18,15 +18,18 @@ from functools import cache, lru_cache
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
+from rawko_state.late import late
+from rawko_state.model.frozen import Frozen
+
 Atoms: TypeAlias = tuple[str, ...]
 
 _PIECE: Final = 1 << 16
 MAX_TERM: Final = 64
 """Longer atoms are truncated; longer identifiers are not kept in one piece."""
 
-_CHUNK = re.compile(r"\S+")
-_IDENTIFIER = re.compile(r"\w+")
-_HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z][a-z0-9]*|[A-Z]+[0-9]*|[0-9]+")
+_CHUNK = late(r"\S+")
+_IDENTIFIER = late(r"\w+")
+_HUMPS = late(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z][a-z0-9]*|[A-Z]+[0-9]*|[0-9]+")
 _MARKS: Final = (
     "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0711\u0730-\u074a"
     "\u0900-\u0963\u0966-\u0e3a\u0e40-\u0eff\u0f71-\u0f84\u1000-\u1049\u1050-\u109f\u1780-\u17d3\u20d0-\u20ff"
@@ -164,7 +167,7 @@ class Counts:
         return whole
 
 
-class Sought(NamedTuple):
+class Sought(Frozen):
     """A word or a phrase of a query: a sequence of identifiers. With ``prefix``, the last atom is only a prefix."""
 
     identifiers: tuple[Atoms, ...]
@@ -195,6 +198,23 @@ def occurs(sought: Sought, texts: Iterable[str]) -> bool:
     return any(True for text in texts for _ in spans(sought, normal(text)))
 
 
+def may_occur(sought: Sought, text: str) -> bool:
+    """Whether it may occur in the document that a text is the source of: the ``bare`` bytes of a task file. Only what reading the
+    file removes may stand between its atoms: escapes, the times of a tool log, the operations in a list of files."""
+    return "\\u" in text or _in_source(sought.atoms).search(text) is not None
+
+
+@lru_cache(maxsize=64)
+def _in_source(atoms: Atoms) -> re.Pattern[str]:
+    between = r"(?:\W|\\\w|[0-9]{2}:[0-9]{2}:[0-9]{2}|read |write |delete )*"
+    return re.compile(between.join(_followed(atom) for atom in atoms[:8]))
+
+
+def _followed(atom: str) -> str:
+    """Long words are cut, so more letters may follow."""
+    return re.escape(atom) + (r"\w*" if len(atom) >= MAX_TERM else "")
+
+
 def spans(sought: Sought, text: str) -> Iterator[tuple[int, int]]:
     """The matches in a (normal) text: each from the first to the last letter of the identifiers it touches."""
     for flow in _flows(text, sought):
@@ -214,11 +234,30 @@ def _flows(text: str, sought: Sought) -> Iterator[list[_Word]]:
             if in_order.search(bare(text[start:end])):
                 yield _words(text, start, end)
         return
-    first = atoms[0]
-    for chunk in _CHUNK.finditer(text):
-        small = bare(chunk[0])
-        if first in small and all(atom in small for atom in atoms):
-            yield _words(text, chunk.start(), chunk.end())
+    for start, end in _chunks(text, atoms[0]):
+        small = bare(text[start:end])
+        if all(atom in small for atom in atoms):
+            yield _words(text, start, end)
+
+
+def _chunks(text: str, atom: str) -> Iterator[tuple[int, int]]:
+    """The chunks of a text that may contain an atom, which may have underscores in it there."""
+    if not text.isascii():
+        yield from (chunk.span() for chunk in _CHUNK.finditer(text))
+        return
+    pattern, end = _with_underscores(atom), 0
+    while found := pattern.search(text, end):
+        start = found.start()
+        while start > end and not text[start - 1].isspace():
+            start -= 1
+        chunk = _CHUNK.match(text, start)
+        end = chunk.end() if chunk else found.end()
+        yield start, end
+
+
+@lru_cache(maxsize=64)
+def _with_underscores(atom: str) -> re.Pattern[str]:
+    return re.compile("_*".join(map(re.escape, atom)), re.IGNORECASE)
 
 
 def bare(text: str) -> str:

@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -21,10 +21,10 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from rawko_state.errors import InvalidValue, RawkoError, StorageGone
-from rawko_state.server import problems, reading, writing
+from rawko_state.server import problems, reading, telemetry, writing
 from rawko_state.server import upkeep as keeping
 from rawko_state.server.audit import Auditor
 from rawko_state.server.feeds import Hub
@@ -71,8 +71,11 @@ class Server:
         largest: int = LARGEST,
         largest_upload: int = LARGEST_UPLOAD,
         jobs: Callable[[Server], Any] | None = None,
+        pages: Callable[[Server], Sequence[BaseRoute]] | None = None,
     ) -> None:
+        """``pages``: further routes, such as those of the page in the browser."""
         self.workspaces, self.guard, self.hub = workspaces, guard, hub
+        self._pages = pages
         self._largest, self._largest_upload, self._jobs = largest, largest_upload, jobs
         self._once = Idempotency()
         self.auditor = Auditor(workspaces.state)
@@ -94,6 +97,10 @@ class Server:
         for each in OPERATIONS:
             by_path.setdefault(PREFIX + each.path, {})[each.method] = each
         others: list[Any] = [
+            *(
+                Route(each.path, functools.partial(self._request, {each.method: each}), methods=[each.method])
+                for each in telemetry.OPERATIONS
+            ),
             Route("/healthz", self._healthy),
             Route("/readyz", self._ready),
             Route("/metrics", self._metrics),
@@ -108,7 +115,9 @@ class Server:
             methods = by_path[path]
             routes.append(Route(path, functools.partial(self._request, methods), methods=list(methods)))
         return Starlette(
-            routes=[*routes, *others], lifespan=self._lifespan, exception_handlers={404: not_found, 405: no_method}
+            routes=[*routes, *others, *(self._pages(self) if self._pages else ())],
+            lifespan=self._lifespan,
+            exception_handlers={404: not_found, 405: no_method},
         )
 
     @contextlib.asynccontextmanager
@@ -138,7 +147,7 @@ class Server:
         upload: Path | None = None
         who = "-"
         try:
-            self.guard.check_origin(request.headers, secure=request.url.scheme == "https")
+            self.guard.check_origin(request.headers, secure=request.scope["scheme"] == "https")
             peer = peer_of(request.scope)
             body, token = b"", None
             if operation.changes:
@@ -159,7 +168,7 @@ class Server:
                 json.dumps({"at": now(), "operation": operation.name, "fault": type(error).__name__}),
                 exc_info=bool(os.environ.get("RAWKO_TRACEBACKS")),
             )
-            response = problem_answer(Refused(500, "Fault", "a fault of the server; nothing is known to be lost"))
+            response = problem_answer(Refused(500, "Fault", "Internal error. No recorded data is known to be lost."))
         finally:
             if upload is not None:
                 upload.unlink(missing_ok=True)
@@ -203,7 +212,7 @@ class Server:
         async for piece in request.stream():
             size += len(piece)
             if size > self._largest:
-                raise Refused(413, "TooLarge", f"a request is at most {self._largest} bytes")
+                raise Refused(413, "TooLarge", f"The request is larger than {self._largest} bytes.")
             pieces.append(piece)
         return b"".join(pieces)
 
@@ -217,7 +226,7 @@ class Server:
                 async for piece in request.stream():
                     size += len(piece)
                     if size > self._largest_upload:
-                        raise Refused(413, "TooLarge", f"a task is at most {self._largest_upload} bytes here")
+                        raise Refused(413, "TooLarge", f"The task is larger than {self._largest_upload} bytes.")
                     stream.write(piece)
         except BaseException:
             path.unlink(missing_ok=True)
@@ -228,7 +237,7 @@ class Server:
     def _check_length(request: Request, most: int) -> None:
         given = request.headers.get("content-length", "")
         if given.isdecimal() and int(given[:20]) > most:
-            raise Refused(413, "TooLarge", f"a request is at most {most} bytes")
+            raise Refused(413, "TooLarge", f"The request is larger than {most} bytes.")
 
     def _do(
         self, operation: Operation, request: Request, token: Token | None, peer: str, body: bytes, upload: Path | None
@@ -237,25 +246,32 @@ class Server:
         who = token or self.admitted(request.headers, peer, operation.role)
         workspace = self.workspace(who, request.headers, request.query_params.get("workspace"))
         call = Call(workspace, who, peer, {}, body, upload, request.headers)
+        answer, again = self.carry_out(operation, call, lambda: params_of(operation, request))
+        return who, answered(operation, (answer, again), self.run, call.says)
+
+    def carry_out(self, operation: Operation, call: Call, params: Callable[[], dict[str, Any]]) -> tuple[Any, bool]:
+        """Carries out a request of a client that may make it: once, and with an entry in the audit log if it changes something.
+        Returns the answer, and whether it is that of an earlier request with the same key. Runs in a worker thread."""
         if operation.changes and operation.name not in _UNAUDITED:
-            call.audit = AuditEntry(who.id, operation.name, workspace.name or None, None, operation.status, peer)
+            name = call.workspace.name or None
+            call.audit = AuditEntry(call.who.id, operation.name, name, None, operation.status, call.peer)
         try:
-            call.params = params_of(operation, request)
+            call.params = params()
             operation.parse(call)
             answer, again = self._once.do(operation, call, lambda: operation.do(call))
         except RawkoError as error:
             if isinstance(error, StorageGone):
-                self.workspaces.forget(workspace)
+                self.workspaces.forget(call.workspace)
             self._rejected(call, problems.status_of(error))
             raise
         except (UnicodeError, OverflowError, RecursionError) as error:
             self._rejected(call, 422)
-            raise InvalidValue(f"a value that cannot be kept: {error}") from None
+            raise InvalidValue(f"A value can't be stored: {error}.") from None
         except BaseException:
             self._rejected(call, 500)
             raise
         self._done(call, answer, again)
-        return who, answered(operation, (answer, again), self.run, call.says)
+        return answer, again
 
     def _done(self, call: Call, answer: Any, again: bool) -> None:
         """Makes durable what belongs to a change, unless its record's transaction did: before this, it is not acknowledged."""
@@ -298,7 +314,7 @@ class Server:
 
     async def _metrics(self, request: Request) -> Response:
         try:
-            self.guard.check_origin(request.headers, secure=request.url.scheme == "https")
+            self.guard.check_origin(request.headers, secure=request.scope["scheme"] == "https")
             await self.run(self.admitted, request.headers, peer_of(request.scope), READ)
         except RawkoError as error:
             return problem_answer(error)
@@ -306,7 +322,7 @@ class Server:
 
     async def _openapi(self, request: Request) -> Response:
         try:
-            self.guard.check_origin(request.headers, secure=request.url.scheme == "https")
+            self.guard.check_origin(request.headers, secure=request.scope["scheme"] == "https")
         except RawkoError as error:
             return problem_answer(error)
         return json_answer(document(OPERATIONS, PREFIX, workspaces=bool(self.workspaces.host.default)))

@@ -50,7 +50,7 @@ class Auditor:
         waiting = _Waiting(entry, key, must=True)
         self._waiting.put(waiting)
         if not waiting.written.wait(_WAIT):
-            raise StorageError("the change was made, but its audit entry can't be written yet; ask again", "the audit")
+            raise StorageError("The change was made, but its audit entry can't be written yet. Try again.", "the audit")
 
     def note(self, entry: AuditEntry) -> None:
         """Writes the entry of a rejected request soon. There may be many of them, so they are dropped if too many wait."""

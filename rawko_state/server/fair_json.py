@@ -14,7 +14,7 @@ LARGE: Final = 256 << 10
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON.")
 
 
 def _fair() -> json.JSONDecoder:

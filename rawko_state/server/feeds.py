@@ -135,7 +135,8 @@ class Hub:
 
     def changed(self, workspace: str, task_id: str) -> None:
         """Reports a change to a task, or to all of them with ``*``. Thread-safe."""
-        self._woken.put((workspace, task_id))
+        if task_id == "*" or (workspace, task_id) in self._feeds:
+            self._woken.put((workspace, task_id))
 
     @property
     def followers(self) -> int:

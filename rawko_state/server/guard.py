@@ -8,7 +8,6 @@ server itself, for WebSockets as well as for requests.
 from __future__ import annotations
 
 import ipaddress
-import re
 import threading
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 
 from rawko_state.errors import InvalidValue
+from rawko_state.late import late
 from rawko_state.server.problems import Refused
 from rawko_state.store.hosting import ServerState, Token
 
@@ -27,7 +27,7 @@ NOBODY: Final = Token("local", "admin", None, None, "", None)
 _MOST: Final = 10_000
 _FAILURES: Final = 20
 _PROTOCOL: Final = "bearer."
-_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5})?)?")
+_HOST: Final = late(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5})?)?")
 
 
 def is_loopback(host: str) -> bool:
@@ -44,7 +44,7 @@ def split_host(value: str) -> tuple[str, int | None]:
     """The name and port in a Host header; raises InvalidValue if it is malformed."""
     match = _HOST.fullmatch(value)
     if match is None or int(match[3] or 0) > 65_535:
-        raise InvalidValue(f"not a host: {value!r:.100}")
+        raise InvalidValue(f"Not a host name: {value!r:.100}.")
     return (match[1] or match[2]).lower().rstrip("."), int(match[3]) if match[3] else None
 
 
@@ -64,12 +64,14 @@ class Guard:
         given = headers.getlist("host")
         try:
             if len(given) != 1:
-                raise InvalidValue("a request has one Host header")
+                raise InvalidValue("A request must have exactly one Host header.")
             host, port = split_host(given[0])
         except InvalidValue as error:
             raise Refused(400, "BadHost", str(error)) from None
         if host not in self._hosts:
-            raise Refused(421, "ForeignHost", f"this server is not {host!r:.100}; --allowed-host lets it be")
+            raise Refused(
+                421, "ForeignHost", f"{host!r:.100} is not a name of this server. Allow it with --allowed-host."
+            )
         origin = headers.get("origin")
         if origin is not None:
             try:
@@ -80,9 +82,9 @@ class Guard:
             except ValueError:
                 same = False
             if not same or parts.scheme not in ("http", "https"):
-                raise Refused(403, "ForeignOrigin", "requests from pages of other servers are not taken")
+                raise Refused(403, "ForeignOrigin", "Requests from other sites are not allowed.")
         if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-            raise Refused(403, "ForeignOrigin", "requests from pages of other servers are not taken")
+            raise Refused(403, "ForeignOrigin", "Requests from other sites are not allowed.")
 
     @staticmethod
     def _given(headers: Mapping[str, str]) -> tuple[str, str, str]:
@@ -110,8 +112,8 @@ class Guard:
             return token
         # Only wrong tokens are limited: other clients may share the address, behind a proxy.
         if self._failures.take(peer):
-            raise Refused(429, "TooMany", "too many wrong tokens; wait a minute", {"Retry-After": "60"})
-        raise self._unknown("this token is not known, or was revoked")
+            raise Refused(429, "TooMany", "Too many wrong tokens. Try again in a minute.", {"Retry-After": "60"})
+        raise self._unknown("Unknown or revoked token.")
 
     @staticmethod
     def _unknown(detail: str) -> Refused:
@@ -128,13 +130,13 @@ class Guard:
         if who.workspace is None:
             return wanted
         if wanted is not None and wanted != who.workspace:
-            raise Refused(403, "Forbidden", f"this token is for the workspace {who.workspace!r} alone")
+            raise Refused(403, "Forbidden", f"This token is limited to workspace {who.workspace!r}.")
         return who.workspace
 
     @staticmethod
     def check_role(who: Token, role: str) -> None:
         if not who.may(role):
-            raise Refused(403, "Forbidden", f"this needs the role {role}; the token has {who.role}")
+            raise Refused(403, "Forbidden", f"This needs the role {role}; the token has {who.role}.")
 
 
 def _port(port: int | None, scheme: str) -> int:

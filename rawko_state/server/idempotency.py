@@ -29,7 +29,7 @@ class Idempotency:
         if not key or not operation.changes:
             return work(), False
         if len(key) > 200 or not key.isascii() or not key.isprintable():
-            raise Refused(400, "BadKey", "an Idempotency-Key is at most 200 printable characters")
+            raise Refused(400, "BadKey", "Idempotency-Key must be at most 200 printable characters.")
         who = f"{call.workspace.name}/{call.who.id}"
         with self._lock:
             if (who, key) in self._busy:
@@ -69,7 +69,7 @@ class Idempotency:
         if kept is None:
             return None, False
         if kept.body != call.key.body:
-            raise Refused(422, "KeyUsed", "this Idempotency-Key was used for another request")
+            raise Refused(422, "KeyUsed", "This Idempotency-Key was already used for a different request.")
         if kept.status is None and not self._was_done(call, kept):
             call.state.forget_request(call.key.who, call.key.key)
             return None, True
@@ -91,7 +91,7 @@ class Idempotency:
 
 
 def _in_progress() -> Refused:
-    return Refused(409, "InProgress", "this request is being done just now; ask again", {"Retry-After": "1"})
+    return Refused(409, "InProgress", "This request is still being processed. Try again.", {"Retry-After": "1"})
 
 
 def _digest(operation: Operation, call: Call) -> str:

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from rawko_state.model.frozen import Frozen
 
 _EVERY: Final = 1.0
 _SWEEP: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Frozen):
     head: int = 64 << 10
     """Bytes of the request line and all headers."""
     line: int = 16 << 10

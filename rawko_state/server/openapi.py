@@ -16,18 +16,18 @@ _PROBLEM: Final[Schema] = {
     "required": ["type", "title", "status", "detail"],
 }
 _REFUSALS: Final = {
-    "400": "the request is not one",
-    "401": "who asks is not known",
+    "400": "Malformed request",
+    "401": "Missing or unknown token",
     "403": "not allowed",
-    "404": "there is no such thing",
-    "409": "this cannot follow what is",
-    "412": "the task has grown since",
-    "413": "too large",
-    "421": "a foreign host",
-    "422": "the values are not right",
-    "423": "somebody else runs the task",
+    "404": "Not found",
+    "409": "Conflict: the task's status does not allow this",
+    "412": "Precondition failed: the task has changed",
+    "413": "Request too large",
+    "421": "Host name not allowed",
+    "422": "Invalid values",
+    "423": "Another process is running the task",
     "429": "too many requests",
-    "503": "the tasks cannot be reached now",
+    "503": "Temporarily unavailable",
 }
 
 
@@ -40,7 +40,8 @@ def document(operations: Sequence[Operation], prefix: str, *, workspaces: bool) 
         "info": {
             "title": "rawko",
             "version": __version__,
-            "description": "The tasks of coding agents. Live: …/tasks/{id}/events/stream (SSE), …/events/socket (WebSocket).",
+            "description": f"Tasks of coding agents. Live events: …/tasks/{id}/events/stream (SSE) and …/events/socket "
+            "(WebSocket).",
         },
         "paths": paths,
         "security": [{"token": []}, {}],
@@ -90,7 +91,7 @@ def _operation(each: Operation, workspaces: bool) -> dict[str, Any]:
         }
     if each.answer == "text/plain":
         found["responses"]["206"] = {"description": "a part", "content": {"text/plain": {}}}
-        found["responses"]["416"] = {"description": "no such part"}
+        found["responses"]["416"] = {"description": "Range not satisfiable"}
     if isinstance(each.body, dict):
         found["requestBody"] = {
             "required": bool(each.body.get("required")),
@@ -109,5 +110,5 @@ def _answer(each: Operation) -> dict[str, Any]:
         return {"description": "done"}
     if not isinstance(each.answer, dict):
         kinds = (each.answer,) if isinstance(each.answer, str) else each.answer
-        return {"description": "the bytes", "content": {kind: {} for kind in kinds}}
-    return {"description": "the answer", "content": {"application/json": {"schema": each.answer}}}
+        return {"description": "The content", "content": {kind: {} for kind in kinds}}
+    return {"description": "The response", "content": {"application/json": {"schema": each.answer}}}

@@ -5,12 +5,14 @@ The routes, the checks and the OpenAPI document are all generated from it.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.errors import InvalidValue
+from rawko_state.model.frozen import Frozen, field
 from rawko_state.server import fair_json
 from rawko_state.server.schemas import ANY, Schema, check
 
@@ -30,8 +32,7 @@ DRAFT: Final = "draft "
 """In place of a seal: where in a draft the request's lines begin."""
 
 
-@dataclass(frozen=True, slots=True)
-class Param:
+class Param(Frozen):
     """A value in the path or the query."""
 
     name: str
@@ -43,25 +44,25 @@ class Param:
     def read(self, values: list[str]) -> Any:
         if not values:
             if self.required:
-                raise InvalidValue(f"{self.name} is missing")
+                raise InvalidValue(f"{self.name} is required.")
             return [] if self.many else None
         found = [self._one(value) for value in values]
         if not self.many and len(found) > 1:
-            raise InvalidValue(f"{self.name} is given twice")
+            raise InvalidValue(f"{self.name} is given more than once.")
         return found if self.many else found[0]
 
     def _one(self, text: str) -> Any:
         kind = self.schema.get("type")
         value: Any = text
         if "\x00" in text:
-            raise InvalidValue(f"{self.name}: holds a NUL character, which nothing that is kept does")
+            raise InvalidValue(f"{self.name}: must not contain NUL characters.")
         if kind == "integer":
             if not text.removeprefix("-").isdecimal() or len(text) > 19 or not text.isascii():
-                raise InvalidValue(f"{self.name}: expected integer")
+                raise InvalidValue(f"{self.name} must be an integer.")
             value = int(text)
         elif kind == "boolean":
             if text not in ("true", "false"):
-                raise InvalidValue(f"{self.name}: expected true or false")
+                raise InvalidValue(f"{self.name} must be true or false.")
             value = text == "true"
         check(value, self.schema, self.name)
         return value
@@ -74,7 +75,7 @@ class Streamed:
     pieces: Iterator[bytes]
     media: str = BYTES
     status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ class Call:
     body: bytes = b""
     upload: Path | None = None
     """The body, if it may be too large for memory."""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     task: str | None = None
     """The task that the request concerns, for the audit log."""
     data: Any = None
@@ -98,12 +99,12 @@ class Call:
     """The request's audit entry, if it gets one. Like the key, it is stored with the record if the database can do that."""
     stored: bool = False
     """Whether key and audit entry were part of the record's transaction."""
-    seals: list[str] = field(default_factory=list)
+    seals: list[str] = dataclasses.field(default_factory=list)
     """The seals of the records that the request was about to write."""
-    answer: Callable[[Appended], dict[str, Any]] = field(default_factory=lambda: done)
+    answer: Callable[[Appended], dict[str, Any]] = dataclasses.field(default_factory=lambda: done)
     """The answer to the request, given its record."""
 
-    says: dict[str, str] = field(default_factory=dict)
+    says: dict[str, str] = dataclasses.field(default_factory=dict)
     """Headers of the response."""
     lines: bytes = b""
     """The lines that the request adds to a draft."""
@@ -172,8 +173,7 @@ def done(record: Appended) -> dict[str, Any]:
     return {"version": 1, "task": state.id, "seal": record.seal, "turn": state.turns, "status": state.status}
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Frozen):
     method: str
     path: str
     about: str
@@ -209,5 +209,5 @@ class Operation:
             try:
                 call.data = fair_json.loads(call.body)
             except (ValueError, RecursionError) as error:
-                raise InvalidValue(f"the body is not JSON: {error}") from None
+                raise InvalidValue(f"The body is not valid JSON: {error}.") from None
             check(call.data, self.body or ANY)

@@ -15,6 +15,7 @@ from rawko_state.format.json_form import plain
 from rawko_state.format.records import emit_blocks
 from rawko_state.format.values import read_time
 from rawko_state.lifecycle import context as contexts
+from rawko_state.lifecycle.prices import estimated
 from rawko_state.model import status as words
 from rawko_state.model.entries import Blob, Turn, blobs_of
 from rawko_state.model.events import Event
@@ -29,15 +30,15 @@ _PAGE: Final = 1_000
 _PIECE: Final = 1 << 20
 _EVENTS: Final = 5_000
 _FORMS: Final = {"json": "application/json", "md": "text/markdown", "html": "text/html", "task": "text/plain"}
-ID: Final = Param(
-    "id", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}, "A task, by its id or a beginning of it.", True
-)
-_TURN: Final = Param("n", {"type": "integer", "minimum": 1, "maximum": 10**15}, "The number of a turn.", True)
+ID: Final = Param("id", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}, "Task id, or a unique prefix", True)
+_TURN: Final = Param("n", {"type": "integer", "minimum": 1, "maximum": 10**15}, "Turn number", True)
 _MOMENT: Final = {"type": "string", "format": "date-time"}
 FILTERS: Final = (
-    Param("status", {"type": "string", "enum": [*words.STATUSES, *words.SYNONYMS]}, "Several: any of them.", many=True),
-    Param("agent", STRING, "Who had a turn; * and ? match."),
-    Param("file", STRING, "What was touched: a path, a folder or a glob."),
+    Param(
+        "status", {"type": "string", "enum": [*words.STATUSES, *words.SYNONYMS]}, "Repeat for any of several", many=True
+    ),
+    Param("agent", STRING, "Agent that took a turn; * and ? match"),
+    Param("file", STRING, "File, folder or glob that was touched"),
     Param(
         "since", _MOMENT, "At or after, by the time that is sorted by: created (the default), completed, else updated."
     ),
@@ -45,16 +46,16 @@ FILTERS: Final = (
     Param("label", STRING, "NAME or NAME=VALUE; several: all of them.", many=True),
     Param("pinned", FLAG),
     Param("model", STRING),
+    Param("exact", FLAG, "Whether state and payload are kept without redaction."),
+    Param("source", {"type": "string", "maxLength": 1000}, "Exactly this source."),
     Param("branch", STRING),
     Param("ids", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}, "Only these.", many=True),
-    Param("reverse", FLAG, "The other way round."),
+    Param("reverse", FLAG, "Reverse the order"),
     Param("limit", {"type": "integer", "minimum": 0, "maximum": 10**9}, "At most so many; 0 for all."),
 )
 _SORT: Final = Param("sort", {"type": "string", "enum": list(SORTS)}, "Largest or newest first.")
-_AFTER: Final = Param(
-    "after", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}, "The last task of the page before."
-)
-CURSOR: Final = Param("after", {"type": "string", "maxLength": 200}, "The cursor of the last event that was seen.")
+_AFTER: Final = Param("after", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}, "Last task of the previous page")
+CURSOR: Final = Param("after", {"type": "string", "maxLength": 200}, "Cursor of the last event you have seen")
 TASK: Final = {"$ref": "#/components/schemas/Task"}
 
 
@@ -68,7 +69,7 @@ def _time(text: str | None) -> Any:
         except ValueError:
             found = None
     if found is None or found.tzinfo is None:
-        raise InvalidValue(f"not a time with its zone: {text!r:.60}")
+        raise InvalidValue(f"Not a time with a time zone: {text!r:.60}.")
     return found
 
 
@@ -85,6 +86,8 @@ def filter_of(params: dict[str, Any], sort: str) -> TaskFilter:
         pinned=params.get("pinned"),
         model=params.get("model"),
         branch=params.get("branch"),
+        source=params.get("source"),
+        exact=params.get("exact"),
         ids=tuple(params["ids"]) if params.get("ids") else None,
         sort=params.get("sort") or sort,
         reverse=bool(params.get("reverse")),
@@ -144,7 +147,13 @@ def get_task(call: Call) -> Any:
 
 
 def list_turns(call: Call) -> Any:
-    rows, total = call.store.turn_rows(call.id, call.params["up_to"], call.params["most"])
+    asked = call.params
+    if asked.get("limit") is not None:
+        beyond = -1 if asked.get("beyond") is None else asked["beyond"]
+        page = {"after": asked.get("after") or 0, "beyond": beyond, "limit": asked["limit"]}
+        rows = call.store.turn_page(call.id, **page, newest=bool(asked.get("newest")))
+        return {"version": 1, "turns": to_wire(rows), "total": len(rows)}
+    rows, total = call.store.turn_rows(call.id, asked["up_to"], asked["most"])
     return {"version": 1, "turns": to_wire(rows), "total": total}
 
 
@@ -275,7 +284,7 @@ def _range(header: str | None, size: int) -> tuple[int, int] | None:
     start = int(match[1])
     end = min(size, int(match[2]) + 1) if match[2] else size
     if start >= size or start >= end:
-        raise Refused(416, "NoSuchRange", f"there are {size} bytes", {"Content-Range": f"bytes */{size}"})
+        raise Refused(416, "NoSuchRange", f"The file has {size} bytes.", {"Content-Range": f"bytes */{size}"})
     return start, end
 
 
@@ -283,7 +292,7 @@ def export_task(call: Call) -> Streamed:
     """A task in another form; secrets that an older version recorded are left out, and are a reason to refuse the exact forms."""
     form = call.params["format"] or "json"
     media = _FORMS[form]
-    pieces = exported(call.store, call.id, form)
+    pieces = exported(call.store, call.id, form, estimate=estimated)
     headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
     return Streamed(pieces, f"{media}; charset=utf-8", 200, headers)
 
@@ -342,12 +351,12 @@ OPERATIONS: Final = (
     Operation(
         "GET",
         "/search",
-        "Search what was said, asked, run and touched.",
+        "Search tasks",
         READ,
         search_tasks,
         (
             Param("q", {"type": "string", "maxLength": 10_000}, "The query.", True),
-            Param("turns", FLAG, "Every turn that matches, not the best one of each task."),
+            Param("turns", FLAG, "Return every matching turn"),
             Param("sort", {"type": "string", "enum": [*SORTS, RELEVANCE, TIME]}, "The default is relevance."),
             *FILTERS,
         ),
@@ -366,29 +375,29 @@ OPERATIONS: Final = (
         ),
         answer=of_type(Stats),
     ),
-    Operation("GET", "/tasks/{id}", "One task.", READ, get_task, (ID,), answer=obj({"version": COUNT, "task": TASK, "state": of_type(TaskState), "seal": STRING, "end": COUNT, "size": COUNT, "file": STRING, "live": FLAG, "warm": FLAG, "source": {"type": ["string", "null"]}})),
-    Operation("GET", "/tasks/{id}/turns", "What is known of its turns.", READ, list_turns, (ID, _UP_TO, Param("most", {"type": "integer", "minimum": 1, "maximum": 10**9}, "The first, and so many of the newest.")), answer=obj({"version": COUNT, "turns": lists(of_type(TurnRow)), "total": COUNT})),
-    Operation("GET", "/tasks/{id}/turns/{n}", "One turn, whole.", READ, get_turn, (ID, _TURN), answer={"type": "object"}),
-    Operation("GET", "/tasks/{id}/runs", "Its runs.", READ, list_runs, (ID,), answer=obj({"version": COUNT, "runs": lists(of_type(RunRow))})),
-    Operation("GET", "/tasks/{id}/files", "What it touched.", READ, list_files, (ID,), answer={"type": "object"}),
-    Operation("GET", "/tasks/{id}/snapshots", "Its snapshots of the work tree.", READ, list_snapshots, (ID,), answer={"type": "object"}),
-    Operation("GET", "/tasks/{id}/children", "Its forks and sub-tasks.", READ, list_children, (ID,), answer={"type": "object"}),
+    Operation("GET", "/tasks/{id}", "Get a task", READ, get_task, (ID,), answer=obj({"version": COUNT, "task": TASK, "state": of_type(TaskState), "seal": STRING, "end": COUNT, "size": COUNT, "file": STRING, "live": FLAG, "warm": FLAG, "source": {"type": ["string", "null"]}})),
+    Operation("GET", "/tasks/{id}/turns", "List turns", READ, list_turns, (ID, _UP_TO, Param("most", {"type": "integer", "minimum": 1, "maximum": 10**9}, "Limit to the first turn and this many of the newest"), Param("limit", {"type": "integer", "minimum": 1, "maximum": 10_000}, "So many in order; with after, beyond and newest."), Param("after", COUNT, "Those with a higher number."), Param("beyond", COUNT, "Those that start after this offset."), Param("newest", FLAG, "The last of them instead of the first.")), answer=obj({"version": COUNT, "turns": lists(of_type(TurnRow)), "total": COUNT})),
+    Operation("GET", "/tasks/{id}/turns/{n}", "Get a turn", READ, get_turn, (ID, _TURN), answer={"type": "object"}),
+    Operation("GET", "/tasks/{id}/runs", "List runs", READ, list_runs, (ID,), answer=obj({"version": COUNT, "runs": lists(of_type(RunRow))})),
+    Operation("GET", "/tasks/{id}/files", "List touched files", READ, list_files, (ID,), answer={"type": "object"}),
+    Operation("GET", "/tasks/{id}/snapshots", "List snapshots", READ, list_snapshots, (ID,), answer={"type": "object"}),
+    Operation("GET", "/tasks/{id}/children", "List forks and sub-agents", READ, list_children, (ID,), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/said", "What was asked, and the notes that are part of the conversation.", READ, list_said, (ID, _UP_TO), answer=obj({"version": COUNT, "said": lists(of_type(Said))})),
     Operation("GET", "/tasks/{id}/memory", "What it is to keep in mind: preferences, important steps and the like.", READ, get_memory, (ID,), answer={"type": "object"}),
-    Operation("GET", "/tasks/{id}/question", "What it waits for.", READ, get_question, (ID,), answer={"type": "object"}),
-    Operation("GET", "/tasks/{id}/context", "The context to go on with.", READ, get_context, (ID, Param("at_turn", {"type": "integer", "minimum": 1, "maximum": 10**15}), _BUDGET, Param("format", {"type": "string", "enum": ["json", "messages", "prompt"]})), answer={"type": "object"}),
-    Operation("GET", "/tasks/{id}/messages", "The conversation as messages.", READ, list_messages, (ID, _BUDGET), answer={"type": "object"}),
-    Operation("GET", "/tasks/{id}/events", "What has happened, after a cursor.", READ, list_events, (ID, CURSOR, Param("limit", {"type": "integer", "minimum": 1, "maximum": _EVENTS})), answer={"type": "object", "properties": {"events": lists(of_type(Event))}}),
-    Operation("GET", "/tasks/{id}/cursor", "The cursor after everything that has ended.", READ, get_now, (ID,), answer=obj({"version": COUNT, "cursor": STRING})),
-    Operation("GET", "/cursors", "That of every task.", READ, list_cursors, answer={"type": "object"}),
-    Operation("GET", "/active", "The tasks that somebody has open, or runs.", READ, list_active, answer={"type": "object"}),
-    Operation("GET", "/sources", "The tasks that came from elsewhere.", READ, list_sources, (Param("prefix", {"type": "string", "maxLength": 1000}, "", True),), answer={"type": "object"}),
-    Operation("GET", "/tasks/{id}/notes/{kind}", "Its last note of a kind.", READ, get_note, (ID, Param("kind", {"type": "string", "maxLength": 200}, "", True)), answer={"type": "object"}),
-    Operation("GET", "/tasks/{id}/file", "The task file.", READ, get_file, (ID,), answer="text/plain"),
-    Operation("GET", "/tasks/{id}/export", "The task in another form.", READ, export_task, (ID, Param("format", {"type": "string", "enum": list(_FORMS)})), answer=tuple(_FORMS.values())),
-    Operation("GET", "/tasks/{id}/blobs", "The long outputs that it refers to.", READ, list_blobs, (ID,), answer={"type": "object"}),
+    Operation("GET", "/tasks/{id}/question", "Get the open question", READ, get_question, (ID,), answer={"type": "object"}),
+    Operation("GET", "/tasks/{id}/context", "Get the context for resuming", READ, get_context, (ID, Param("at_turn", {"type": "integer", "minimum": 1, "maximum": 10**15}), _BUDGET, Param("format", {"type": "string", "enum": ["json", "messages", "prompt"]})), answer={"type": "object"}),
+    Operation("GET", "/tasks/{id}/messages", "Get the conversation as messages", READ, list_messages, (ID, _BUDGET), answer={"type": "object"}),
+    Operation("GET", "/tasks/{id}/events", "List events after a cursor", READ, list_events, (ID, CURSOR, Param("limit", {"type": "integer", "minimum": 1, "maximum": _EVENTS})), answer={"type": "object", "properties": {"events": lists(of_type(Event))}}),
+    Operation("GET", "/tasks/{id}/cursor", "Get the newest cursor", READ, get_now, (ID,), answer=obj({"version": COUNT, "cursor": STRING})),
+    Operation("GET", "/cursors", "Get the newest cursor of every task", READ, list_cursors, answer={"type": "object"}),
+    Operation("GET", "/active", "List tasks that are open or running", READ, list_active, answer={"type": "object"}),
+    Operation("GET", "/sources", "List imported tasks by source", READ, list_sources, (Param("prefix", {"type": "string", "maxLength": 1000}, "", True),), answer={"type": "object"}),
+    Operation("GET", "/tasks/{id}/notes/{kind}", "Get the last note of a kind", READ, get_note, (ID, Param("kind", {"type": "string", "maxLength": 200}, "", True)), answer={"type": "object"}),
+    Operation("GET", "/tasks/{id}/file", "Get the task file", READ, get_file, (ID,), answer="text/plain"),
+    Operation("GET", "/tasks/{id}/export", "Export the task", READ, export_task, (ID, Param("format", {"type": "string", "enum": list(_FORMS)})), answer=tuple(_FORMS.values())),
+    Operation("GET", "/tasks/{id}/blobs", "List stored outputs", READ, list_blobs, (ID,), answer={"type": "object"}),
     Operation("GET", "/blobs/{sha256}", "A long output.", READ, get_blob, (Param("sha256", {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "", True), Param("size", {"type": "integer", "minimum": 0, "maximum": 10**15}, "", True)), answer=BYTES),
-    Operation("GET", "/tasks/{id}/draft", "What its running turn has said.", READ, get_draft, (ID,), answer={"type": "object"}),
-    Operation("GET", "/tasks/{id}/verify", "Whether its chain is whole.", READ, verify_task, (ID,), answer={"type": "object"}),
-    Operation("GET", "/verify", "Whether all chains are whole.", READ, verify_all, answer="application/jsonl"),
+    Operation("GET", "/tasks/{id}/draft", "Get the draft of the running turn", READ, get_draft, (ID,), answer={"type": "object"}),
+    Operation("GET", "/tasks/{id}/verify", "Verify a task", READ, verify_task, (ID,), answer={"type": "object"}),
+    Operation("GET", "/verify", "Verify all tasks", READ, verify_all, answer="application/jsonl"),
 )  # fmt: skip

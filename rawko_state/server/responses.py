@@ -26,7 +26,7 @@ def params_of(operation: Operation, request: Request) -> dict[str, Any]:
     known = {param.name: param for param in operation.params}
     for name in query:
         if name not in known and name != "workspace":
-            raise InvalidValue(f"unknown parameter {name!r:.80}; known: {', '.join(known) or 'none'}")
+            raise InvalidValue(f"Unknown parameter: {name!r:.80}. Known: {', '.join(known) or 'none'}.")
     found = {}
     for name, param in known.items():
         given = [request.path_params[name]] if name in request.path_params else query.getlist(name)
@@ -45,7 +45,7 @@ Run = Callable[..., Awaitable[Any]]
 def answered(operation: Operation, outcome: tuple[Any, bool], run: Run, says: dict[str, str]) -> Response:
     answer, again = outcome
     if isinstance(answer, Streamed):
-        pieces = _piece_by_piece(answer.pieces, run)
+        pieces = piece_by_piece(answer.pieces, run)
         return StreamingResponse(pieces, answer.status, {**NO_SNIFF, **answer.headers}, answer.media)
     headers = {**says, **({"Idempotent-Replay": "true"} if again else {})}
     if answer is None:
@@ -53,7 +53,7 @@ def answered(operation: Operation, outcome: tuple[Any, bool], run: Run, says: di
     return json_answer(answer, operation.status, headers)
 
 
-async def _piece_by_piece(pieces: Iterator[bytes], run: Run) -> AsyncIterator[bytes]:
+async def piece_by_piece(pieces: Iterator[bytes], run: Run) -> AsyncIterator[bytes]:
     while (piece := await run(next, pieces, None)) is not None:
         yield piece
 
@@ -73,12 +73,12 @@ def problem_answer(error: RawkoError, root: Path | None = None) -> Response:
 
 
 async def not_found(request: Request, error: Exception) -> Response:
-    return problem_answer(Refused(404, "NoSuchPlace", "there is nothing at this address; see /openapi.json"))
+    return problem_answer(Refused(404, "NoSuchPlace", "Not found. The API is described at /openapi.json."))
 
 
 async def no_method(request: Request, error: Exception) -> Response:
     allowed = getattr(error, "headers", None) or {}
-    return problem_answer(Refused(405, "NoSuchMethod", "this address does not take that method", dict(allowed)))
+    return problem_answer(Refused(405, "NoSuchMethod", "Method not allowed.", dict(allowed)))
 
 
 def peer_of(scope: Scope) -> str:

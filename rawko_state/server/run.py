@@ -8,19 +8,20 @@ import gc
 import socket
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 import uvicorn
+from starlette.routing import BaseRoute
 
 from rawko_state.backends.select import open_host
 from rawko_state.config.settings import load
 from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.lifecycle.cleanup import carry_out, described, planned
 from rawko_state.lifecycle.retention import policy_of
+from rawko_state.model.frozen import Frozen, field
 from rawko_state.server.app import Server, log_to_stderr
 from rawko_state.server.feeds import Hub
 from rawko_state.server.guard import Guard, is_loopback
@@ -33,10 +34,11 @@ _TIDY_EVERY: Final = 5.0
 _RECONCILE_EVERY: Final = 15.0
 _DAY: Final = 86_400.0
 _GRACE: Final = 10
+_COLLECT_AFTER: Final = 20_000
+"""New objects, less those that are gone, after which the collector looks for cycles."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Frozen):
     root: Path
     host: str = "127.0.0.1"
     port: int = 8737
@@ -48,6 +50,12 @@ class Options:
     quiet: bool = False
     limits: Limits = field(default_factory=Limits)
     workers: int = 1
+    pages: Callable[[Server], Sequence[BaseRoute]] | None = None
+    """Further routes, such as those of the page in the browser."""
+    private: bool = False
+    """Without tokens, not even other users of this machine are let in."""
+    started: Callable[[str], None] | None = None
+    """Called with the address once the server listens."""
 
 
 def build(options: Options, warn: Callable[[str], None], host: Host | None = None) -> Server:
@@ -60,34 +68,41 @@ def build(options: Options, warn: Callable[[str], None], host: Host | None = Non
     if not local and not workspaces.state.has_tokens(valid=True):
         workspaces.close()
         raise InvalidValue(
-            f"others could reach {options.host}: make a token first ('rawko token create --role write'),"
-            " or listen on 127.0.0.1"
+            f"{options.host} is reachable from other machines, and there is no token yet.\n    "
+            "rawko token create --role write"
         )
     names = frozenset(host.lower() for host in options.hosts)
     if options.host not in ("0.0.0.0", "::"):
         names |= {options.host.strip("[]").lower()}
-    guard = Guard(workspaces.state, names, rate=options.rate, open_to_all=local)
-    return Server(workspaces, guard, hub, jobs=lambda server: _jobs(server, options, warn))
+    guard = Guard(workspaces.state, names, rate=options.rate, open_to_all=local and not options.private)
+    return Server(workspaces, guard, hub, jobs=lambda server: _jobs(server, options, warn), pages=options.pages)
 
 
-def run(options: Options, warn: Callable[[str], None]) -> None:
+def run(options: Options, warn: Callable[[str], None], host: Host | None = None) -> None:
     """Serves until SIGTERM or SIGINT. Streams then end with a code that tells clients to reconnect."""
     if options.workers > 1:
         _run_workers(options, warn)
         return
-    server = build(options, warn)
+    server = build(options, warn, host)
     log_to_stderr(quiet=options.quiet)
-    gc.freeze()  # what is loaded now stays: the collector need not look at it again
-    uvicorn_server = _Uvicorn(listening(server, options), server, warn)
+    _collect_seldom()
+    uvicorn_server = _Uvicorn(listening(server, options), server, warn, options.started)
     try:
         uvicorn_server.run()
     except SystemExit as stop:
-        raise InvalidValue(f"{options.host}:{options.port} cannot be listened on; is another server there?") from stop
+        raise RawkoError(f"Can't listen on {options.host}:{options.port}. Is another server running there?") from stop
+
+
+def _collect_seldom() -> None:
+    """Requests leave almost no cycles behind, so looking for them after every 700 objects, some in each request, is a tenth of
+    the server's work."""
+    gc.freeze()  # what is loaded now stays: the collector need not look at it again
+    gc.set_threshold(_COLLECT_AFTER)
 
 
 def _run_workers(options: Options, warn: Callable[[str], None]) -> None:
     if options.database is None:
-        raise InvalidValue("several workers need a database (--database): leases on files belong to one process")
+        raise InvalidValue("Several workers need a database: --database. Leases on files belong to one process.")
     build(options, warn).workspaces.close()  # migrates, and says now what is wrong
     held = reserved(options.host, options.port)
     port = held.getsockname()[1]
@@ -98,6 +113,7 @@ def _run_workers(options: Options, warn: Callable[[str], None]) -> None:
         mine = reserved(options.host, port)
         server = build(options, warn)
         log_to_stderr(quiet=options.quiet)
+        _collect_seldom()
         _Uvicorn(listening(server, options), server, lambda message: None).run([mine])
 
     supervise(options.workers, work, warn)
@@ -120,9 +136,15 @@ def listening(server: Server, options: Options, *, grace: int = _GRACE) -> uvico
 
 
 class _Uvicorn(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, server: Server, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server: Server,
+        warn: Callable[[str], None],
+        started: Callable[[str], None] | None = None,
+    ) -> None:
         super().__init__(config)
-        self._rawko, self._warn = server, warn
+        self._rawko, self._warn, self._started = server, warn, started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -133,6 +155,8 @@ class _Uvicorn(uvicorn.Server):
                 host, port = bound.getsockname()[:2]
                 shown = f"[{host}]" if ":" in host else host
                 self._warn(f"serving {self._rawko.workspaces.host.kind} tasks on http://{shown}:{port}")
+                if self._started is not None:
+                    self._started(f"http://{shown}:{port}")
                 return
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -159,7 +183,7 @@ async def _jobs(server: Server, options: Options, warn: Callable[[str], None]) -
             if now - cleaned >= _DAY or not cleaned:
                 cleaned = now
                 await _quietly(server, _tidy_state, server.workspaces, options.root)
-                await _quietly(server, _clean, server.workspaces, options.root, warn)
+                await _quietly(server, _clean, server.workspaces, warn)
             await asyncio.sleep(_TIDY_EVERY)
     finally:
         stop.set()
@@ -196,16 +220,17 @@ def _tidy_state(workspaces: Workspaces, root: Path) -> None:
     workspaces.state.tidy(None if settings.problems else settings[key])
 
 
-def _clean(workspaces: Workspaces, root: Path, warn: Callable[[str], None]) -> None:
-    """Applies the retention settings of the server's project."""
-    try:
-        policy = policy_of(load(root))
-    except InvalidValue as error:
-        warn(f"no cleanup today: {error}")
-        return
-    if not policy.is_set:
-        return
+def _clean(workspaces: Workspaces, warn: Callable[[str], None]) -> None:
+    """Applies retention to each project by its own settings; the workspaces of a database have those of the server's project."""
     for workspace in workspaces.all():
+        of = f" of {workspace.name}" if workspace.name else ""
+        try:
+            policy = policy_of(load(workspace.store.root))
+        except InvalidValue as error:
+            warn(f"no cleanup{of} today: {error}")
+            continue
+        if not policy.is_set:
+            continue
         done = carry_out(workspace.store, policy, planned(workspace.store, policy), by="retention")
         if done:
-            warn(f"cleanup{f' of {workspace.name}' if workspace.name else ''}: {described(done)}")
+            warn(f"cleanup{of}: {described(done)}")

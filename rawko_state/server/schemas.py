@@ -22,14 +22,16 @@ TIME: Final[Schema] = {"type": "string", "format": "date-time"}
 ANY: Final[Schema] = {}
 STRINGS: Final[Schema] = {"type": "array", "items": STRING, "maxItems": 10_000}
 MAPPING: Final[Schema] = {"type": "object", "additionalProperties": STRING}
-_TYPES: Final = {
-    "string": str,
-    "integer": int,
-    "boolean": bool,
-    "object": dict,
-    "array": list,
-    "null": type(None),
+_KINDS: Final = {
+    str: "string",
+    int: "integer",
+    bool: "boolean",
+    float: "number",
+    dict: "object",
+    list: "array",
+    type(None): "null",
 }
+"""What JSON is read into has exactly these types."""
 
 
 def obj(required: Mapping[str, Schema] | None = None, /, **optional: Schema) -> Schema:
@@ -55,30 +57,30 @@ KEYWORDS: Final = frozenset(
 
 def check(value: Any, schema: Schema, where: str = "the body") -> None:
     """Raises InvalidValue, with the location, if a value does not match. See KEYWORDS."""
-    kinds = schema.get("type")
-    if kinds is not None and not any(_is(value, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)):
+    kind, kinds = _KINDS[type(value)], schema.get("type")
+    if kinds is not None and kind != kinds and not _is_one(kind, kinds):
         wanted = kinds if isinstance(kinds, str) else " or ".join(kinds)
-        raise InvalidValue(f"{where}: expected {wanted}")
+        raise InvalidValue(f"{where}: must be {wanted}")
     if "enum" in schema and value not in schema["enum"]:
         raise InvalidValue(f"{where}: expected one of {', '.join(map(str, schema['enum']))}")
-    if isinstance(value, str):
+    if kind == "string":
         if "pattern" in schema and not re.search(schema["pattern"], value):
-            raise InvalidValue(f"{where}: does not fit {schema['pattern']}")
+            raise InvalidValue(f"{where}: must match {schema['pattern']}")
         if len(value) < schema.get("minLength", 0):
-            raise InvalidValue(f"{where}: too short")
+            raise InvalidValue(f"{where}: must not be empty")
         if len(value) > schema.get("maxLength", len(value)):
             raise InvalidValue(f"{where}: longer than {schema['maxLength']}")
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    elif kind in ("integer", "number"):
         if "minimum" in schema and value < schema["minimum"]:
-            raise InvalidValue(f"{where}: less than {schema['minimum']}")
+            raise InvalidValue(f"{where}: must be at least {schema['minimum']}")
         if "maximum" in schema and value > schema["maximum"]:
-            raise InvalidValue(f"{where}: more than {schema['maximum']}")
-    if isinstance(value, list):
+            raise InvalidValue(f"{where}: must be at most {schema['maximum']}")
+    elif kind == "array":
         if len(value) > schema.get("maxItems", len(value)):
-            raise InvalidValue(f"{where}: more than {schema['maxItems']}")
+            raise InvalidValue(f"{where}: must have at most {schema['maxItems']} items")
         for number, inner in enumerate(value):
             check(inner, schema.get("items", ANY), f"{where}[{number}]")
-    if isinstance(value, dict):
+    elif kind == "object":
         _check_object(value, schema, where)
 
 
@@ -86,7 +88,7 @@ def _check_object(value: dict[str, Any], schema: Schema, where: str) -> None:
     known, more = schema.get("properties", {}), schema.get("additionalProperties", ANY)
     for name in schema.get("required", ()):
         if name not in value:
-            raise InvalidValue(f"{where}: {name!r} is missing")
+            raise InvalidValue(f"{where}: {name!r} is required")
     for name, inner in value.items():
         if name in known:
             check(inner, known[name], f"{where}.{name}")
@@ -96,12 +98,9 @@ def _check_object(value: dict[str, Any], schema: Schema, where: str) -> None:
             check(inner, more, f"{where}.{name:.80}")
 
 
-def _is(value: Any, kind: str) -> bool:
-    if kind == "number":
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind == "integer":
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, _TYPES[kind])
+def _is_one(kind: str, kinds: str | list[str]) -> bool:
+    wanted = (kinds,) if isinstance(kinds, str) else kinds
+    return kind in wanted or (kind == "integer" and "number" in wanted)
 
 
 def of_type(kind: Any) -> Schema:

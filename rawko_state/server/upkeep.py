@@ -48,7 +48,7 @@ def empty_trash(call: Call) -> Any:
     before = call.data.get("before")
     limit = read_time(before) if before is not None else None
     if before is not None and limit is None:
-        raise InvalidValue(f"not a time: {before!r:.60}")
+        raise InvalidValue(f"Not a time: {before!r:.60}.")
     return {"version": 1, "deleted": to_wire(call.store.empty_trash(limit, only=call.data.get("id")))}
 
 
@@ -119,7 +119,7 @@ def list_values(call: Call) -> Any:
 def get_value(call: Call) -> Any:
     value = call.registry.get(call.params["scope"], call.params["key"])
     if value is None:
-        raise Refused(404, "NoValue", "there is no such value")
+        raise Refused(404, "NoValue", "No such value.")
     return {"version": 1, "value": value}
 
 
@@ -133,7 +133,7 @@ def set_value(call: Call) -> Any:
 
 def delete_value(call: Call) -> Any:
     if not call.registry.delete(call.params["scope"], call.params["key"]):
-        raise Refused(404, "NoValue", "there is no such value")
+        raise Refused(404, "NoValue", "No such value.")
 
 
 # Repositories, agents, runtimes
@@ -220,9 +220,9 @@ def list_workspaces(call: Call) -> Any:
 
 def create_workspace(call: Call) -> Any:
     if not call.workspace.host.default:
-        raise Refused(400, "NoWorkspaces", "this server serves one project, and has no workspaces")
+        raise Refused(400, "NoWorkspaces", "This server serves one project and has no workspaces.")
     if call.who.workspace is not None:
-        raise Refused(403, "Forbidden", "a token of one workspace makes no others")
+        raise Refused(403, "Forbidden", "A token that is limited to one workspace can't create others.")
     made = call.workspace.host.create_workspace(call.data["name"], call.data.get("external_id"))
     return {"version": 1, "name": call.data["name"], "made": made}
 
@@ -238,22 +238,22 @@ _KEY: Final = Param("key", {"type": "string", "maxLength": 1000}, "", True)
 _METADATA: Final = {"type": ["object", "null"]}
 _CHOSEN: Final = obj({"id": STRING, "file": STRING, "size": COUNT, "mtime_ns": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}, "rule": {"type": "string", "minLength": 1, "maxLength": 100}})  # fmt: skip
 OPERATIONS: Final = (
-    Operation("DELETE", "/tasks/{id}", "Move it to the trash.", WRITE, delete_task, (ID,), answer={"type": "object"}),
-    Operation("GET", "/trash", "What is in the trash.", READ, list_trash, answer={"type": "object"}),
-    Operation("POST", "/trash/restore", "Bring one back, or all.", WRITE, restore, body=obj(None, id=TEXT), answer={"type": "object"}),
-    Operation("POST", "/trash/empty", "Delete for good what is in the trash.", ADMIN, empty_trash, body=obj(None, before=TIME, id=TEXT), answer={"type": "object"}),
+    Operation("DELETE", "/tasks/{id}", "Move a task to the trash", WRITE, delete_task, (ID,), answer={"type": "object"}),
+    Operation("GET", "/trash", "List the trash", READ, list_trash, answer={"type": "object"}),
+    Operation("POST", "/trash/restore", "Restore tasks from the trash", WRITE, restore, body=obj(None, id=TEXT), answer={"type": "object"}),
+    Operation("POST", "/trash/empty", "Permanently delete what is in the trash", ADMIN, empty_trash, body=obj(None, before=TIME, id=TEXT), answer={"type": "object"}),
     Operation("POST", "/tasks/{id}/erase", "Delete it for good, in the trash or not.", ADMIN, erase_task, (ID,), answer={"type": "object"}),
-    Operation("GET", "/retention", "Tasks as retention sees them.", READ, list_retention, (Param("id", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}),), answer={"type": "object"}),
-    Operation("POST", "/retention/freed", "The bytes of long outputs that would go with some tasks.", READ, list_freed, body=obj({"ids": STRINGS}), answer={"type": "object"}),
-    Operation("POST", "/trash", "Move tasks to the trash, each with the rule that takes it.", WRITE, discard, body=obj({"tasks": lists(_CHOSEN)}), answer={"type": "object"}),
+    Operation("GET", "/retention", "List tasks as retention sees them", READ, list_retention, (Param("id", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}),), answer={"type": "object"}),
+    Operation("POST", "/retention/freed", "Get the size of stored outputs that would be freed", READ, list_freed, body=obj({"ids": STRINGS}), answer={"type": "object"}),
+    Operation("POST", "/trash", "Move tasks to the trash by rule", WRITE, discard, body=obj({"tasks": lists(_CHOSEN)}), answer={"type": "object"}),
     Operation("POST", "/tasks/{id}/pack", "Make it smaller, where that is done.", WRITE, pack, (ID,), answer={"type": "object"}),
     Operation("POST", "/tasks/{id}/verify", "Repair its chain, where that can be done.", WRITE, repair_task, (ID,), answer={"type": "object"}),
-    Operation("POST", "/tasks/{id}/redact", "Take secrets out of it.", WRITE, redact, (ID,), obj(None, dry_run=FLAG), {"type": "object"}),
-    Operation("GET", "/kv", "Small values.", READ, list_values, (Param("scope", {"type": "string", "maxLength": 200}),), answer={"type": "object"}),
-    Operation("GET", "/kv/{scope}/{key}", "One of them.", READ, get_value, (_SCOPE, _KEY), answer=obj({"version": COUNT, "value": STRING})),
-    Operation("PUT", "/kv/{scope}/{key}", "Keep one.", WRITE, set_value, (_SCOPE, _KEY), obj({"value": STRING}), status=204),
-    Operation("DELETE", "/kv/{scope}/{key}", "Forget one.", WRITE, delete_value, (_SCOPE, _KEY), status=204),
-    Operation("GET", "/repos", "Repositories that are known.", READ, list_repos, answer={"type": "object"}),
+    Operation("POST", "/tasks/{id}/redact", "Remove secrets from a task", WRITE, redact, (ID,), obj(None, dry_run=FLAG), {"type": "object"}),
+    Operation("GET", "/kv", "List values", READ, list_values, (Param("scope", {"type": "string", "maxLength": 200}),), answer={"type": "object"}),
+    Operation("GET", "/kv/{scope}/{key}", "Get a value", READ, get_value, (_SCOPE, _KEY), answer=obj({"version": COUNT, "value": STRING})),
+    Operation("PUT", "/kv/{scope}/{key}", "Set a value", WRITE, set_value, (_SCOPE, _KEY), obj({"value": STRING}), status=204),
+    Operation("DELETE", "/kv/{scope}/{key}", "Delete a value", WRITE, delete_value, (_SCOPE, _KEY), status=204),
+    Operation("GET", "/repos", "List repositories", READ, list_repos, answer={"type": "object"}),
     Operation("POST", "/repos", "Say that there is one.", WRITE, add_repo, body=obj({"vcs": {"type": "string", "minLength": 1}, "remote_url": {"type": "string", "minLength": 1}}, default_branch=TEXT), status=204),
     Operation("GET", "/agents", "Agents that are known.", READ, list_agents, answer={"type": "object"}),
     Operation("POST", "/agents", "Say that there is one.", WRITE, add_agent, body=obj({"name": {"type": "string", "minLength": 1}, "version": STRING}, metadata=_METADATA), status=204),
@@ -261,8 +261,8 @@ OPERATIONS: Final = (
     Operation("POST", "/runtimes", "Say that there is one.", WRITE, add_runtime, body=obj({"type": {"type": "string", "minLength": 1}}, devcontainer_path=TEXT, metadata=_METADATA), status=204),
     Operation("GET", "/doctor", "What is wrong with the tasks, if anything.", ADMIN, get_doctor, answer={"type": "object"}),
     Operation("POST", "/reindex", "Rebuild what is derived from the tasks.", ADMIN, reindex, answer={"type": "object"}),
-    Operation("GET", "/hello", "Who this is.", READ, get_hello, answer={"type": "object"}),
-    Operation("GET", "/workspaces", "The workspaces that one may use.", READ, list_workspaces, answer={"type": "object"}, alone=True),
-    Operation("POST", "/workspaces", "Make one.", ADMIN, create_workspace, body=obj({"name": STRING}, external_id=TEXT), answer={"type": "object"}, status=201, alone=True),
-    Operation("GET", "/audit", "Who did what.", ADMIN, list_audit, (Param("limit", {"type": "integer", "minimum": 1, "maximum": _MOST}), Param("before", {"type": "integer", "minimum": 0, "maximum": 10**15}, "The id of the last one that was listed.")), answer=ANY),
+    Operation("GET", "/hello", "Get the current identity and server version", READ, get_hello, answer={"type": "object"}),
+    Operation("GET", "/workspaces", "List the workspaces you can use", READ, list_workspaces, answer={"type": "object"}, alone=True),
+    Operation("POST", "/workspaces", "Create a workspace", ADMIN, create_workspace, body=obj({"name": STRING}, external_id=TEXT), answer={"type": "object"}, status=201, alone=True),
+    Operation("GET", "/audit", "List the audit log", ADMIN, list_audit, (Param("limit", {"type": "integer", "minimum": 1, "maximum": _MOST}), Param("before", {"type": "integer", "minimum": 0, "maximum": 10**15}, "The id of the last one that was listed.")), answer=ANY),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Final
 
-from rawko_state.errors import InvalidValue
+from rawko_state.errors import InvalidValue, RawkoError
 
 _SOON: Final = 1.0
 """Seconds between two starts of the same worker, so that one that can't start does not take the whole machine."""
@@ -27,7 +27,7 @@ def reserved(host: str, port: int) -> socket.socket:
     """A socket that holds the port for this process and its children. It does not listen."""
     if not hasattr(socket, "SO_REUSEPORT") or not hasattr(os, "fork"):
         raise InvalidValue(
-            "several workers can't share a port on this system; run one server, or several on ports of their own"
+            "Several workers can't share a port on this system. Run one server, or several on different ports."
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
@@ -37,7 +37,7 @@ def reserved(host: str, port: int) -> socket.socket:
         made.bind((host, port))
     except OSError as error:
         made.close()
-        raise InvalidValue(f"{host}:{port} cannot be listened on: {error.strerror}") from None
+        raise RawkoError(f"Can't listen on {host}:{port}: {error.strerror}.") from None
     return made
 
 

@@ -198,7 +198,7 @@ class Workspaces:
         if not self.host.default:
             if name:
                 raise Refused(
-                    400, "NoWorkspaces", "this server serves one project, and has no workspaces: leave --workspace out"
+                    400, "NoWorkspaces", "This server serves one project and has no workspaces; leave out --workspace."
                 )
         else:
             try:

@@ -1,21 +1,21 @@
-"""Write operations. Their JSON is that of `rawko record` (docs/record.md); other rawko instances send records as bytes."""
+"""Write operations. Their JSON is that of `rawko record` (docs/reference/record.md); other rawko instances send records as bytes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
-from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Final
 
 from rawko_state.errors import ChainMoved, InvalidValue, TaskBusy
 from rawko_state.format.records import scan_bytes
 from rawko_state.format.values import read_time, write_time
+from rawko_state.late import late
 from rawko_state.model import status as words
 from rawko_state.model.appended import Appended
 from rawko_state.model.entries import MEMORY, Entry, Execution, Note, Request, Result, Resumed, TaskHeader, Turn
-from rawko_state.model.names import name_for
+from rawko_state.model.frozen import replace
+from rawko_state.model.names import checked_id, name_for
 from rawko_state.server.operations import BLOCKS, BYTES, WRITE, Call, Operation, Param, done
 from rawko_state.server.problems import Refused
 from rawko_state.server.reading import ID
@@ -24,9 +24,12 @@ from rawko_state.store.wire import to_wire
 from rawko_state.tasks.lines import Recorder
 from rawko_state.tasks.task import Task
 
-_SEAL: Final = re.compile(r"[0-9a-f]{16}")
+_SEAL: Final = late(r"[0-9a-f]{16}")
 _ALLOWED: Final = (Turn, Note, Request, Execution, Result, Resumed)
-DONE: Final = obj({"version": COUNT, "task": STRING, "seal": STRING, "turn": COUNT, "status": STRING})
+_DONE: Final = {"version": COUNT, "task": STRING, "seal": STRING, "turn": COUNT, "status": STRING}
+DONE: Final = obj(_DONE)
+STARTED: Final = obj({**_DONE, "new": {"type": "boolean"}})
+"""``new``: whether the task was made; false if it was found by its source."""
 
 
 def _now(task: Task) -> dict[str, Any]:
@@ -49,15 +52,17 @@ def _recorded(call: Call, kind: str, more: dict[str, Any] | None = None) -> dict
 
 
 def start_task(call: Call) -> Any:
+    call.answer = lambda record: {**done(record), "new": True}
     recorder = Recorder(call.store, detached=True, before=call.with_record)
     recorder.do("start", dict(call.data))
     task = recorder.task
     assert task is not None
-    found = _now(task)
+    found = {**_now(task), "new": task.is_new}
     task.close()
     call.task = task.id
-    call.changed(task.id)
-    call.workspace.learn(**{name: call.data.get(name) for name in ("repo", "agent", "runtime")})
+    if task.is_new:
+        call.changed(task.id)
+        call.workspace.learn(**{name: call.data.get(name) for name in ("repo", "agent", "runtime")})
     return found
 
 
@@ -76,7 +81,7 @@ def add_note(call: Call) -> Any:
 def remember(call: Call) -> Any:
     """One note for each; the last one counts."""
     if not call.data:
-        raise InvalidValue(f"nothing to remember: give some of {', '.join(MEMORY)}")
+        raise InvalidValue(f"Nothing to remember. Give at least one of {', '.join(MEMORY)}")
     by = call.by
 
     def work(task: Task) -> dict[str, Any]:
@@ -139,7 +144,7 @@ def fork(call: Call) -> Any:
     parent = call.id
     last = call.store.position(parent).seal
     if call.expected is not None and last != call.expected:
-        raise ChainMoved(f"task {parent} has grown: its last seal is not {call.expected}", last=last)
+        raise ChainMoved(f"Task {parent} has changed: its last seal is not {call.expected}.", last=last)
     call.answer = lambda record: {**done(record), "parent": f"{parent}@{call.data['turn']}"}
     task = call.store.fork(
         parent,
@@ -169,7 +174,7 @@ def append_record(call: Call) -> Any:
     """Blocks as they stand in a task file, without a seal, as one record. Turns get their numbers here."""
     entries = _entries(call.body)
     if not entries or not all(isinstance(entry, _ALLOWED) for entry in entries):
-        raise InvalidValue("a record is made of turns, notes, requests, executions, results and resumptions")
+        raise InvalidValue("A record may contain turns, notes, requests, executions, results and resumptions only.")
 
     lease = call.headers.get("rawko-lease")
     if lease:
@@ -191,23 +196,29 @@ def create_record(call: Call) -> Any:
     """A new task from its first record: a header, whose id is chosen here, and what follows it."""
     entries = _entries(call.body)
     if not entries or not isinstance(entries[0], TaskHeader):
-        raise InvalidValue("the first block of a task is its header")
+        raise InvalidValue("The first block must be the task header.")
     if not all(isinstance(entry, _ALLOWED) for entry in entries[1:]):
-        raise InvalidValue("a record is made of turns, notes, requests, executions, results and resumptions")
-    header = replace(entries[0], id="", created=entries[0].created or datetime.now(timezone.utc).replace(microsecond=0))
+        raise InvalidValue("A record may contain turns, notes, requests, executions, results and resumptions only.")
+    wanted = call.params.get("id")
+    created = entries[0].created or datetime.now(timezone.utc).replace(microsecond=0)
+    header = replace(entries[0], id="" if wanted is None else checked_id(wanted), created=created)
 
     def made(record: Appended) -> dict[str, Any]:
         assert header.created is not None
         name = name_for(header.created, record.state.id)
-        return {**done(record), "state": to_wire(record.state), "end": record.end, "file": name.filename}
+        told = {"state": to_wire(record.state), "end": record.end, "file": name.filename, "new": True}
+        return {**done(record), **told}
 
     call.answer = made
-    task = call.store.create(header, entries[1:], detached=True, before=call.with_record)
-    found = {**_now(task), "state": to_wire(task.state), "end": task.end, "file": call.store.find(task.id).filename}
-    call.workspace.learn(header.repo, header.agent, header.runtime)
+    find = bool(call.params.get("find"))
+    task = call.store.create(header, entries[1:], detached=True, before=call.with_record, find=find)
+    told = {"end": task.end, "file": call.store.find(task.id).filename, "new": task.is_new}
+    found = {**_now(task), "state": to_wire(task.state), **told}
     task.close()
     call.task = task.id
-    call.changed(task.id)
+    if task.is_new:
+        call.workspace.learn(header.repo, header.agent, header.runtime)
+        call.changed(task.id)
     return found
 
 
@@ -229,10 +240,10 @@ def put_blob(call: Call) -> Any:
     """A long output, before the task that refers to it is placed."""
     wanted = call.params["sha256"]
     if hashlib.sha256(call.body).hexdigest() != wanted:
-        raise InvalidValue("the content is not what its name says")
+        raise InvalidValue("The content does not match its hash.")
     text = call.body.decode("utf-8", "surrogateescape")
     if call.store.redactor.text(text) != text:
-        raise Refused(422, "HoldsSecrets", "this output holds secrets: redact the task first, then send it again")
+        raise Refused(422, "HoldsSecrets", "This output contains secrets. Redact the task, then send it again.")
     call.store.put_blob(call.body)
     return {"version": 1, "sha256": wanted, "size": len(call.body)}
 
@@ -269,9 +280,9 @@ def _check_head(head: dict[str, Any]) -> None:
     started, since, seal = head.get("started"), head.get("since"), head.get("seal")
     time = read_time(started) if isinstance(started, str) else None
     if time is None or write_time(time) != started or not isinstance(head.get("agent"), str):
-        raise InvalidValue("the head of a draft says agent and started, a time such as 2024-01-15T10:30:00.5Z")
+        raise InvalidValue("A draft must start with 'agent' and 'started', a time such as 2024-01-15T10:30:00.5Z.")
     if type(since) is not int or not 0 <= since < 10**15 or not isinstance(seal, str) or not _SEAL.fullmatch(seal):
-        raise InvalidValue("the head of a draft says since, an offset, and the seal that stands there")
+        raise InvalidValue("A draft must start with 'since' (an offset) and the seal at that offset.")
 
 
 def add_to_draft(call: Call) -> Any:
@@ -279,7 +290,7 @@ def add_to_draft(call: Call) -> Any:
     call.lines = _clean(call, call.body)
     seal = call.store.extend_draft(call.id, call.lines, call.params["token"], before=call.with_draft)
     if seal is None:
-        raise Refused(409, "NoDraft", f"task {call.id} has no draft; somebody has taken the task over")
+        raise Refused(409, "NoDraft", f"Task {call.id} has no draft: another process took over.")
     call.changed(call.id)
     call.says["ETag"] = f'"{seal}"'
 
@@ -298,12 +309,12 @@ def _clean(call: Call, body: bytes) -> bytes:
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise InvalidValue(f"a draft is lines of JSON: {error}") from None
+                raise InvalidValue(f"A draft must be JSON lines: {error}.") from None
             if not isinstance(value, dict):
-                raise InvalidValue("a draft is lines of JSON objects")
+                raise InvalidValue("A draft must be JSON lines, one object each.")
             lines.append(json.dumps(call.store.redactor.value(value)).encode() + b"\n")
     if not lines:
-        raise InvalidValue("a draft is lines of JSON")
+        raise InvalidValue("A draft must be JSON lines.")
     return b"".join(lines)
 
 
@@ -322,6 +333,9 @@ START: Final = obj(
         ("title", "agent", "model", "provider", "repo", "branch", "commit", "cwd", "runtime", "user", "by", "source"),
         TEXT,
     ),
+    id=TEXT,
+    find=FLAG,
+    exact=FLAG,
     labels=MAPPING,
     fields=MAPPING,
     sections=MAPPING,
@@ -352,31 +366,32 @@ TURN: Final = obj(
     snapshot={"type": ["object", "null"]},
     expect=TEXT,
 )
+_OWN_ID: Final = Param("id", {"type": "string", "pattern": "^[0-9a-z]{6,64}$"}, "The id of the task, if you choose it.")
 _STOP: Final = obj(None, by=TEXT, reason=TEXT)
 _TOKEN: Final = Param("token", {"type": "string", "pattern": "^[0-9a-f]{32}$"}, "Of the lease.", True)
 
 OPERATIONS: Final = (
-    Operation("POST", "/tasks", "Start a task.", WRITE, start_task, body=START, answer=DONE, status=201, records=True),
+    Operation("POST", "/tasks", "Start a task.", WRITE, start_task, body=START, answer=STARTED, status=201, records=True),
     Operation("POST", "/tasks/{id}/turns", "Append a turn; with If-Match, only after that seal.", WRITE, append_turn, (ID,), TURN, DONE, 201, records=True),
-    Operation("POST", "/tasks/{id}/decisions", "An arbiter's decision.", WRITE, decide, (ID,), obj(None, selected=TEXT, decision=TEXT, reason=TEXT, guidance=TEXT, agent={"type": "string", "minLength": 1}), DONE, 201, records=True),
-    Operation("POST", "/tasks/{id}/notes", "Title, labels, pin, or any data.", WRITE, add_note, (ID,), obj(None, text=TEXT, title=TEXT, labels=MAPPING, unlabel=STRINGS, pinned={"type": ["boolean", "null"]}, by=TEXT, kind=TEXT, data=ANY, in_context={"type": ["boolean", "null"]}), DONE, 201, records=True),
+    Operation("POST", "/tasks/{id}/decisions", "Add an arbiter's decision", WRITE, decide, (ID,), obj(None, selected=TEXT, decision=TEXT, reason=TEXT, guidance=TEXT, agent={"type": "string", "minLength": 1}), DONE, 201, records=True),
+    Operation("POST", "/tasks/{id}/notes", "Add a note", WRITE, add_note, (ID,), obj(None, text=TEXT, title=TEXT, labels=MAPPING, unlabel=STRINGS, pinned={"type": ["boolean", "null"]}, by=TEXT, kind=TEXT, data=ANY, in_context={"type": ["boolean", "null"]}), DONE, 201, records=True),
     Operation("PATCH", "/tasks/{id}/memory", "Change what it is to keep in mind.", WRITE, remember, (ID,), obj(None, **dict.fromkeys(MEMORY, ANY)), DONE, records=True),
-    Operation("POST", "/tasks/{id}/questions", "A turn that ends in a question.", WRITE, ask, (ID,), obj({"agent": {"type": "string", "minLength": 1}, "text": STRING}, content=TEXT, **_QUESTION), DONE, 201, records=True),
-    Operation("POST", "/tasks/{id}/answers", "The answer to the open question.", WRITE, answer, (ID,), obj({"text": STRING}, by=TEXT), DONE, 201, records=True),
-    Operation("POST", "/tasks/{id}/messages", "Something that the user says.", WRITE, say, (ID,), obj({"text": STRING}, by=TEXT), DONE, 201, records=True),
-    Operation("POST", "/tasks/{id}/pause", "Pause it, also in the process that runs it.", WRITE, pause, (ID,), _STOP, DONE, records=True),
-    Operation("POST", "/tasks/{id}/cancel", "Cancel it.", WRITE, cancel, (ID,), _STOP, DONE, records=True),
-    Operation("POST", "/tasks/{id}/resume", "Go on with it, or add a run.", WRITE, resume, (ID,), obj(None, by=TEXT, message=TEXT), DONE),
-    Operation("POST", "/tasks/{id}/fork", "A new task that goes on after a turn.", WRITE, fork, (ID,), obj({"turn": {"type": "integer", "minimum": 1, "maximum": 10**15}}, message=TEXT, by=TEXT, title=TEXT), {"type": "object"}, 201, records=True),
+    Operation("POST", "/tasks/{id}/questions", "Ask a question", WRITE, ask, (ID,), obj({"agent": {"type": "string", "minLength": 1}, "text": STRING}, content=TEXT, **_QUESTION), DONE, 201, records=True),
+    Operation("POST", "/tasks/{id}/answers", "Answer the open question", WRITE, answer, (ID,), obj({"text": STRING}, by=TEXT), DONE, 201, records=True),
+    Operation("POST", "/tasks/{id}/messages", "Add a user message", WRITE, say, (ID,), obj({"text": STRING}, by=TEXT), DONE, 201, records=True),
+    Operation("POST", "/tasks/{id}/pause", "Pause a task", WRITE, pause, (ID,), _STOP, DONE, records=True),
+    Operation("POST", "/tasks/{id}/cancel", "Cancel a task", WRITE, cancel, (ID,), _STOP, DONE, records=True),
+    Operation("POST", "/tasks/{id}/resume", "Resume a task, or start another run", WRITE, resume, (ID,), obj(None, by=TEXT, message=TEXT), DONE),
+    Operation("POST", "/tasks/{id}/fork", "Fork a task after a turn", WRITE, fork, (ID,), obj({"turn": {"type": "integer", "minimum": 1, "maximum": 10**15}}, message=TEXT, by=TEXT, title=TEXT), {"type": "object"}, 201, records=True),
     Operation("POST", "/tasks/{id}/finish", "End the run.", WRITE, finish, (ID,), obj(None, status={"type": "string", "enum": [*words.RESULT_WORDS]}, summary=TEXT, files=STRINGS, error=TEXT, by=TEXT, output=ANY, tokens=_USED, cost=_DOLLARS), DONE, records=True),
-    Operation("POST", "/records", "Start a task from the bytes of its first record.", WRITE, create_record, (), BLOCKS, {"type": "object"}, 201, records=True),
+    Operation("POST", "/records", "Start a task from the bytes of its first record.", WRITE, create_record, (_OWN_ID, Param("find", FLAG, "Return the task with the header's source, if there is one.")), BLOCKS, {"type": "object"}, 201, records=True),
     Operation("POST", "/tasks/{id}/records", "Append the bytes of a record.", WRITE, append_record, (ID,), BLOCKS, {"type": "object"}, 201, records=True),
-    Operation("GET", "/tasks/{id}/records/{seal}", "Whether a record is there.", "read", holds_record, (ID, Param("seal", {"type": "string", "pattern": "^[0-9a-f]{16}$"}, "", True)), answer=obj({"version": COUNT, "holds": FLAG})),
-    Operation("PUT", "/files/{file}", "A whole task file, byte for byte.", WRITE, place_task, (Param("file", {"type": "string", "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-[0-9A-Za-z]{1,64}\.task$"}, "Its name.", True),), BYTES, {"type": "object"}, uploads=True),
+    Operation("GET", "/tasks/{id}/records/{seal}", "Check whether a record exists", "read", holds_record, (ID, Param("seal", {"type": "string", "pattern": "^[0-9a-f]{16}$"}, "", True)), answer=obj({"version": COUNT, "holds": FLAG})),
+    Operation("PUT", "/files/{file}", "Upload a task file", WRITE, place_task, (Param("file", {"type": "string", "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-[0-9A-Za-z]{1,64}\.task$"}, "Its name.", True),), BYTES, {"type": "object"}, uploads=True),
     Operation("PUT", "/blobs/{sha256}", "A long output.", WRITE, put_blob, (Param("sha256", {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "", True),), BYTES, {"type": "object"}),
-    Operation("POST", "/tasks/{id}/lease", "Take the right to run it for a while, or keep it.", WRITE, take_lease, (ID,), obj(None, token={"type": "string", "pattern": "^[0-9a-f]{32}$"}, seconds={"type": "integer", "minimum": 1, "maximum": 300}), obj({"version": COUNT, "task": STRING, "token": STRING, "seconds": COUNT})),
-    Operation("DELETE", "/tasks/{id}/lease", "Give it back.", WRITE, give_lease_back, (ID, _TOKEN), status=204),
-    Operation("PUT", "/tasks/{id}/draft", "Begin what a running turn says: its head, a line of JSON.", WRITE, begin_draft, (ID, _TOKEN), BYTES, status=204, records=True),
-    Operation("POST", "/tasks/{id}/draft", "More lines of it.", WRITE, add_to_draft, (ID, _TOKEN), BYTES, status=204, records=True),
-    Operation("DELETE", "/tasks/{id}/draft", "Its turn has ended.", WRITE, drop_draft, (ID, _TOKEN), status=204),
+    Operation("POST", "/tasks/{id}/lease", "Take or renew the lease", WRITE, take_lease, (ID,), obj(None, token={"type": "string", "pattern": "^[0-9a-f]{32}$"}, seconds={"type": "integer", "minimum": 1, "maximum": 300}), obj({"version": COUNT, "task": STRING, "token": STRING, "seconds": COUNT})),
+    Operation("DELETE", "/tasks/{id}/lease", "Release the lease", WRITE, give_lease_back, (ID, _TOKEN), status=204),
+    Operation("PUT", "/tasks/{id}/draft", "Start a draft", WRITE, begin_draft, (ID, _TOKEN), BYTES, status=204, records=True),
+    Operation("POST", "/tasks/{id}/draft", "Append to a draft", WRITE, add_to_draft, (ID, _TOKEN), BYTES, status=204, records=True),
+    Operation("DELETE", "/tasks/{id}/draft", "End a draft", WRITE, drop_draft, (ID, _TOKEN), status=204),
 )  # fmt: skip

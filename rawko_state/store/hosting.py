@@ -93,6 +93,10 @@ class ServerState(Protocol):
     def token(self, text: str) -> Token | None:
         """Looks up a token; None if it is unknown or was revoked."""
 
+    def signed(self, key: str, text: str) -> tuple[Token, str] | None:
+        """A valid token by its id, and the signature of a text in its name; None if it is unknown or was revoked. For sessions
+        that end with their token."""
+
     def tokens(self) -> list[Token]: ...
 
     def recalls(self, text: str | None) -> bool:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from rawko_state.errors import InvalidValue
 from rawko_state.model import status as words
+from rawko_state.model.frozen import Frozen, field
+
+if TYPE_CHECKING:
+    from rawko_state.model.entries import Entry
 
 SORTS: Final = ("updated", "created", "completed", "duration", "turns", "tokens")
 RELEVANCE, TIME = "relevance", "time"
 """Additional sort orders for search results."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFilter:
-    """Selects and orders tasks. A task must match every condition given."""
+class TaskFilter(Frozen):
+    """Selects and orders tasks. A task must match every condition given.
+
+    >>> [task.id for task in store.history(TaskFilter(agent="developer", file="auth/*", sort="created", limit=10))]
+    ['fix0001']
+    """
 
     status: tuple[str, ...] = ()
     agent: str | None = None
@@ -32,6 +38,10 @@ class TaskFilter:
     pinned: bool | None = None
     model: str | None = None
     branch: str | None = None
+    source: str | None = None
+    """Exactly this source: the key of open_task(), or where the task was imported from."""
+    exact: bool | None = None
+    """Whether state and payload are kept without redaction."""
     ids: tuple[str, ...] | None = None
     sort: str = "updated"
     reverse: bool = False
@@ -56,9 +66,12 @@ def _nearest(word: str, known: Sequence[str]) -> str:
     return f" Did you mean {near[0]}?" if near else f" Known: {', '.join(known)}."
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSummary:
-    """One task, as shown in lists."""
+class TaskSummary(Frozen):
+    """One task, as shown in lists.
+
+    >>> store.summary("fix0001").agents
+    ('arbiter', 'developer')
+    """
 
     id: str
     created: str | None
@@ -88,8 +101,12 @@ class TaskSummary:
     """With a file filter: operation and path of each match."""
 
 
-class Usage(NamedTuple):
-    """What turns have used, by day, agent and model, and by whether their cost is stated."""
+class Usage(Frozen):
+    """What turns have used, by day, agent and model, and by whether their cost is stated.
+
+    >>> sorted(usage.agent for usage in store.stats(TaskFilter()).usage)
+    ['arbiter', 'developer']
+    """
 
     day: str | None
     agent: str
@@ -107,9 +124,12 @@ class Usage(NamedTuple):
     """In USD, if it is stated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Statistics over tasks."""
+class Stats(Frozen):
+    """Statistics over tasks.
+
+    >>> store.stats(TaskFilter()).turns
+    2
+    """
 
     tasks: int
     turns: int
@@ -130,7 +150,7 @@ class Stats:
     """``median`` and ``p90`` over the tasks that were completed."""
 
 
-class RetentionRow(NamedTuple):
+class RetentionRow(Frozen):
     """One task as retention sees it."""
 
     id: str
@@ -153,9 +173,13 @@ class RetentionRow(NamedTuple):
         return self.file.endswith(".gz")
 
 
-@dataclass(frozen=True, slots=True)
-class InTrash:
-    """A task in the trash."""
+class InTrash(Frozen):
+    """A task in the trash.
+
+    >>> _ = store.delete("fix0001")
+    >>> [each.id for each in store.trash()]
+    ['fix0001']
+    """
 
     id: str
     at: datetime
@@ -164,8 +188,12 @@ class InTrash:
     size: int
 
 
-class TurnRow(NamedTuple):
-    """One turn, as shown in lists."""
+class TurnRow(Frozen):
+    """One turn, as shown in lists.
+
+    >>> store.turn_rows("fix0001")[0][1].agent
+    'developer'
+    """
 
     turn: int
     agent: str
@@ -180,8 +208,27 @@ class TurnRow(NamedTuple):
     length: int
 
 
-class Said(NamedTuple):
-    """Something said between the turns of a task: a request, or a note that is part of the conversation."""
+class RecordAt(Frozen):
+    """One record of a task, as records() yields it.
+
+    >>> [record.kind for record in store.records("fix0001")][0]
+    'sealed'
+    """
+
+    cursor: str
+    """Pass it as ``after`` to get the records that follow this one."""
+    kind: str
+    """``sealed``; ``damaged`` if its seal does not match; ``torn`` if it marks an unfinished append; ``unsealed`` in a file
+    without seals."""
+    entries: tuple[Entry, ...]
+
+
+class Said(Frozen):
+    """Something said between the turns of a task: a request, or a note that is part of the conversation.
+
+    >>> store.said("fix0001")[0].kind
+    'request'
+    """
 
     offset: int
     """Its position in the file."""
@@ -191,8 +238,12 @@ class Said(NamedTuple):
     by: str | None
 
 
-class RunRow(NamedTuple):
-    """One run, as shown in lists: a request and its result."""
+class RunRow(Frozen):
+    """One run, as shown in lists: a request and its result.
+
+    >>> store.runs("fix0001")[0].summary
+    'Fixed the token check'
+    """
 
     run: int
     status: str | None
@@ -207,9 +258,13 @@ class RunRow(NamedTuple):
     """JSON, if there is any."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A search hit: a task, and the place in it."""
+class Hit(Frozen):
+    """A search hit: a task, and the place in it.
+
+    >>> hit = store.search("skew").hits[0]
+    >>> hit.turn, hit.kind
+    (2, 'turn')
+    """
 
     task: TaskSummary
     kind: str
@@ -227,9 +282,12 @@ class Hit:
     """Their positions in the excerpt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The result of a search."""
+class Answer(Frozen):
+    """The result of a search.
+
+    >>> store.search("nowhere").hits
+    ()
+    """
 
     hits: tuple[Hit, ...]
     hint: str | None = None

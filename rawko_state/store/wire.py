@@ -42,7 +42,7 @@ def from_wire(kind: type[T], data: Any) -> T:
     try:
         found: T = _read(kind, data)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise InvalidValue(f"not a {kind.__name__}: {error}") from None
+        raise InvalidValue(f"Not a valid {kind.__name__}: {error}.") from None
     return found
 
 
@@ -78,12 +78,12 @@ def _read(kind: Any, data: Any) -> Any:
     if kind is float and isinstance(data, int):
         return float(data)
     if isinstance(kind, type) and not isinstance(data, kind):
-        raise TypeError(f"{data!r:.60} is no {kind.__name__}")
+        raise TypeError(f"{data!r:.60} is not a {kind.__name__}.")
     return data
 
 
 def summary_json(summary: TaskSummary) -> dict[str, Any]:
-    """A task in the documented format (docs/json.md): every key is always present."""
+    """A task in the documented format (docs/reference/json.md): every key is always present."""
     return {
         "id": summary.id,
         "status": summary.status,
@@ -117,5 +117,5 @@ def summary_of(data: Mapping[str, Any]) -> TaskSummary:
         flat |= {"tokens_in": data["tokens"]["in"], "tokens_out": data["tokens"]["out"]}
         flat["touched"] = [(each["operation"], each["path"]) for each in data["touched"]]
     except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidValue(f"not a task: {error}") from None
+        raise InvalidValue(f"Not a valid task: {error}.") from None
     return from_wire(TaskSummary, flat)

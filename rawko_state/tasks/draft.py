@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
 from rawko_state.errors import InvalidValue
 from rawko_state.format.values import read_time, write_time
 from rawko_state.model.entries import Diff, FileTouch, Progress, ToolCall, Turn
+from rawko_state.model.frozen import replace
 
 MAY_HAVE_RUN = "may have run"
 
@@ -35,6 +36,8 @@ class DraftContent:
     """Tool calls without a result yet: key, and index in ``tools``."""
     keys: dict[str, int] = field(default_factory=dict)
     """All tool calls that have a key."""
+    outputs: dict[str, list[str]] = field(default_factory=dict)
+    """The outputs of running tool calls so far, by their keys."""
     thoughts: list[str] = field(default_factory=list)
     diffs: list[Diff] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)
@@ -57,11 +60,17 @@ class DraftContent:
         elif kind == "tool_end":
             at = self.running.pop(str(event["key"]), None)
             if at is not None:
-                call = self.tools[at]
+                call, streamed = self.tools[at], self.outputs.pop(str(event["key"]), None)
+                output = event.get("output")
+                if output is None and streamed is not None:
+                    output = "".join(streamed)
                 self.tools[at] = ToolCall(
-                    call.tool, call.args, event.get("result"), call.time, event.get("output"), None,
+                    call.tool, call.args, event.get("result"), call.time, output, None,
                     {**call.more, **(event.get("more") or {})},
                 )  # fmt: skip
+        elif kind == "tool_output":
+            if str(event["key"]) in self.running:
+                self.outputs.setdefault(str(event["key"]), []).append(str(event["text"]))
         elif kind == "progress":
             self.progress.append(Progress(str(event["text"]), str(event.get("of", "progress")), event.get("time")))
         elif kind == "think":
@@ -83,10 +92,11 @@ class DraftContent:
     def interrupted(self, number: int) -> Turn:
         """The turn to record if its writer died."""
         tools = list(self.tools)
-        for at in self.running.values():
+        for key, at in self.running.items():
             call = tools[at]
+            output = "".join(self.outputs[key]) if key in self.outputs else call.output
             tools[at] = ToolCall(
-                call.tool, call.args, MAY_HAVE_RUN, call.time, call.output, None, {**call.more, "unfinished": True}
+                call.tool, call.args, MAY_HAVE_RUN, call.time, output, None, {**call.more, "unfinished": True}
             )
         return Turn(
             number=number,
@@ -139,7 +149,7 @@ class Draft:
         try:
             data = json.dumps(value, allow_nan=False).encode() + b"\n"
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidValue(f"not a JSON value: {error}") from None
+            raise InvalidValue(f"Not a JSON value: {error}.") from None
         self._sink.write(data, durable=durable)
 
     def discard(self) -> None:

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import errno
 import json
-import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rawko_state.errors import InvalidValue, StorageError
@@ -24,14 +22,16 @@ from rawko_state.format.events import KINDS_OF_PROGRESS, RecordEvent, damaged_ev
 from rawko_state.format.reader import TaskReader
 from rawko_state.format.scan import Record, bounded
 from rawko_state.format.seal import GENESIS, SEAL_LENGTH, read_seal
+from rawko_state.late import late
 from rawko_state.model import status as words
 from rawko_state.model.entries import Turn
 from rawko_state.model.events import Event
+from rawko_state.model.frozen import Frozen, replace
 from rawko_state.model.names import TaskName
 from rawko_state.model.state import TaskState
 from rawko_state.tasks.source import EventSource
 
-_CURSOR = re.compile(
+_CURSOR = late(
     r"([0-9]{1,18})-([0-9a-f]{8})(?:\.([0-9]{1,9}))?"
     r"(?:~([0-9TZ:.-]{1,40}),([0-9]{1,18}),([0-9]{1,9}),([0-9]{1,9}))?"
 )
@@ -39,8 +39,7 @@ _SOON, _LATE = 0.005, 0.1
 _BUSY_FOR: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(Frozen):
     """How much of a task has been delivered."""
 
     offset: int = 0
@@ -64,7 +63,7 @@ class Cursor:
     def parse(cls, text: str) -> Cursor:
         match = _CURSOR.fullmatch(text)
         if match is None:
-            raise InvalidValue(f"not a cursor: {text!r}; give back one that came with an event")
+            raise InvalidValue(f"Not a cursor: {text!r}. Use the 'cursor' of an event.")
         count, read, tools, steps = (int(match[group] or 0) for group in (3, 5, 6, 7))
         return cls(int(match[1]), match[2], count, match[4] or "", read, tools, steps)
 
@@ -115,7 +114,7 @@ class EventReader:
                 raise  # unreachable for now, which does not mean it is gone
             self._file = (0, 0, -1, 0)
             if before != self._file:
-                yield self._gap("the task's file is gone")
+                yield self._gap("the task file is gone")
             return
         with reader:
             if before is not None and before[:2] != now[:2]:
@@ -176,7 +175,7 @@ class EventReader:
         seal = self._seal_at(reader)
         if seal is not None and seal[:8] == self._at.seal:
             self._seal, self._state = seal, self._state_at(self._at.offset)
-        return "the file was changed before this place" if self._state is None else None
+        return "the file was changed before this point" if self._state is None else None
 
     def _seal_at(self, reader: TaskReader) -> str | None:
         """The seal just before the cursor's position."""
@@ -269,6 +268,8 @@ def live_event(task_id: str, agent: str, line: dict[str, Any]) -> Event | None:
         return replace(event, kind=kind, text=str(line.get("text", "")), data={"time": line.get("time"), "kind": of})
     if kind == "think":
         return replace(event, kind="thinking", text=str(line.get("text", "")))
+    if kind == "tool_output":
+        return replace(event, kind="output", text=str(line.get("text", "")), data={"key": line.get("key")})
     if kind == "edit":
         data = {name: line.get(name) for name in ("added", "removed")}
         return replace(event, text=str(line.get("new") or line.get("old")), data=data)
@@ -295,7 +296,7 @@ def record_events(record: Record, state: TaskState, reader: TaskReader) -> tuple
     return found, state
 
 
-_NOT_REPEATED: Final = frozenset(("text", "thinking", "file", "edit"))
+_NOT_REPEATED: Final = frozenset(("text", "thinking", "output", "file", "edit"))
 """Live events that have no event of their own once the turn has ended."""
 
 

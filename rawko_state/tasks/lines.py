@@ -1,10 +1,9 @@
-"""The line protocol: JSON objects that drive a Task, one per line. Described in docs/record.md."""
+"""The line protocol: JSON objects that drive a Task, one per line. Described in docs/reference/record.md."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from rawko_state.errors import InvalidValue
@@ -24,6 +23,7 @@ from rawko_state.model.entries import (
     Turn,
     x_name,
 )
+from rawko_state.model.frozen import replace
 from rawko_state.store.contract import Store
 from rawko_state.tasks.live_turn import LiveTurn
 from rawko_state.tasks.task import Task
@@ -58,16 +58,16 @@ class Recorder:
         try:
             data = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InvalidValue(f"not JSON: {error}") from None
+            raise InvalidValue(f"Not valid JSON: {error}.") from None
         if not isinstance(data, dict):
-            raise InvalidValue("not a JSON object")
+            raise InvalidValue("Not a JSON object.")
         return self.do(data.pop("type", None), data)
 
     def do(self, kind: Any, data: dict[str, Any]) -> dict[str, Any]:
         """Executes one object, given without its type."""
         action = self._ACTIONS.get(kind) if isinstance(kind, str) else None
         if action is None:
-            raise InvalidValue(f"unknown type {kind!r}; known: {', '.join(self._ACTIONS)}")
+            raise InvalidValue(f"Unknown type: {kind!r}. Known: {', '.join(self._ACTIONS)}.")
         answer = action(self, data)
         if data:
             # Report unknown keys: a misspelt one would otherwise be lost silently.
@@ -95,33 +95,42 @@ class Recorder:
 
     def _running(self) -> Task:
         if self._task is None:
-            raise InvalidValue("no task yet: the first line is of type start or resume")
+            raise InvalidValue("No task yet. The first line must have type start or resume.")
         return self._task
 
     def _start(self, data: dict[str, Any]) -> dict[str, Any]:
         if self._task is not None:
-            raise InvalidValue(f"task {self._task.id} is started already; one pipe is one task")
+            raise InvalidValue(f"Task {self._task.id} has already started. Use one stream per task.")
         request = _take(data, "request", _TEXT)
         options = {name: _take(data, name, _OPTIONAL_TEXT, None) for name in _START}
         labels = _strings(data, "labels")
         fields = _strings(data, "fields")
         sections = _strings(data, "sections")
-        self._task = self._store.start(
-            request,
-            labels=labels,
-            fields=fields,
-            sections=sections,
-            parent=_parent(data),
-            created=_time(data, "created"),
-            detached=self._detached,
-            before=self._before,
+        given: dict[str, Any] = {
             **options,
-        )
-        return {"task": self._task.id, "seal": self._task.seal}
+            "id": _take(data, "id", _OPTIONAL_TEXT, None),
+            "exact": _take(data, "exact", (bool,), False),
+            "labels": labels,
+            "fields": fields,
+            "sections": sections,
+            "parent": _parent(data),
+            "created": _time(data, "created"),
+            "before": self._before,
+        }
+        find = _take(data, "find", (bool,), False)
+        if find:
+            source = given.pop("source")
+            if source is None:
+                raise InvalidValue("With 'find', a start needs a source.")
+            self._task = self._store.open_task(source, request, **given)
+        else:
+            self._task = self._store.start(request, detached=self._detached, **given)
+        started = {"task": self._task.id, "seal": self._task.seal}
+        return {**started, "new": self._task.is_new} if find else started
 
     def _resume(self, data: dict[str, Any]) -> dict[str, Any]:
         if self._task is not None:
-            raise InvalidValue(f"task {self._task.id} is open already; one pipe is one task")
+            raise InvalidValue(f"Task {self._task.id} is already open. Use one stream per task.")
         self._task = self._store.resume(
             _take(data, "task", _TEXT),
             by=_take(data, "by", _OPTIONAL_TEXT, None),
@@ -185,6 +194,13 @@ class Recorder:
             else:
                 live.tool(call.tool, call.args, call.result, output=call.output, time=call.time, more=call.more)
         data.clear()
+        return {"task": self._running().id}
+
+    def _output_line(self, data: dict[str, Any]) -> dict[str, Any]:
+        live, key = self._open_turn(), _take(data, "id", _TEXT)
+        if key not in self._open_tools:
+            raise InvalidValue(f"No tool call is running with the id {key!r}.")
+        live.tool_output(self._open_tools[key], _take(data, "text", _TEXT))
         return {"task": self._running().id}
 
     def _progress_line(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -276,6 +292,7 @@ class Recorder:
         "turn": _turn,
         "text": _text,
         "tool": _tool_line,
+        "output": _output_line,
         "progress": _progress_line,
         "file": _file_line,
         "thinking": _thinking_line,
@@ -292,7 +309,7 @@ class Recorder:
     def _open_turn(self) -> LiveTurn:
         self._running()
         if self._live is None:
-            raise InvalidValue('no turn is open: begin one with {"type": "turn", "agent": …, "open": true}')
+            raise InvalidValue('No turn is open. Start one with {"type": "turn", "agent": "NAME", "open": true}.')
         return self._live
 
     def _told(self, appended: Appended) -> dict[str, Any]:
@@ -306,8 +323,10 @@ _MISSING: Any = object()
 def _take(data: dict[str, Any], name: str, kinds: tuple[type, ...], default: Any = _MISSING) -> Any:
     """Pops a value of one of these types from the line."""
     value = data.pop(name, default)
-    if value is _MISSING:
-        raise InvalidValue(f"{name!r} is missing")
+    if value is default:
+        if value is _MISSING:
+            raise InvalidValue(f"{name!r} is required.")
+        return value
     wrong_bool = isinstance(value, bool) and bool not in kinds
     if not isinstance(value, kinds) or wrong_bool:
         wanted = " or ".join(
@@ -335,9 +354,9 @@ def _strings(data: dict[str, Any], name: str) -> dict[str, str]:
 def _tokens(data: dict[str, Any]) -> dict[str, int]:
     value = data.pop("tokens", None) or {}
     if not isinstance(value, dict) or not all(type(count) is int and count >= 0 for count in value.values()):
-        raise InvalidValue("'tokens' must be an object of whole numbers")
+        raise InvalidValue("'tokens' must be an object of integers.")
     if value and read_tokens(write_tokens(value)) != value:
-        raise InvalidValue("the names in 'tokens' are lower-case words such as in, out, cache_read")
+        raise InvalidValue("Names in 'tokens' must be lower-case words such as in, out, cache_read.")
     return value
 
 
@@ -347,7 +366,7 @@ def _cost(data: dict[str, Any]) -> Any:
         return None
     price = read_money(f"{value} USD") if isinstance(value, (str, int, float)) else None
     if price is None:
-        raise InvalidValue("'cost' must be a decimal number of USD, best as a string")
+        raise InvalidValue("'cost' must be an amount in USD, preferably a string such as \"0.0123\".")
     return price
 
 
@@ -357,7 +376,7 @@ def _time(data: dict[str, Any], name: str) -> Any:
         return None
     time = read_time(value) if isinstance(value, str) else None
     if time is None:
-        raise InvalidValue(f"{name!r} must be a time such as 2024-01-15T10:30:00Z")
+        raise InvalidValue(f"{name!r} must be a time such as 2024-01-15T10:30:00Z.")
     return time
 
 
@@ -367,41 +386,40 @@ def _parent(data: dict[str, Any]) -> Parent | None:
         return None
     task, at, turn = value.partition("@")
     if not task.isalnum() or (at and not (turn.isdecimal() and len(turn) < 18)):
-        raise InvalidValue("'parent' is the id of a task, or id@turn")
+        raise InvalidValue("'parent' must be a task id, or id@turn.")
     return Parent(task, int(turn) if at else None)
 
 
 def _tool(data: Any, key: str | None = None) -> ToolCall:
     if not isinstance(data, dict):
-        raise InvalidValue("a tool call is an object")
+        raise InvalidValue("A tool call must be an object.")
     data = dict(data)
-    call = ToolCall(
-        _take(data, "tool", _TEXT),
-        _take(data, "args", _TEXT, ""),
-        _take(data, "result", _OPTIONAL_TEXT, None),
-        _take(data, "time", _OPTIONAL_TEXT, None),
-        _take(data, "output", _OPTIONAL_TEXT, None),
+    return ToolCall(
+        tool=_take(data, "tool", _TEXT),
+        args=_take(data, "args", _TEXT, ""),
+        result=_take(data, "result", _OPTIONAL_TEXT, None),
+        time=_take(data, "time", _OPTIONAL_TEXT, None),
+        output=_take(data, "output", _OPTIONAL_TEXT, None),
+        more=data if key is None else {"id": key, **data},  # what is left
     )
-    more = {**({"id": key} if key is not None else {}), **data}
-    return ToolCall(call.tool, call.args, call.result, call.time, call.output, None, more)
 
 
 def _diffs(data: Any) -> tuple[Diff, ...]:
     if not isinstance(data, dict):
-        raise InvalidValue("an edit is an object with a path, and a diff or before and after")
+        raise InvalidValue("An edit must be an object with a path, and a diff or before and after.")
     path, diff = _take(data, "path", _TEXT), _take(data, "diff", _OPTIONAL_TEXT, None)
     before, after = _take(data, "before", _OPTIONAL_TEXT, None), _take(data, "after", _OPTIONAL_TEXT, None)
     if diff is None:
         return (compared(path, before, after),)
     found = unified(diff, path)
     if not found or before is not None or after is not None:
-        raise InvalidValue("an edit has either a unified diff, or the content before and after it")
+        raise InvalidValue("An edit needs either a unified diff, or the content before and after it.")
     return found
 
 
 def _progress(data: Any) -> Progress:
     if not isinstance(data, dict):
-        raise InvalidValue("a progress step is an object")
+        raise InvalidValue("A progress step must be an object.")
     return Progress(
         _take(data, "text", _TEXT), _take(data, "kind", _TEXT, "progress"), _take(data, "time", _OPTIONAL_TEXT, None)
     )
@@ -409,13 +427,13 @@ def _progress(data: Any) -> Progress:
 
 def _file(data: Any) -> FileTouch:
     if not isinstance(data, dict) or data.get("operation") not in ("read", "write", "delete"):
-        raise InvalidValue("a file is an object with an operation (read, write, delete) and a path")
+        raise InvalidValue("A file must be an object with 'operation' (read, write or delete) and 'path'.")
     return FileTouch(data["operation"], _take(data, "path", _TEXT))
 
 
 def _question(data: Any) -> Question:
     if not isinstance(data, dict):
-        raise InvalidValue("a question is an object")
+        raise InvalidValue("A question must be an object.")
     choices = _take(data, "choices", (list,), [])
     if not all(isinstance(choice, str) for choice in choices):
         raise InvalidValue("'choices' must be strings")

@@ -32,13 +32,13 @@ def snapshot(root: Path, task_id: str, wanted: Any) -> str:
     if wanted == "git":
         return json.dumps(_commit(root, task_id))
     if not isinstance(wanted, dict) or not isinstance(wanted.get("provider"), str):
-        raise InvalidValue('a snapshot is "git", or an object with a provider and a ref or path')
+        raise InvalidValue("A snapshot is \"git\", or an object with 'provider' and 'ref' or 'path'.")
     if not (wanted.get("ref") or wanted.get("path")) or not set(wanted) <= set(_KEYS):
-        raise InvalidValue(f"a snapshot has a ref or a path, and no more than {', '.join(_KEYS)}")
+        raise InvalidValue(f"A snapshot needs 'ref' or 'path'; allowed keys: {', '.join(_KEYS)}.")
     try:
         return json.dumps(wanted, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidValue(f"a snapshot must be JSON: {error}") from None
+        raise InvalidValue(f"A snapshot must be valid JSON: {error}.") from None
 
 
 def failed(error: str) -> str:
@@ -67,12 +67,12 @@ def restore(root: Path, snapshot: dict[str, Any], target: Path) -> None:
     """Checks a snapshot out into a new or empty folder."""
     if snapshot.get("provider") != "git":
         where = snapshot.get("ref") or snapshot.get("path")
-        raise RawkoError(f"a snapshot by {snapshot.get('provider')!r} can be restored by its provider alone: {where}")
+        raise RawkoError(f"Only {snapshot.get('provider')!r} can restore this snapshot: {where}.")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise RawkoError(f"{target} is not an empty folder")
+        raise RawkoError(f"{target} is not an empty folder.")
     commit = str(snapshot.get("ref"))
     if not all(digit in "0123456789abcdef" for digit in commit) or len(commit) < 40:
-        raise RawkoError(f"not a commit: {commit!r}")
+        raise RawkoError(f"Not a commit: {commit!r}")
     top = Path(_git(root, "rev-parse", "--show-toplevel"))
     target.mkdir(parents=True, exist_ok=True)
     with _own_index(top, copy=False) as env:
@@ -118,7 +118,7 @@ def _git(folder: Path, *words: str, env: dict[str, str] | None = None, partly: b
             capture_output=True,
         )
     except OSError as error:
-        raise RawkoError(f"git cannot be run: {error.strerror}") from None
+        raise RawkoError(f"Can't run git: {error.strerror}.") from None
     if done.returncode and not (partly and done.returncode == 1):
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise RawkoError(f"git {words[0]}: {said[0] if said else f'exit {done.returncode}'}")

@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -34,13 +33,15 @@ from rawko_state.model.entries import (
     Section,
     Turn,
 )
+from rawko_state.model.frozen import replace
 from rawko_state.model.state import TaskState
 from rawko_state.redact.redactor import Redactor
 from rawko_state.tasks.draft import Draft, DraftContent
 from rawko_state.tasks.live_turn import LiveTurn, check_question, describe
 from rawko_state.tasks.writer import BeforeWrite, Writer
 
-_LOOK_EVERY: Final = 0.05
+LOOK_EVERY: Final = 0.05
+"""Seconds between two looks for an answer."""
 
 
 def _now() -> datetime:
@@ -52,10 +53,17 @@ class Task:
 
     As a context manager it records how the block ended: an exception fails the task, KeyboardInterrupt cancels it, and a block
     that ends normally without finish() is a success.
+
+    >>> with store.start("Fix it") as task:
+    ...     _ = task.add_turn(Turn(agent="developer", content="Fixed."))
+    >>> store.status(task.id)
+    'completed'
     """
 
-    def __init__(self, writer: Writer, redactor: Redactor) -> None:
+    def __init__(self, writer: Writer, redactor: Redactor, *, is_new: bool = False) -> None:
         self.id = writer.id
+        self.is_new = is_new
+        """Whether the call that opened the task also made it."""
         self.redactor = redactor
         self._writer = writer
         # The append lock belongs to the open file, which the threads of a Task share, so it does not keep them from interleaving.
@@ -92,17 +100,28 @@ class Task:
         return self._writer.position().end
 
     def refresh(self) -> TaskState:
-        """The task's current state, including what others have appended."""
+        """The task's current state, including what others have appended.
+
+        >>> task.refresh().status
+        'running'
+        """
         with self.lock:
             return self._writer.refresh()
 
     def holds(self, seal: str) -> bool:
-        """Whether the task has a record with this seal. Check this after OutcomeUnknown, before retrying."""
+        """Whether the task has a record with this seal. Check this after OutcomeUnknown, before retrying.
+
+        >>> task.holds(task.seal), task.holds("0123456789abcdef")
+        (True, False)
+        """
         with self.lock:
             return self._writer.holds(seal)
 
     def check(self) -> None:
-        """Raises Stopped if the task was paused or cancelled. Costs one check of its size."""
+        """Raises Stopped if the task was paused or cancelled. Costs one check of its size.
+
+        >>> task.check()
+        """
         with self.lock:
             if self._writer.has_grown():
                 self._seen = self._writer.position()
@@ -126,6 +145,9 @@ class Task:
         """Starts a live turn: its content goes to a draft immediately, and to the task file when it ends.
 
         With ``durable``, every piece is synced as it arrives, so it survives a power cut too.
+
+        >>> with task.turn("developer", model="m-1") as turn:
+        ...     turn.say("Working on it.")
         """
         with self.lock:
             if self._live is not None:
@@ -146,6 +168,9 @@ class Task:
 
         If the task that this process runs was paused or cancelled, the turn is kept (as interrupted, if it would otherwise be
         rejected), and then Stopped is raised.
+
+        >>> task.add_turn(Turn(agent="developer", content="Done.", tokens={"in": 12, "out": 3})).state.turns
+        1
         """
         self.check_process()
         if turn.status is not None:
@@ -169,7 +194,11 @@ class Task:
             return appended
 
     def add(self, entries: Sequence[Entry], *, expect: str | None = None) -> Appended:
-        """Adds several entries as one record, for importers. Turn numbers are assigned here."""
+        """Adds several entries as one record, for importers. Turn numbers are assigned here.
+
+        >>> task.add([Turn(agent="developer", content="One."), Turn(agent="developer", content="Two.")]).state.turns
+        2
+        """
         with self.lock, self._writer.keeping_blobs():
             clean = [self._cleaned_turn(each) if isinstance(each, Turn) else self._cleaned(each) for each in entries]
             return self._append_clean(_numbered(clean), expect)
@@ -183,16 +212,23 @@ class Task:
         guidance: str | None = None,
         agent: str = "arbiter",
     ) -> Appended:
-        """Adds an arbiter's turn: who is next, or what happens to the task."""
+        """Adds an arbiter's turn: who is next, or what happens to the task.
+
+        >>> task.decide(selected="reviewer", reason="the change is ready").state.selected
+        'reviewer'
+        """
         if selected is None and decision is None:
-            raise InvalidValue("a decision says who is selected, or 'complete', 'retry' or 'continue'")
-        return self.add_turn(
-            Turn(number=1, agent=agent, selected=selected, decision=decision, reason=reason, guidance=guidance)
-        )
+            raise InvalidValue("A decision needs 'selected', or one of complete, retry, continue.")
+        return self.add_turn(Turn(agent=agent, selected=selected, decision=decision, reason=reason, guidance=guidance))
 
     def say(self, text: str, *, by: str | None = None) -> Appended:
-        """Adds a message from the user."""
-        return self._append([Turn(number=1, agent="user", by=by or UNKNOWN_USER, started=_now(), content=text)])
+        """Adds a message from the user.
+
+        >>> _ = task.say("Please hurry.", by="Ann")
+        >>> store.turn(task.id, 1).agent
+        'user'
+        """
+        return self._append([Turn(agent="user", by=by or UNKNOWN_USER, started=_now(), content=text)])
 
     def _snapshot(self, wanted: Json) -> Section:
         """The section that describes the state of the work tree."""
@@ -208,12 +244,20 @@ class Task:
     # Questions
 
     def ask(self, agent: str, question: Question, *, content: str | None = None) -> Appended:
-        """Adds a turn that ends with a question. The task then waits for the answer."""
+        """Adds a turn that ends with a question. The task then waits for the answer.
+
+        >>> task.ask("developer", Question("Which one?", ("first", "second"))).state.status
+        'waiting'
+        """
         check_question(question)
-        return self.add_turn(Turn(number=1, agent=agent, status=status.WAITING, content=content, question=question))
+        return self.add_turn(Turn(agent=agent, status=status.WAITING, content=content, question=question))
 
     def question(self) -> Question | None:
-        """The pending question."""
+        """The pending question.
+
+        >>> task.question() is None
+        True
+        """
         with self.lock:
             number = self._writer.refresh().question
             return None if number is None else self._turn_at(number).question
@@ -223,35 +267,56 @@ class Task:
 
         At the question's deadline its default becomes the answer. Without a default, or after ``timeout`` seconds, raises
         NoAnswer. Raises Stopped if the task is paused or cancelled instead.
+
+        >>> _ = task.ask("developer", Question("Go on?"))
+        >>> task.wait_for_answer(timeout=0)
+        Traceback (most recent call last):
+        NoAnswer: Task ...: no answer within 0 s.
         """
+        look = self.looking_for_answer(timeout, number=number)
+        while (found := look()) is None:
+            time.sleep(LOOK_EVERY)
+        return found
+
+    def looking_for_answer(
+        self, timeout: float | None = None, *, number: int | None = None
+    ) -> Callable[[], str | None]:
+        """wait_for_answer() for callers that do the waiting themselves: call it every LOOK_EVERY seconds until it answers."""
         with self.lock:
-            number = self._writer.refresh().question if number is None else number
-            if number is None:
+            wanted = self._writer.refresh().question if number is None else number
+            if wanted is None:
                 raise NoAnswer(f"Task {self.id} is not waiting for an answer.")
-            asked = self._turn_at(number).question
+            asked = self._turn_at(wanted).question
         until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            with self.lock:
-                self.check()
-                if self.state.question != number:
-                    return self._answer_to(number)
-            if asked is not None and asked.deadline is not None and _now() >= asked.deadline:
-                if asked.default is None:
-                    raise NoAnswer(f"Task {self.id}: no answer by {asked.deadline:%Y-%m-%d %H:%M:%S}.")
-                with contextlib.suppress(NoAnswer):  # somebody may have been faster
-                    self.answer(asked.default, by="deadline")
-            elif until is not None and time.monotonic() >= until:
-                raise NoAnswer(f"Task {self.id}: no answer within {timeout:g} s.")
-            else:
-                time.sleep(_LOOK_EVERY)
+        return lambda: self._look_for_answer(wanted, asked, until, timeout or 0.0)
+
+    def _look_for_answer(self, number: int, asked: Question | None, until: float | None, timeout: float) -> str | None:
+        with self.lock:
+            self.check()
+            if self.state.question != number:
+                return self._answer_to(number)
+        if asked is not None and asked.deadline is not None and _now() >= asked.deadline:
+            if asked.default is None:
+                raise NoAnswer(f"Task {self.id}: no answer by {asked.deadline:%Y-%m-%d %H:%M:%S}.")
+            with contextlib.suppress(NoAnswer):  # somebody may have been faster
+                self.answer(asked.default, by="deadline")
+            return self._answer_to(number)
+        if until is not None and time.monotonic() >= until:
+            raise NoAnswer(f"Task {self.id}: no answer within {timeout:g} s.")
+        return None
 
     def answer(self, text: str, *, by: str | None = None) -> Appended:
-        """Answers the pending question. If it offers choices, the answer is one of them, by its words or its number."""
+        """Answers the pending question. If it offers choices, the answer is one of them, by its words or its number.
+
+        >>> _ = task.ask("developer", Question("Which one?", ("first", "second")))
+        >>> task.answer("2", by="Ann").state.status
+        'running'
+        """
         with self.lock:
             asked = self.question()
             if asked is None:
                 raise NoAnswer(f"Task {self.id} is not waiting for an answer.")
-            said = Turn(number=1, agent="user", by=by or UNKNOWN_USER, started=_now(), content=chosen(asked, text))
+            said = Turn(agent="user", by=by or UNKNOWN_USER, started=_now(), content=chosen(asked, text))
             answer = self._cleaned(said)
 
             def make(state: TaskState) -> list[Entry]:
@@ -288,7 +353,11 @@ class Task:
         data: Json = None,
         in_context: bool | None = None,
     ) -> Appended:
-        """Adds a title, labels, a pin, or any data outside the conversation (``in_context``: as part of it)."""
+        """Adds a title, labels, a pin, or any data outside the conversation (``in_context``: as part of it).
+
+        >>> task.note("Reviewed", title="Login", labels={"team": "auth"}, kind="review", data={"ok": True}).state.title
+        'Login'
+        """
         note = Note(
             at=_now().replace(microsecond=0),
             by=by,
@@ -305,15 +374,24 @@ class Task:
 
     def remember(self, *, by: str | None = None, **what: Json) -> Appended:
         """Stores values to remember from now on: ``system_prompt``, ``preferences``, ``context``, ``summary`` or
-        ``important_steps``. Each replaces the previous value of its kind. Store.memory() reads them."""
+        ``important_steps``. Each replaces the previous value of its kind. Store.memory() reads them.
+
+        >>> _ = task.remember(preferences={"style": "short"})
+        >>> store.memory(task.id)
+        {'preferences': {'style': 'short'}}
+        """
         unknown = [name for name in what if name not in MEMORY]
         if unknown or not what:
-            raise InvalidValue(f"a task keeps in mind {', '.join(MEMORY)}, not {', '.join(unknown) or 'nothing'}")
+            raise InvalidValue(f"A task remembers {', '.join(MEMORY)}, not {', '.join(unknown) or 'nothing'}.")
         now = _now().replace(microsecond=0)
         return self._append([Note(at=now, by=by, kind=name, context="out", data=value) for name, value in what.items()])
 
     def set_status(self, wanted: str, *, by: str | None = None, reason: str | None = None) -> Appended:
-        """Pauses, cancels or continues the task, from any process. Cancelling ends the run, so it is recorded as a result."""
+        """Pauses, cancels or continues the task, from any process. Cancelling ends the run, so it is recorded as a result.
+
+        >>> task.set_status("paused", by="Ann", reason="lunch").state.status
+        'paused'
+        """
         with self.lock:
             note = self._cleaned(Note(at=_now().replace(microsecond=0), by=by, status=wanted, reason=reason))
             result = replace(self._result("cancelled"), by=note.by, reason=note.reason)
@@ -323,6 +401,10 @@ class Task:
         """Continues the run (RESUMED). A detached task releases its lease again.
 
         With a message, a finished task gets another run that begins with it; otherwise the message is a turn of the user.
+
+        >>> _ = task.set_status("paused")
+        >>> task.reopen().state.status
+        'running'
         """
         now = _now().replace(microsecond=0)
         with self.lock:
@@ -331,7 +413,7 @@ class Task:
                 message = chosen(asked, message)
             resumed = self._cleaned(Resumed(at=now, by=by, writer="detached" if detached else None))
             request = self._cleaned(Request(text=message or "", by=by, at=now))
-            said = self._cleaned(Turn(number=1, agent="user", by=by or UNKNOWN_USER, started=now, content=message))
+            said = self._cleaned(Turn(agent="user", by=by or UNKNOWN_USER, started=now, content=message))
 
             def make(state: TaskState) -> list[Entry]:
                 if message is None:
@@ -360,7 +442,11 @@ class Task:
         cost: Decimal | str | None = None,
     ) -> Appended:
         """Ends the run with success, failure or cancelled, and closes the task. ``tokens`` and ``cost`` (US dollars) are what the
-        run used and its turns do not state."""
+        run used and its turns do not state.
+
+        >>> task.finish("failure", "No luck", error="the tests fail").state.status
+        'failed'
+        """
         outcome = status.outcome_of(outcome)
         with self.lock:
             if self._live is not None:
@@ -388,15 +474,22 @@ class Task:
             # A task that was finished once has counted the time until then.
             first = self.state.runs <= 1 and self.state.duration_ms is None
             since = self.state.created if first and self.state.created else self._began
-            if timedelta(0) <= self._began - since < timedelta(seconds=1):
-                since = self._began  # the time of creation is in whole seconds
+            # The time of creation is in whole seconds. Whoever made the task has a better one, also if making it took a while.
+            near = timedelta(seconds=10 if self.is_new else 1)
+            if timedelta(0) <= self._began - since < near:
+                since = self._began
             duration_ms = max(0, int((now - since).total_seconds() * 1000))
         return Result(status=outcome, completed=now.replace(microsecond=0), duration_ms=duration_ms)
 
     # Closing
 
     def close(self) -> None:
-        """Releases the task without finishing it."""
+        """Releases the task without finishing it.
+
+        >>> task.close()
+        >>> store.status(task.id)
+        'interrupted'
+        """
         with self.lock:
             if self._live is not None:
                 self._live.leave()
@@ -476,6 +569,14 @@ class Task:
             return done
 
     def _cleaned(self, entry: Any) -> Any:
+        """Redacts an entry. In a task with exact values, what programs keep for themselves stays as it is."""
+        if not self.state.exact:
+            return self.redactor.entry(entry)
+        if isinstance(entry, Turn) and (entry.state is not None or entry.payload is not None):
+            clean = self.redactor.entry(replace(entry, state=None, payload=None))
+            return replace(clean, state=entry.state, payload=entry.payload)
+        if isinstance(entry, Note) and entry.data is not None and entry.kind not in MEMORY:
+            return replace(self.redactor.entry(replace(entry, data=None)), data=entry.data)
         return self.redactor.entry(entry)
 
     def _cleaned_turn(self, turn: Turn) -> Turn:
@@ -488,7 +589,7 @@ class Task:
     def check_process(self) -> None:
         """Rejects use after a fork: the append lock belongs to the open file, which the child shares with its parent."""
         if os.getpid() != self._process:
-            raise RawkoError(f"task {self.id} was opened by the parent of this process: open it again here")
+            raise RawkoError(f"Task {self.id} was opened by the parent of this process. Open it again here.")
 
     def start_draft(self, agent: str, fields: dict[str, Any], durable: bool) -> Draft:
         return self._writer.draft(agent, self.redactor.value(fields), durable)

@@ -8,7 +8,7 @@ from rawko_state.errors import TaskBusy
 from rawko_state.format.records import emit_record
 from rawko_state.model.entries import Blob
 from rawko_state.store.contract import HostedStore
-from rawko_state.testing.store import said
+from rawko_state.testing.common import said
 
 
 class HostedConformance:

@@ -253,7 +253,7 @@ class TestConnections:
         assert "gap" not in seen
 
     def test_a_database_that_is_away(self) -> None:
-        with pytest.raises(StorageError, match="is away"):
+        with pytest.raises(StorageError, match="reach"):
             PostgresStore("postgresql://postgres@127.0.0.1:1/none")
         with pytest.raises(InvalidValue):
             PostgresStore("mysql://x")

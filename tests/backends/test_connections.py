@@ -34,7 +34,7 @@ def test_short_lived_threads_leave_no_descriptors(tmp_path: Path) -> None:
     for _ in range(12):
         with ThreadPoolExecutor(20) as pool:
             list(pool.map(lambda _: with_one.history(TaskFilter()), range(60)))
-    assert len(with_one.sync.index().db.connections) <= 22
+    assert len(with_one.sync.index()._connections) <= 22
     with_one.history(TaskFilter())
     with_one.close()
     assert descriptors() <= before
@@ -47,7 +47,7 @@ def test_a_store_that_is_dropped_closes_what_its_threads_opened(tmp_path: Path) 
         store.start("x").close()
         with ThreadPoolExecutor(1) as pool:
             pool.submit(store.history, TaskFilter()).result()
-        connections = store.sync.index().db.connections
+        connections = store.sync.index()._connections
         assert len(connections) == 2
         opened = [connection for _, connection in connections._open]
         del store, connections, pool

@@ -250,7 +250,7 @@ class TestForks:
         said = [results.get(timeout=120) for _ in range(2)]
         child.join()
         assert said[0] == "store works", said
-        assert "open it again" in said[1], said
+        assert "Open it again" in said[1], said
         task.add_turn(turn("two"))
         assert contents(store, task.id) == ["one", "two"]
         assert len(store.history(TaskFilter())) == 2

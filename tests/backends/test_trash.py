@@ -112,7 +112,7 @@ class TestTrash:
         (made,) = filled(store, 1)
         task = store.attach(made)
         store.delete(made)
-        with pytest.raises(RawkoError, match="is gone"):
+        with pytest.raises(RawkoError, match="no longer exists"):
             task.note("too late")
         task.close()
 

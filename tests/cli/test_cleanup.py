@@ -66,7 +66,7 @@ class TestCommand:
     def test_a_bad_settings_file_stops_it(self, store: FileStore, tmp_path: Path) -> None:
         filled(store, 2)
         configure(tmp_path, "max_count: 0, max_age: soon")
-        done = rawko(tmp_path, "cleanup", "--yes", code=1)
+        done = rawko(tmp_path, "cleanup", "--yes", code=2)
         assert "config.yaml:4: state.retention.max_age takes a duration" in done.stderr
         assert len(contents(tmp_path)) == 2
 

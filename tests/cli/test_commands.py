@@ -20,6 +20,9 @@ from rawko_state.cli.init_cmd import GITIGNORE
 from rawko_state.model.entries import FileTouch, ToolCall, Turn
 from tests.support.processes import ROOT, rawko_bytes
 
+_NO_MISUSE = ("rawko resume --open abc123", "is already completed", "No task starts with", "is not a folder")
+"""What these say is no fault of the command line: it did not work."""
+
 
 class Ran:
     def __init__(self, done: subprocess.CompletedProcess[bytes]) -> None:
@@ -74,9 +77,9 @@ class TestTaskCommands:
         shown = rawko("history", "show", task_id).out
         for part in (
             "I fixed them.",
-            "shell.exec ls -> exit 0",
-            "-> developer",
-            "Result: success",
+            "$ ls  → exit 0",
+            "1 arbiter → developer: small",
+            "✓ success",
             "pinned",
             "team=auth",
         ):
@@ -90,11 +93,11 @@ class TestTaskCommands:
             (("task", "start", "x", "--label", "no equals"), "Write NAME=VALUE"),
             (("task", "turn"), "Missing"),
             (("task", "note", "abc123"), "Nothing to record"),
-            (("task", "decide", "abc123"), "a decision says who is selected"),
+            (("task", "decide", "abc123"), "A decision needs"),
             (("task", "turn", "abc123", "--agent", "a", "--file", "chmod:x"), "read:PATH, write:PATH or delete:PATH"),
             (("task", "turn", "abc123", "--agent", "a", "--tokens", "lots"), "in=1200 out=300"),
             (("task", "turn", "abc123", "--agent", "a", "--cost", "much"), "decimal number"),
-            (("task", "turn", "h0st1e", "--agent", "a\nb"), "not a turn"),
+            (("task", "turn", "h0st1e", "--agent", "a\nb"), "Not a valid turn"),
             (("task", "turn", "abc123", "x", "--agent", "a"), "rawko resume --open abc123"),
             (("task", "finish", "abc123"), "is already completed"),
             (("history", "show", "../../etc/passwd"), "No task starts with"),
@@ -102,7 +105,10 @@ class TestTaskCommands:
             (("history", "show", "abc123", "--turn", "99"), "turn 99"),
             (("history", "--status", "faild"), "Did you mean failed?"),
             (("history", "--since", "someday"), "Not a date or time"),
-            (("history", "export", "abc123", "h0st1e", "--format", "html"), "need a folder"),
+            (("history", "export", "abc123", "h0st1e", "--format", "task"), "need a folder"),
+            (("export", "abc123", "--brief"), "--brief needs --format md or html"),
+            (("export", "abc123", "--redact", "--as-is"), "Use --redact or --as-is, not both"),
+            (("export", "abc123", "--format", "task", "--redact"), "rawko redact ID"),
             (("histroy",), "Did you mean history?"),
             (("-C", "/nonexistent", "history"), "is not a folder"),
             (("import", "rawko", "pyproject.toml"), "does not exist"),
@@ -110,7 +116,7 @@ class TestTaskCommands:
     )
     def test_wrong_use_is_one_clear_line(self, rawko, filled: Path, words: tuple[str, ...], message: str) -> None:  # type: ignore[no-untyped-def]
         done = rawko(*words)
-        assert done.code in (1, 2)
+        assert done.code == (1 if message.startswith(_NO_MISUSE) else 2)
         assert message in done.err
         assert done.err.startswith("rawko: ")
         assert all(line.startswith("  ") for line in done.err.splitlines()[1:])
@@ -253,7 +259,9 @@ class TestHistory:
     def test_json_has_a_version_and_every_key(self, rawko, filled: Path) -> None:  # type: ignore[no-untyped-def]
         whole = json.loads(rawko("history", "--json").out)
         assert whole["version"] == 1
-        documented = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "json.md").read_text(), re.MULTILINE))
+        documented = set(
+            re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "reference" / "json.md").read_text(), re.MULTILINE)
+        )
         assert set(whole["tasks"][0]) == documented
         lines = [json.loads(line) for line in rawko("history", "--jsonl").out.splitlines()]
         assert [{k: v for k, v in line.items() if k != "version"} for line in lines] == whole["tasks"]
@@ -314,7 +322,7 @@ class TestShow:
 
     def test_a_torn_turn_is_never_shown_as_complete(self, rawko, filled: Path) -> None:  # type: ignore[no-untyped-def]
         out = rawko("history", "show", "k3f9a1").out
-        assert "2. reviewer  interrupted" in out
+        assert re.search(r"^2 reviewer +interrupted", out, re.MULTILINE)
         assert "63 bytes of an unfinished write" in out
 
     def test_turns_by_number_and_span(self, rawko, filled: Path) -> None:  # type: ignore[no-untyped-def]
@@ -379,7 +387,7 @@ class TestExport:
         other = tmp_path_factory.mktemp("other")
         assert rawko("-C", str(other), "import", "rawko", "a.json").code == 0
         assert rawko("-C", str(other), "verify").code == 0
-        assert "bytes of output, in blob" in rawko("history", "export", task.id, "--format", "md").out
+        assert "50.0 kB of output, in blob" in rawko("history", "export", task.id, "--format", "md").out
 
     def test_an_export_that_was_changed_is_refused(self, rawko, filled: Path, tmp_path_factory) -> None:  # type: ignore[no-untyped-def]
         rawko("history", "export", "h0st1e", "-o", "a.json")
@@ -405,26 +413,6 @@ class TestExport:
             assert done.code == 1
             assert done.err.count("\n") == 1
 
-    def test_html_holds_no_script_no_link_and_no_markup_of_the_content(self, rawko, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-        evil = "<script>alert(1)</script><img src=x onerror=alert(1)><a href='javascript:alert(1)'>x</a>\"' autofocus"
-        with FileStore(tmp_path).start(evil, title=evil) as task:
-            task.add_turn(Turn(number=1, agent=evil.replace("\n", ""), reason=evil, content=evil))
-            task.finish("success", evil, files=[evil])
-        page = rawko("history", "export", task.id, "--format", "html").out
-        assert set(re.findall(r"<(\w+)", page)) <= {
-            "html", "head", "meta", "title", "style", "body", "main", "h1", "small", "p", "b", "article", "header", "span", "div",
-            "details", "summary", "pre", "br",
-        }  # fmt: skip
-        assert not re.search(r"<[^>]*\s(on\w+|src|href)=", page)
-        assert "default-src 'none'" in page
-
-    def test_markdown_keeps_content_inside_its_fences(self, rawko, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-        evil = "text\n````\n# not a heading\n<script>"
-        with FileStore(tmp_path).start(evil) as task:
-            task.add_turn(Turn(number=1, agent="dev", content=evil))
-        out = rawko("history", "export", task.id, "--format", "md").out
-        assert out.count("`````\ntext\n````\n# not a heading\n<script>\n`````") == 2
-
     def test_a_folder_gets_one_file_a_task(self, rawko, filled: Path) -> None:  # type: ignore[no-untyped-def]
         (filled / "out").mkdir()
         done = rawko("history", "export", "abc123", "h0st1e", "--format", "task", "-o", "out")
@@ -438,12 +426,12 @@ class TestOtherCommands:
     def test_verify_names_the_bad_record_and_repairs_what_it_can(self, rawko, filled: Path) -> None:  # type: ignore[no-untyped-def]
         done = rawko("verify")
         assert done.code == 1
-        assert "dam001.task: line 37: the seal" in done.out
+        assert "dam001  line 37: the record ending in seal" in done.out
         assert "1 file has no seals" in done.out
         before = (filled / ".rawko/state/tasks/2024-01-15T10-30-00-k3f9a1.task").read_bytes()
         repaired = rawko("verify", "--repair", "k3f9a1")
         assert repaired.code == 0
-        assert "marked a torn tail of 63 bytes" in repaired.out
+        assert "marked an unfinished write of 63 bytes" in repaired.out
         after = (filled / ".rawko/state/tasks/2024-01-15T10-30-00-k3f9a1.task").read_bytes()
         assert after.startswith(before)
         assert rawko("verify", "k3f9a1").code == 0
@@ -465,7 +453,7 @@ class TestOtherCommands:
         (filled / ".rawko/state").chmod(0o777)
         done = rawko("doctor")
         assert done.code == 1
-        assert f"chmod o-w {filled}/.rawko/state\n" in done.out
+        assert f"  chmod o-w {filled}/.rawko/state   Permissions\n" in done.out
         assert "chmod o-w" in rawko("history").err
         (filled / ".rawko/state").chmod(0o770)
         done = rawko("doctor")
@@ -515,7 +503,7 @@ class TestTheHouse:
             assert template.read_text() == GITIGNORE
 
     def test_every_command_has_help_and_is_documented(self) -> None:
-        documented = (ROOT / "docs" / "cli.md").read_text()
+        documented = (ROOT / "docs" / "reference" / "commands.md").read_text()
         runner = CliRunner()
         for name in COMMANDS:
             done = runner.invoke(cli, [name, "--help"])

@@ -22,22 +22,22 @@ class TestCommand:
     def test_import_show_and_wrong_use(self, project: Path, sessions: Path) -> None:
         (project / ".rawko").mkdir()
         assert (
-            "3 to import" in rawko(project, "import", "claude-code", str(sessions / "claude-code"), "--dry-run").stdout
+            "Would import 3 sessions."
+            in rawko(project, "import", "claude-code", str(sessions / "claude-code"), "--dry-run").stdout
         )
         assert not (project / ".rawko/state/tasks").exists()
         told = json.loads(rawko(project, "import", "claude-code", str(sessions / "claude-code"), "--json").stdout)
         assert len(told["new"]) == 3
         assert told["unknown"] == {"hologram": 1}
         assert (
-            "0 imported, 0 updated, 3 unchanged"
-            in rawko(project, "import", "claude-code", str(sessions / "claude-code")).stdout
+            "Nothing new: 3 unchanged." in rawko(project, "import", "claude-code", str(sessions / "claude-code")).stdout
         )
-        assert "no such file" in rawko(project, "import", "claude-code", "/not/there", code=1).stderr
+        assert "No such file" in rawko(project, "import", "claude-code", "/not/there", code=1).stderr
         assert "needs a file" in rawko(project, "import", "jsonl", code=2).stderr
         assert "Invalid value" in rawko(project, "import", "emacs", code=2).stderr
-        assert "0 imported" in rawko(project, "import", "codex", "--since", "1d").stdout
+        assert "Nothing new: " in rawko(project, "import", "codex", "--since", "1d").stdout
         since = (datetime.now(timezone.utc) + timedelta(days=1)).strftime("%Y-%m-%d")
-        assert "0 imported" in rawko(project, "import", "codex", str(sessions / "codex"), "--since", since).stdout
+        assert "Nothing new: " in rawko(project, "import", "codex", str(sessions / "codex"), "--since", since).stdout
 
     def test_watching(self, project: Path, sessions: Path) -> None:
         (project / ".rawko").mkdir()
@@ -50,9 +50,10 @@ class TestCommand:
             text=True,
         )
         assert process.stdout is not None
-        assert "1 imported" in process.stdout.readline()
+        assert "Imported 1 session as a task" in process.stdout.readline()
+        assert "1 " in process.stdout.readline()  # how it ended
         path.write_text("\n".join(lines))
-        assert "1 updated" in process.stdout.readline()
+        assert "Updated 1 task" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=patience(20))
         store = quiet(project)
@@ -67,10 +68,10 @@ class TestCommand:
             [sys.executable, "-m", "rawko_state", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
-        assert "imported" in process.stdout.readline()
+        assert "Imported" in process.stdout.readline()
         for number in range(2):  # each is found in another round
             shutil.copy(sessions / "claude-code/session-2.0.jsonl", sessions / f"claude-code/later-{number}.jsonl")
-            assert "1 imported" in process.stdout.readline()
+            assert next((line for line in process.stdout if "Imported 1 session as a task" in line), None)
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=patience(20))[1]
         assert [said.count(name) for name in ("torn.jsonl", "empty.jsonl")] == [1, 1]

@@ -218,8 +218,10 @@ class TestWriting:
         ):
             done = rawko("-C", str(tmp_path), "--remote", away, *words)
             assert done.returncode == 1, words
-            assert done.stderr.count("\n") == 1, done.stderr
-            assert "is away" in done.stderr
+            assert done.stderr.endswith(
+                f"\n  Is the server running? Use this project's files: rawko --remote local {words[0]}\n"
+            )
+            assert "reach" in done.stderr
         done = rawko("-C", str(tmp_path), "--remote", away, "record", given='{"type": "start", "request": "kept"}\n')
         assert done.returncode == 0
         assert "Recording to this project's files" in done.stderr
@@ -227,7 +229,7 @@ class TestWriting:
 
     def test_files_have_no_workspaces(self, tmp_path: Path) -> None:
         done = rawko("-C", str(tmp_path), "--workspace", "web", "history")
-        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert "workspace" in done.stderr
 
 
@@ -258,7 +260,7 @@ class TestServe:
 
     def test_elsewhere_is_refused_without_a_token(self, project: Path) -> None:
         done = rawko("-C", str(project), "serve", "--host", "0.0.0.0", "--port", "0")
-        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 2)
         assert "rawko token create" in done.stderr
 
     def test_retention_is_carried_out(self, project: Path) -> None:
@@ -342,4 +344,4 @@ class TestPg:
             assert "no workspace 'nosuch'" in none.stderr
         assert rawko("workspace", "create", "web", "--database", database).returncode == 1
         assert rawko("workspace", "drop", "web", "--yes", "--database", database).returncode == 0
-        assert rawko("pg", "push", "--database", "mysql://x", cwd=project).returncode == 1
+        assert rawko("pg", "push", "--database", "mysql://x", cwd=project).returncode == 2

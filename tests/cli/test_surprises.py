@@ -140,7 +140,7 @@ class TestAnywhere:
     def test_a_workspace_is_for_servers(self, tmp_path: Path) -> None:
         FileStore(tmp_path).start("x").close()
         for words, env in ((("--workspace", "a", "history"), {}), (("history",), {"RAWKO_WORKSPACE": "a"})):
-            assert "is for servers" in rawko(tmp_path, *words, code=1, **env).stderr
+            assert "is for servers" in rawko(tmp_path, *words, code=2, **env).stderr
 
     def test_a_missing_token_is_named(self, tmp_path: Path) -> None:
         rawko(tmp_path, "token", "create", "--role", "read")
@@ -256,7 +256,7 @@ class TestSmallThings:
         assert "needs a file" in rawko(tmp_path, "import", "jsonl", code=2).stderr
 
     def test_a_secret_is_not_kept_as_a_value(self, tmp_path: Path) -> None:
-        assert "secret" in rawko(tmp_path, "kv", "set", "user", "token", SECRET, code=1).stderr
+        assert "secret" in rawko(tmp_path, "kv", "set", "user", "token", SECRET, code=2).stderr
         assert rawko(tmp_path, "kv", "list").stdout == ""
         rawko(tmp_path, "kv", "set", "user", "theme", "dark")
 
@@ -285,7 +285,7 @@ class TestSmallThings:
     def test_a_detached_task_runs_for_all_alike(self, tmp_path: Path) -> None:
         task = rawko(tmp_path, "task", "start", "x").stdout.strip()
         assert "\trunning\t" in rawko(tmp_path, "history").stdout
-        assert f"running   1 ({task})" in rawko(tmp_path, "doctor").stdout
+        assert f"✓ Running       1 task: {task}\n" in rawko(tmp_path, "doctor").stdout
         process = subprocess.Popen(
             [*RAWKO, "-C", str(tmp_path), "watch"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         )
@@ -360,7 +360,7 @@ class TestDoctor:
         rawko(tmp_path / "old", "task", "start", "x")
         rawko(tmp_path / "old", "history")
         (tmp_path / "old").rename(tmp_path / "new")
-        assert f"moved     from {tmp_path / 'old'}" in rawko(tmp_path / "new", "doctor").stdout
+        assert f"Place         moved from {tmp_path / 'old'}" in rawko(tmp_path / "new", "doctor").stdout
 
 
 class TestTrial:
@@ -385,7 +385,7 @@ class TestTrial:
         task = rawko(tmp_path, "task", "start", "x").stdout.strip()
         assert (
             "number of seconds"
-            in rawko(tmp_path, "task", "turn", task, "--agent", "a", "--duration", "nan", "x", code=1).stderr
+            in rawko(tmp_path, "task", "turn", task, "--agent", "a", "--duration", "nan", "x", code=2).stderr
         )
 
     def test_a_refused_erasure_leaves_no_trace(self, tmp_path: Path) -> None:

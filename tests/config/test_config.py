@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rawko_state.config.change import changed, put
 from rawko_state.config.schema import DURATION, SETTINGS, Wrong, read_duration, write_duration
 from rawko_state.config.settings import files, load
-from rawko_state.errors import InvalidValue
+from rawko_state.errors import InvalidValue, RawkoError
 from tests.support.processes import rawko
 
 
@@ -155,7 +155,7 @@ class TestChanges:
         path = tmp_path / "c.yaml"
         for text in ("user: &a {name: x}\nsearch: *a\n", "a: [\n"):
             path.write_text(text)
-            with pytest.raises(InvalidValue):
+            with pytest.raises(RawkoError):
                 put(path, "search.fold", "off")
             assert path.read_text() == text
         with pytest.raises(InvalidValue, match=r"Did you mean search\.fold"):
@@ -179,12 +179,12 @@ class TestCommand:
         rawko(tmp_path, "config", "unset", "user.name")
         assert rawko(tmp_path, "config", "get", "user.name", code=1).stdout == ""
         assert "No problems" in rawko(tmp_path, "config", "check").stdout
-        assert "Did you mean" in rawko(tmp_path, "config", "set", "user.nam", "x", code=1).stderr
+        assert "Did you mean" in rawko(tmp_path, "config", "set", "user.nam", "x", code=2).stderr
 
     def test_a_project_is_not_given_what_it_would_not_be_asked_for(self, tmp_path: Path) -> None:
         path = write(tmp_path, "project", "")
         for layer in ("--project", "--project-user"):
-            done = rawko(tmp_path, "config", "set", layer, "redact.off", "all", code=1)
+            done = rawko(tmp_path, "config", "set", layer, "redact.off", "all", code=2)
             assert "read only from your own settings" in done.stderr
             assert "--user" in done.stderr
         assert path.read_text() == ""

@@ -3,6 +3,7 @@
     python crash.py steps  FOLDER     a whole task, step by step, with a live turn, a blob and a resume
     python crash.py stream FOLDER     turns without end, for power cuts
     python crash.py start  FOLDER     one task, and then nothing
+    python crash.py batch  FOLDER N   N times five tasks with a long output each, in one batch, and then nothing
     python crash.py many   FOLDER N   N tasks of three turns
     python crash.py one    FOLDER ID N   N turns to one task
     python crash.py threads FOLDER ID N  the same from sixteen threads with one Task
@@ -18,14 +19,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 
+from rawko_state.backends.bulk import write_task
 from rawko_state.backends.files import writer
 from rawko_state.backends.files.store import FileStore
+from rawko_state.backends.redaction import redactor_for
 from rawko_state.errors import OutcomeUnknown, RawkoError
 from rawko_state.journal import disk
+from rawko_state.journal.batch import Batch
 from rawko_state.journal.journal import Journal
-from rawko_state.model.entries import Execution, Request, TaskHeader, Turn
+from rawko_state.model.entries import Execution, Request, TaskHeader, ToolCall, Turn
+from rawko_state.model.names import name_for
 from rawko_state.tasks.task import Task
 
 LOADED = writer  # what fails below is the disk, not an import
@@ -111,6 +117,33 @@ def start(folder: str) -> None:
     time.sleep(60)
 
 
+def batch(folder: str, count: int) -> None:
+    """Without an index, as above. Each task names a blob."""
+    layout = Journal(Path(folder)).layout
+    layout.make()
+    redactor = redactor_for(Path(folder), lambda message: None)
+    together = Batch(layout)
+    mark("begin")
+    for number in range(count):
+        names = [name_for(datetime.now(timezone.utc), f"batch{number:03}{part}") for part in range(5)]
+        try:
+            for name in names:
+                long = ToolCall("shell.exec", "x", "exit 0", output=f"{name.id} " * 3_000)
+                turn = Turn(number=1, agent="d", status="complete", content=f"token-{name.id}.", tools=(long,))
+                header = TaskHeader(id=name.id, status="running", created=name.created)
+                write_task(together, redactor, name, [[header, Request(text="x"), Execution()], [turn]])
+            together.commit()
+        except RawkoError as error:
+            say("error", str(error).replace("\n", " "))
+            together.discard()
+            continue
+        for name in names:
+            say("ack", name.id)
+    mark("end")
+    if "wait" in sys.argv:
+        time.sleep(60)
+
+
 def many(folder: str, count: int) -> None:
     store = FileStore(folder, warn=lambda message: None)
     for number in range(count):
@@ -154,6 +187,8 @@ if __name__ == "__main__":
         stream(where, unsafe="unsafe" in rest)
     elif what == "start":
         start(where)
+    elif what == "batch":
+        batch(where, int(rest[0]))
     elif what == "many":
         many(where, int(rest[0]))
     elif what == "one":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -45,15 +46,15 @@ def facts(store: FileStore, agent: str) -> dict[str, object]:
     return found
 
 
-def some(places: range) -> list[int]:
-    """Not all of the places, so that the tests stay fast."""
-    return list(places)[:: max(1, len(places) // 8)]
+def some(places: range, every: bool) -> list[int]:
+    """Three of the places, other ones in each run; with --every, all of them."""
+    return list(places) if every else sorted(random.sample(list(places), min(3, len(places))))
 
 
 @pytest.mark.parametrize(
     ("agent", "path"), LINES, ids=lambda value: value if isinstance(value, str) else value.stem[-8:]
 )
-def test_a_file_of_lines(agent: str, path: Path, tmp_path: Path) -> None:
+def test_a_file_of_lines(agent: str, path: Path, tmp_path: Path, every: bool) -> None:
     folder = tmp_path / agent
     shutil.copytree(REAL / agent, folder)
     for other in folder.rglob("*.jsonl"):
@@ -63,7 +64,7 @@ def test_a_file_of_lines(agent: str, path: Path, tmp_path: Path) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     whole = FileStore(tmp_path / "whole")
     assert not grown(whole, agent, folder).wrong
-    for number in some(range(1, len(lines))):
+    for number in some(range(1, len(lines)), every):
         store = FileStore(tmp_path / f"project{number}")
         for upto in (number, min(number + 2, len(lines)), len(lines)):
             copy.write_bytes(b"".join(lines[:upto]))
@@ -99,12 +100,12 @@ class TestOpencode:
         return len(rows)
 
     @pytest.mark.parametrize("session", ["ses_e188929a5ffeNuSftibN4J5bMG", "ses_e1895621dffev7x1SbG6L0Irex"])
-    def test_rows_that_are_added(self, session: str, tmp_path: Path) -> None:
+    def test_rows_that_are_added(self, session: str, tmp_path: Path, every: bool) -> None:
         whole = brought(tmp_path / "whole", "opencode")
         folder = tmp_path / "opencode"
         folder.mkdir()
         length = self._earlier(folder / "opencode.db", session, 0)
-        for number in some(range(2, length)):
+        for number in some(range(2, length), every):
             store = FileStore(tmp_path / f"project{number}")
             for upto in (number, min(number + 3, length), length):
                 self._earlier(folder / "opencode.db", session, upto)

@@ -33,7 +33,7 @@ class TestBroken:
         report = bring(store, "claude-code", folder)
         assert report.empty == [folder / "empty.jsonl"]
         assert [(each.path, each.text.split(",")[0]) for each in report.wrong] == [
-            (folder / "folder.jsonl", "a folder")
+            (folder / "folder.jsonl", "Expected a session file")
         ]
         assert len(report.new) == 5
         assert payload(store, task_id("claude-code", "cycle")) + "\n" == cycle
@@ -55,7 +55,7 @@ class TestBroken:
             + '{"type":"user","message":{"role":"user","content":"after"}}\n'
         )
         report = bring(store, "claude-code", path)
-        assert "was left out" in report.wrong[0].text
+        assert "skipped a line" in report.wrong[0].text
         assert [turn.content for turn in turns(store, report.new[0])][-1] == "after"
 
     values = st.recursive(
@@ -131,6 +131,10 @@ class TestBroken:
     )
     def test_whatever_a_record_of_codex_holds(self, kind: str, inner: dict[str, object]) -> None:
         line = json.dumps({"type": kind, "timestamp": 3, "payload": inner, "item": inner})
+        assert codex.Reader().step_of(line).raw == line
+
+    def test_a_patch_of_codex_whose_call_is_no_name(self) -> None:
+        line = json.dumps({"type": "event_msg", "payload": {"type": "patch_apply_end", "call_id": [], "changes": {}}})
         assert codex.Reader().step_of(line).raw == line
 
     @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -123,7 +123,7 @@ class TestOddOnes:
         bring(store, "claude-code", sessions / "claude-code/session-2.0.jsonl")
         before = payload(store, task_id("claude-code", "session-2.0"))
         report = bring(store, "claude-code", other)
-        assert "another one" in report.wrong[0].text
+        assert "This is not the file" in report.wrong[0].text
         assert payload(store, task_id("claude-code", "session-2.0")) == before
 
     def test_growth_in_another_project(self, project: Path, sessions: Path, tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ class TestOddOnes:
         path = tmp_path / "settings.json"
         path.write_text(mine)
         assert (
-            "left as it is"
+            "left unchanged"
             in rawko(project, "hook", "install", "claude-code", code=1, CLAUDE_CONFIG_DIR=str(tmp_path)).stderr
         )
         assert path.read_text() == mine

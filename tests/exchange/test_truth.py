@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import Belonging, task_id
 from rawko_state.model.entries import Note, ToolCall, Turn, own_diffs
 from rawko_state.store import TaskFilter
-from tests.exchange.sessions import bring
+from tests.exchange.sessions import bring, turns
 from tests.support.processes import ROOT
 
 REAL = ROOT / "fixtures" / "real"
@@ -49,6 +50,8 @@ class TestHowItEnded:
             "HANG please": "interrupted",  # a prompt that nobody answered
             "SLOW live kill": "interrupted",  # killed inside a tool
             "FAILCMD please": "completed",
+            "EDITMISS please": "completed",
+            "TWOEDITS please": "completed",
             "HANG": "interrupted",
             "SLOW two": "cancelled",  # by the user
             "(a session without a": "unknown",  # of aider, without a prompt
@@ -186,3 +189,71 @@ class TestWhatWasChanged:
         answer = imported.turn(hit.task.id, 1).content or ""
         assert "#### A level-4 heading in my answer" in answer
         assert "> a quote in my answer" in answer
+
+
+class TestCodexEdits:
+    """Sessions of Codex 0.166.0 in which an edit or a command fails, with its patch tool and in code mode."""
+
+    @staticmethod
+    def brought(tmp_path: Path, session: str) -> list[Turn]:
+        store = FileStore(tmp_path)
+        (path,) = (REAL / "codex").glob(f"*{session}.jsonl")
+        (task,) = bring(store, "codex", path, belonging=Belonging((str(tmp_path),), everywhere=True)).new
+        return turns(store, task)
+
+    def test_a_patch_that_does_not_apply_touches_nothing(self, tmp_path: Path) -> None:
+        found = self.brought(tmp_path, "01a1ee8c-a313-74d2-a28e-9d59a8729408")
+        (call,) = found[1].tools
+        assert isinstance(call, ToolCall)
+        assert (call.tool, call.args, call.result) == ("apply_patch", "calc.py", "error")
+        assert (found[1].files, found[1].diffs) == ((), ())
+
+    def test_each_script_has_its_own_diff(self, tmp_path: Path) -> None:
+        found = self.brought(tmp_path, "01a1ee8d-15a6-7611-b992-d33185e765fe")
+        assert [call.more["diff"] for call in found[1].tools if isinstance(call, ToolCall)] == [1, 2]
+
+    def test_a_command_that_fails_inside_a_script_is_a_failed_call(self, tmp_path: Path) -> None:
+        found = self.brought(tmp_path, "01a1ee8d-1b79-7783-8352-63b4b22c0811")
+        assert [call.result for call in found[0].tools if isinstance(call, ToolCall)] == ["error"]
+
+    def test_a_fork_that_names_its_base_continues_at_the_right_turn(self, tmp_path: Path) -> None:
+        """As Codex 0.166.0 writes it: nothing is copied; the first record says where in which session the fork was made."""
+
+        def said(role: str, text: str) -> str:
+            kind = "input_text" if role == "user" else "output_text"
+            message = {"type": "message", "role": role, "id": f"m-{text}", "content": [{"type": kind, "text": text}]}
+            return json.dumps({"type": "response_item", "payload": message}) + "\n"
+
+        def write(name: str, base: tuple[str, int] | None, *texts: str) -> int:
+            about = {"thread_id": base[0], "end_byte_offset": base[1]} if base else None
+            meta = {
+                "id": name,
+                "cwd": str(tmp_path),
+                **({"forked_from_id": base[0], "history_base": about} if base else {}),
+            }
+            lines = [json.dumps({"type": "session_meta", "payload": meta}) + "\n"]
+            lines += [said("user" if number % 2 == 0 else "assistant", text) for number, text in enumerate(texts)]
+            (tmp_path / f"rollout-2026-11-18T12-00-00-{name}.jsonl").write_text("".join(lines))
+            return len("".join(lines[:3]))
+
+        ids = [f"01a1ee8c-a8a6-73b0-a1a1-00000000000{number}" for number in range(4)]
+        place = write(ids[0], None, "one", "done one", "two", "done two")
+        place = write(ids[1], (ids[0], place), "other", "done other", "more", "done more")
+        write(ids[2], (ids[1], place), "last", "done last")
+        write(ids[3], ("01a1ee8c-a8a6-73b0-a1a1-000000000009", 5), "orphan", "done")
+        store = FileStore(tmp_path)
+        bring(store, "codex", *sorted(tmp_path.glob("rollout-*")))
+        tasks = [task_id("codex", each) for each in ids]
+        parents = [store.summary(task).parent for task in tasks]
+        gone = task_id("codex", "01a1ee8c-a8a6-73b0-a1a1-000000000009")
+        assert parents == [None, f"{tasks[0]}@1", f"{tasks[1]}@2", gone]
+        assert [turn.content for turn in turns(store, tasks[2])] == ["done last"]
+
+
+def test_a_turn_does_not_last_until_the_next_prompt(imported: FileStore) -> None:
+    """Claude Code notes the next prompt before it is asked, in a record that belongs to no turn; Codex notes that it begins."""
+    spent = {
+        task.id: max((turn.duration_ms or 0 for turn in turns(imported, task.id)), default=0)
+        for task in imported.history(TaskFilter())
+    }
+    assert max(spent.values()) < 30_000, spent

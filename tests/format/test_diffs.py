@@ -139,9 +139,9 @@ def test_structured_hunks() -> None:
 
 
 def test_bad_diffs_are_refused() -> None:
-    with pytest.raises(InvalidValue, match="which file"):
+    with pytest.raises(InvalidValue, match="does not name the file"):
         unified("@@ -1 +1 @@\n-a\n+b")
-    with pytest.raises(InvalidValue, match="not there"):
+    with pytest.raises(InvalidValue, match="did not exist"):
         compared("x", None, None)
 
 

@@ -168,7 +168,7 @@ class TestGoldenFiles:
         assert second_reader.read(chain(records)) == neutral(chain(records))
 
     def test_the_example_in_the_documentation_is_a_golden_file(self) -> None:
-        text = (ROOT / "docs" / "format.md").read_text()
+        text = (ROOT / "docs" / "reference" / "format.md").read_text()
         assert (FORMAT / "torn-span.task").read_text() in text
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from rawko_state.backends.files import sync as catalogue_module
 from rawko_state.backends.files.store import FileStore
+from rawko_state.index import flushed
 from tests.index.indexes import ALL, Told, ids, turn
 
 
@@ -143,3 +144,32 @@ class TestFreshness:
         (summary,) = store.history(ALL)
         assert summary.file.endswith("2024-01-15T10-30-00-abc123.task")
         assert [bool(verdict.faults) for verdict in store.verify()] == [False, True]
+
+
+def test_what_is_kept_while_nothing_changes(store: FileStore) -> None:
+    """Sums over all tasks are asked for at each search. They are worked out again after any change, whoever made it."""
+    task = store.start("do it")
+    index = store.sync.fresh()
+    asked: list[str] = []
+    index.connection.set_trace_callback(lambda text: asked.append(text) if "sum(turns)" in text else None)
+    found = [flushed.totals(index) for _ in range(3)]
+    assert len(asked) == 1
+
+    task.add_turn(turn("by this connection"))
+    found.append(flushed.totals(store.sync.fresh()))
+    task.close()
+    another = FileStore(store.root)
+    with another.start("by another one") as other:
+        other.add_turn(turn("x"))
+    another.close()
+    found.append(flushed.totals(store.sync.fresh()))
+    assert [documents for documents, _ in found] == [2, 2, 2, 3, 6]
+
+    index.connection.execute("BEGIN")
+    index.connection.execute("DELETE FROM tasks")
+    assert flushed.totals(index) == (0, 0)
+    index.connection.execute("ROLLBACK")
+    assert flushed.totals(index) == found[-1]
+    os.unlink(store.journal.layout.path(store.journal.find(task.id)))
+    store.reindex()
+    assert flushed.totals(store.sync.fresh())[0] == 3

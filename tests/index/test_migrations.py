@@ -7,8 +7,29 @@ from pathlib import Path
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.index.database import Index
-from rawko_state.index.schema import MIGRATIONS, VERSION
+from rawko_state.index.migrations import MIGRATIONS, VERSION
 from tests.index.indexes import ids, turn
+
+
+class TestModels:
+    def test_the_models_are_the_tables_of_a_real_index(self, tmp_path: Path) -> None:
+        index = Index(tmp_path / "index.db")
+        tables = index.tables
+        for model in (*tables.derived, tables.meta):
+            meta = model._meta
+            key = [meta.fields[name].column_name for name in meta.primary_key.field_names] if meta.composite_key else []
+            keys = key or [meta.primary_key.column_name]
+            real = {row[1]: row for row in index.connection.execute(f"PRAGMA table_info({meta.table_name})")}
+            assert set(real) == set(meta.columns), meta.table_name
+            for name, field in meta.columns.items():
+                kind, required, default, place = real[name][2:6]
+                assert kind == {"INT": "INTEGER"}.get(field.field_type, field.field_type) or name == "task_id", name
+                assert bool(place) == (name in keys), name
+                assert bool(required) == (not field.null and name != "id"), (meta.table_name, name)
+                assert (None if default is None else int(default)) == field.default, name
+        names = {row[0] for row in index.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        assert names == {model._meta.table_name for model in (*tables.derived, tables.meta)}
+        index.close()
 
 
 class TestMigrations:

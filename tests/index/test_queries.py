@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.model.entries import Parent, Turn
+from rawko_state.model.frozen import replace
 from rawko_state.store import TaskFilter
 from tests.index.indexes import ALL, ids, turn
 
@@ -103,3 +105,44 @@ class TestQueries:
         child = store.start("child", parent=Parent(parent.id, 4), detached=True)
         assert store.children(parent.id) == [(child.id, 4, "child")]
         assert store.summary(child.id).parent == f"{parent.id}@4"
+
+
+class TestRememberedStats:
+    def test_they_are_those_that_are_summed_up_anew(self, tmp_path: Path) -> None:
+        """After an append and a deletion: remembered sums never outlive what they were made from."""
+
+        def both() -> tuple[object, object]:
+            with FileStore(tmp_path) as store:
+                remembered = store.stats(TaskFilter())
+                index = store.sync.index()
+                with index.transaction():
+                    index.connection.execute("DELETE FROM index_meta WHERE k LIKE 'stats:%'")
+                return replace(remembered, disk={}), replace(store.stats(TaskFilter()), disk={})
+
+        made = []
+        with FileStore(tmp_path) as store:
+            for day in (1, 2, 2):
+                with store.start("x", created=datetime(2024, 1, day, tzinfo=timezone.utc)) as task:
+                    task.add_turn(turn())
+                    task.finish("success")
+                made.append(task.id)
+            assert store.stats(TaskFilter()).turns == 3
+            with store.resume(made[0]) as task:
+                task.add_turn(turn())
+                task.finish("success")
+            assert store.stats(TaskFilter()).turns == 4
+            store.delete(made[1])
+            assert store.stats(TaskFilter()).turns == 3
+        remembered, anew = both()
+        assert remembered == anew
+
+    def test_they_read_no_turns_again(self, tmp_path: Path) -> None:
+        with FileStore(tmp_path) as store, store.start("x") as task:
+            task.add_turn(turn())
+            task.finish("success")
+            store.stats(TaskFilter())
+            statements: list[str] = []
+            store.sync.index().connection.set_trace_callback(statements.append)
+            store.stats(TaskFilter())
+        assert statements
+        assert not [each for each in statements if "task_agents" in each or "task_files" in each]

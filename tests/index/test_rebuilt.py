@@ -63,7 +63,9 @@ class TestLiveEqualsRebuilt:
             fixtures / "format" / "torn-tail.task", store.journal.layout.tasks / "2024-01-15T10-30-00-k3f9a1.task"
         )
         ids(store)
-        assert [verdict.repaired for verdict in store.verify(repair=True)] == [["marked a torn tail of 63 bytes"]]
+        assert [verdict.repaired for verdict in store.verify(repair=True)] == [
+            ["marked an unfinished write of 63 bytes"]
+        ]
         assert store.sync.fresh().dump() == rebuilt(store.root)
 
 

@@ -15,7 +15,7 @@ from rawko_state.backends.files import sync as catalogue_module
 from rawko_state.backends.files.store import FileStore
 from rawko_state.errors import IndexNewer, IndexTrouble
 from rawko_state.index.database import Index
-from rawko_state.index.schema import VERSION
+from rawko_state.index.migrations import VERSION
 from rawko_state.store import TaskFilter
 from tests.index.indexes import ALL, DRIVER, Told, ids, rebuilt, turn
 from tests.support.faults import needs_root
@@ -65,7 +65,7 @@ class TestTrouble:
         assert again.history(TaskFilter(file="src/3.py"))
         if damage != "empty":
             assert len(told) == 1
-            assert "moved to index.db.broken-" in told[0]
+            assert "set aside as index.db.broken-" in told[0]
             assert list(path.parent.glob("index.db.broken-*"))
 
     def test_a_newer_index_is_refused_by_name_and_not_touched(

@@ -6,6 +6,8 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
+import uuid
 from pathlib import Path
 
 from rawko_state.backends.files.store import FileStore
@@ -62,7 +64,7 @@ class TestHandOver:
         path.write_text((sessions / "claude-code/session-2.0.jsonl").read_text().replace(f'"{project}"', f'"{below}"'))
         task = bring(store, "claude-code", path).new[0]
         env = self.agent(tmp_path, "claude", "pwd")
-        assert rawko(project, "resume", task, "--with", "claude", **env).stdout.endswith(f"<Go on.>{below}\n")
+        assert rawko(project, "resume", task, "--with", "claude", **env).stdout.endswith(f"<Continue.>{below}\n")
         below.rmdir()
         assert "<-p><--resume><" in rawko(project, "resume", task, "--with", "claude", **env).stdout
 
@@ -72,10 +74,34 @@ class TestHandOver:
         for code in (0, 3):
             env = self.agent(tmp_path, "codex", f"exit {code}")
             rawko(project, "resume", task.id, "--at-turn", "1", "--with", "codex", code=code, **env)
-        forks = [each.status for each in store.history(TaskFilter()) if (each.parent or "").startswith(task.id)]
-        assert sorted(forks) == ["completed", "failed"]
+        forks = [
+            store.runs(each.id)[-1].status for each in store.history(TaskFilter()) if each.parent == f"{task.id}@1"
+        ]
+        assert sorted(str(status) for status in forks) == ["failed", "unknown"]
 
-    def test_as_a_session_of_the_agents_own_that_continues_the_task(
+    def test_a_fork_takes_what_the_agent_does(self, store: FileStore, project: Path, tmp_path: Path) -> None:
+        with store.start("Fix the frobnicator") as task:
+            task.add_turn(Turn(number=1, agent="dev", content="half done"))
+            task.add_turn(Turn(number=2, agent="dev", content="went wrong"))
+        env = self.agent(tmp_path, "claude", self.answered(tmp_path, project, "Now", "All done."))
+        done = rawko(project, "resume", task.id, "--at-turn", "1", "--with", "claude", "-m", "Now", **env)
+        fork = done.stderr.split("Recorded as ")[1].strip().rstrip(".")
+        assert (store.summary(fork).parent, store.summary(fork).request) == (f"{task.id}@1", "Now")
+        assert [(turn.agent, turn.content) for turn in turns(store, fork)] == [("claude", "All done.")]
+        (path,) = (tmp_path / "claude/projects").glob("*/*.jsonl")
+        assert "half done" in path.read_text()
+        assert "went wrong" not in path.read_text()
+
+    def answered(self, tmp_path: Path, project: Path, prompt: str, text: str) -> str:
+        """What a Claude Code does that is resumed with a prompt, in a shell."""
+        asked = {"type": "user", "cwd": str(project), "uuid": str(uuid.uuid4())}
+        asked |= {"message": {"role": "user", "content": prompt}}
+        answer = {"type": "assistant", "cwd": str(project), "uuid": str(uuid.uuid4())}
+        said = {"id": f"m{text}", "role": "assistant", "content": [{"type": "text", "text": text}]}
+        both = f"{json.dumps(asked)}\n{json.dumps({**answer, 'message': said})}"
+        return f"file=$(echo {tmp_path}/claude/projects/*/$3.jsonl); cat >> $file <<'END'\n{both}\nEND"
+
+    def test_as_a_session_of_the_agents_own_whose_turns_join_the_task(
         self, store: FileStore, project: Path, tmp_path: Path
     ) -> None:
         with store.start("Fix the frobnicator") as task:
@@ -83,18 +109,15 @@ class TestHandOver:
                 Turn(number=1, agent="dev", content="half done", tools=(ToolCall("sh", "ls", "ok", output="a.py"),))
             )
             task.say("and the other half")
-        answer = {"type": "assistant", "cwd": str(project)}
-        answer |= {"message": {"id": "m1", "role": "assistant", "content": [{"type": "text", "text": "All done."}]}}
-        asked = {"type": "user", "cwd": str(project), "message": {"role": "user", "content": "Now"}}
-        does = f"file=$(echo {tmp_path}/claude/projects/*/$3.jsonl); cat >> $file <<'END'\n{json.dumps(asked)}\n{json.dumps(answer)}\nEND"
-        env = self.agent(tmp_path, "claude", does)
+            task.finish("success")
+        env = self.agent(tmp_path, "claude", self.answered(tmp_path, project, "Now", "All done."))
         done = rawko(project, "resume", task.id, "--with", "claude", "-m", "Now", "--", "--model", "opus", **env)
         assert done.stdout.startswith("<-p><--resume><")
         assert done.stdout.endswith("><Now><--model><opus>")
-        child = done.stderr.split("Recorded as ")[1].strip().rstrip(".")
-        summary = store.summary(child)
-        assert (summary.parent, summary.request) == (f"{task.id}@2", "Now")
-        assert [(turn.number, turn.content) for turn in turns(store, child)] == [(3, "All done.")]
+        assert f"Recorded as {task.id}." in done.stderr
+        assert [each.id for each in store.history(TaskFilter())] == [task.id]
+        assert [run.request for run in store.runs(task.id)] == ["Fix the frobnicator", "Now"]
+        assert [(turn.number, turn.content) for turn in turns(store, task.id)][2:] == [(3, "All done.")]
         # What the agent finds in its session: everything, in order.
         (path,) = (tmp_path / "claude/projects").glob("*/*.jsonl")
         written = [json.loads(line) for line in path.read_text().splitlines()][:-2]
@@ -105,9 +128,63 @@ class TestHandOver:
             ("user", "and the other half"),
         ]
         assert all(each["parentUuid"] == before["uuid"] for before, each in itertools.pairwise(written))
-        # Importing it again adds nothing.
+        # Importing it again adds nothing; what it does later joins the same task, also after the index was lost.
         report = bring(store, "claude-code", path)
         assert (report.new, report.grown) == ([], [])
+        assert store.by_source("claude-code:") == {f"claude-code:{path.stem}": task.id}
+        subprocess.run(["sh", "-c", self.answered(tmp_path, project, "More", "Even more."), "", "", "", path.stem])
+        store.reindex()
+        report = bring(store, "claude-code", path)
+        assert (report.new, report.grown) == ([], [task.id])
+        assert turns(store, task.id)[-1].content == "Even more."
+        # It is resumed as it is, not written a second time.
+        rawko(project, "resume", task.id, "--with", "claude", "-m", "Now", **self.agent(tmp_path, "claude"))
+        assert len(list((tmp_path / "claude/projects").glob("*/*.jsonl"))) == 1
+
+    def test_there_and_back_keeps_every_turn(
+        self, store: FileStore, project: Path, sessions: Path, tmp_path: Path
+    ) -> None:
+        first = tmp_path / "claude/projects/-x/session-2.0.jsonl"
+        first.parent.mkdir(parents=True)
+        shutil.copy(sessions / "claude-code/session-2.0.jsonl", first)
+        (task,) = bring(store, "claude-code", first).new
+        before = store.summary(task).turns
+        answer = {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Codex was here."}],
+        }
+        line = json.dumps({"type": "response_item", "payload": answer})
+        asked = json.dumps({"type": "event_msg", "payload": {"type": "task_started"}})
+        ended = json.dumps({"type": "event_msg", "payload": {"type": "task_complete"}})
+        does = f"printf '%s\\n' '{asked}' '{line}' '{ended}' >> $(echo {tmp_path}/codex/sessions/*/*/*/*$3.jsonl)"
+        rawko(project, "resume", task, "--with", "codex", "-m", "Now", **self.agent(tmp_path, "codex", does))
+        assert [turn.agent for turn in turns(store, task)][before:] == ["codex"]
+        env = self.agent(tmp_path, "claude", self.answered(tmp_path, project, "Back", "And back."))
+        rawko(project, "resume", task, "--with", "claude", "-m", "Back", cwd=project, **env)
+        assert [turn.content for turn in turns(store, task)][before:] == ["Codex was here.", "And back."]
+        (third,) = [path for path in (tmp_path / "claude/projects").glob("*/*.jsonl") if path != first]
+        assert "Codex was here." in third.read_text()
+        assert len(store.by_source("")) == 3
+        # The first session also goes on: what is new in it joins the same task, and nothing comes twice.
+        assert bring(store, "claude-code", first).same == 1
+        text = self.answered(tmp_path, project, "Old one", "From the first one.")
+        subprocess.run(["sh", "-c", text, "", "", "", first.stem])
+        assert bring(store, "claude-code", first).grown == [task]
+        assert bring(store, "claude-code", third).same == 1
+        assert [turn.content for turn in turns(store, task)][before:][2:] == ["From the first one."]
+        # A fork that the agent makes of a session that was handed over is a child, with only its own turns.
+        fork = third.with_name(f"{uuid.uuid4()}.jsonl")
+        fork.write_text(third.read_text())
+        subprocess.run(["sh", "-c", self.answered(tmp_path, project, "Fork", "Forked."), "", "", "", fork.stem])
+        (child,) = bring(store, "claude-code", third.parent).new
+        assert store.summary(child).parent == f"{task}@{before + 2}"
+        assert [turn.content for turn in turns(store, child)] == ["Forked."]
+
+    def test_a_task_that_runs_is_not_handed_over(self, store: FileStore, project: Path, tmp_path: Path) -> None:
+        with store.start("Fix the frobnicator") as task:
+            done = rawko(project, "resume", task.id, "--with", "claude", code=1, **self.agent(tmp_path, "claude"))
+        assert "is running now" in done.stderr
 
     def test_an_agent_that_says_nothing_leaves_no_task(self, store: FileStore, project: Path, tmp_path: Path) -> None:
         with store.start("Fix the frobnicator") as task:
@@ -126,7 +203,7 @@ class TestHandOver:
             done = rawko(project, "resume", task.id, "--with", agent, **self.agent(tmp_path, agent))
             assert done.stdout.startswith(first)
         assert (
-            "no such command"
+            "Command not found"
             in rawko(project, "resume", task.id, "--with", "claude", code=1, PATH="/usr/bin:/bin").stderr
         )
-        assert "go to the agent" in rawko(project, "resume", task.id, "--", "--model", "x", code=2).stderr
+        assert "need --with" in rawko(project, "resume", task.id, "--", "--model", "x", code=2).stderr

@@ -58,7 +58,7 @@ class TestHooks:
         wait_for(lambda: payload(store, task) == "\n".join(lines))
         assert store.summary(task).runs == 2
         agrees(store)
-        assert "0 imported, 0 updated, 1 unchanged" in rawko(project, "import", "claude-code", str(path)).stdout
+        assert "Nothing new: 1 unchanged." in rawko(project, "import", "claude-code", str(path)).stdout
 
     def test_many_at_once(self, project: Path, sessions: Path) -> None:
         (project / ".rawko").mkdir()
@@ -123,7 +123,7 @@ class TestHooks:
         rawko(home, "hook", "run", "claude-code", given=given, HOME=str(home))
         assert not (home / ".rawko").exists()
         (project / ".rawko").mkdir()
-        assert "is no project" in rawko(project, "doctor", code=1).stdout
+        assert "is not a project" in rawko(project, "doctor", code=1).stdout
 
     def test_a_second_sweeper_is_no_trouble(self, store: FileStore) -> None:
         from rawko_state.integrations import hooks
@@ -176,7 +176,7 @@ class TestHooks:
         mine = {"model": "opus", "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}, "ö": [1]}
         path.write_text(json.dumps(mine))
         shown = rawko(project, "hook", "install", "claude-code", CLAUDE_CONFIG_DIR=str(path.parent)).stdout
-        assert "+" in shown
+        assert "This adds rawko to 10 events in" in shown
         settings_now = json.loads(path.read_text())
         assert settings_now["hooks"]["Stop"][0] == mine["hooks"]["Stop"][0]  # type: ignore[index]
         assert set(settings_now["hooks"]) == {
@@ -204,11 +204,11 @@ class TestHooks:
         assert not path.exists()  # where there was no file, none is left
         path.write_text("{ not json")
         assert (
-            "left as it is"
+            "left unchanged"
             in rawko(project, "hook", "install", "claude-code", code=1, CLAUDE_CONFIG_DIR=str(path.parent)).stderr
         )
         assert path.read_text() == "{ not json"
-        rawko(project, "hook", "install", "claude-code", "--project", "--dry-run")
+        assert "+" in rawko(project, "hook", "install", "claude-code", "--project", "--dry-run").stdout
         assert not (project / ".claude").exists()
 
     def test_no_event_is_lost_while_others_are_taken(self, project: Path) -> None:

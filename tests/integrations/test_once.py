@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import Belonging, task_id
+from rawko_state.exchange.sources.claude_code import step_of
 from rawko_state.integrations.hook_event import note_event, process_stat
 from rawko_state.integrations.hooks import LOG, end_abandoned, sweep
+from rawko_state.integrations.steps import Steps
 from rawko_state.model.entries import Turn, own_diffs
 from rawko_state.store import TaskFilter
 from tests.exchange.sessions import bring
@@ -78,6 +82,28 @@ class TestRunThenImport:
         report = everything(store, path)
         assert (report.new, report.grown) == ([], [task])  # type: ignore[attr-defined]
         assert "Fixed: add()" in (store.turn(task, store.summary(task).turns).content or "")
+
+    def test_a_run_that_was_killed_inside_a_tool_has_the_turn_once(self, store: FileStore, home: Path) -> None:
+        """All that is left of the turn is its draft: what was said, and the call that had begun."""
+        path = home / "projects/x/8b1f3bdf-ae9c-4098-a343-035ebc4d90e2.jsonl"
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        pid = os.fork()
+        if pid == 0:
+            task = store.start("slow")
+            steps = Steps(store, task, "claude", "claude-code")
+            for record in records:
+                if record["type"] == "assistant":
+                    steps.take(step_of(json.dumps({**record, "session_id": path.stem}), "claude"))
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(pid, 0)
+        assert len(store.reconcile()) == 1  # as every command does
+        report = everything(store, path)
+        assert report.new == []  # type: ignore[attr-defined]
+        (task,) = store.history(TaskFilter())
+        found = [entry for _, entry in store.entries(task.id) if isinstance(entry, Turn)]
+        assert [(turn.status, turn.content) for turn in found] == [("interrupted", "This takes a while.")]
+        assert task.status == "interrupted"
 
     def test_a_stream_with_a_sub_agent(self, store: FileStore, home: Path) -> None:
         task = played(store, STREAMS / "claude-subagent.jsonl", "count")

@@ -124,6 +124,6 @@ class TestRun:
 
     def test_wrong_use(self, project: Path) -> None:
         (project / ".rawko").mkdir()
-        assert "Command not found" in rawko(project, "run", "x", "--", "not-a-command-7", code=1).stderr
+        assert "Command not found" in rawko(project, "run", "x", "--", "not-a-command-7", code=127).stderr
         assert rawko(project, "run", "x", "--", code=2).stderr.count("\n") == 2
         assert rawko(project, "run", code=2).stderr.count("\n") == 2

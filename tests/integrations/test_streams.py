@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -147,3 +148,33 @@ def test_gemini_tells_an_error_as_the_program_does(tmp_path: Path) -> None:
     _, _, steps = recorded(tmp_path / "project", "gemini-api-error.jsonl")
     assert steps.failed is not None
     assert "scripted error" in steps.failed
+
+
+def test_a_sub_agent_of_cline_is_a_task_of_its_own(tmp_path: Path) -> None:
+    """Its events come among those of the session, without a name."""
+    store, task, _ = recorded(tmp_path / "cline", "cline-subagent.jsonl")
+    assert [shown(turn) for turn in of_agent(store, task)] == [
+        ("I hand this to a sub-agent.", [("spawn_agent", "44 bytes")]),
+        ("The sub-agent says: two functions.", []),
+    ]
+    ((child, _, request),) = store.children(task)
+    assert (request, store.summary(child).turns, store.status(child)) == ("scripted task", 1, "completed")
+
+
+def test_a_stream_that_stops_inside_a_tool_is_cut_off(tmp_path: Path) -> None:
+    """A command that runs in the background is announced as a task, but is no sub-agent."""
+    store = quiet(tmp_path)
+    task = store.start("do it")
+    recording = Recording(store, task, "claude", terminal=False)
+    common = {"session_id": "4dd23a6a-250f-430c-bde9-07a44d2347db"}
+    called = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "sleep 20"}}
+    for record in (
+        {"type": "assistant", "message": {"id": "m1", "content": [called]}},
+        {"type": "system", "subtype": "task_started", "tool_use_id": "t1", "task_type": "local_bash"},
+    ):
+        recording.take(json.dumps({**record, **common}).encode() + b"\n")
+    recording.finish()
+    assert recording.steps.cut_off
+    (turn,) = of_agent(store, task.id)
+    assert turn.status == "interrupted"
+    assert store.children(task.id) == []

@@ -21,6 +21,7 @@ from rawko_state.format.seal import GENESIS
 from rawko_state.model.entries import Execution, Request, TaskHeader, Turn
 from tests.support.faults import (
     DRIVER,
+    Image,
     acknowledged,
     check_and_go_on,
     counted,
@@ -230,41 +231,9 @@ class TestShortWrites:
             subprocess.run(["umount", "--lazy", str(mount)], check=True)
 
 
-class _Image:
-    """A file system in a file, which can lose its power."""
-
-    def __init__(self, folder: Path, size: str, *options: str) -> None:
-        self.image, self.mount = folder / "image", folder / "mount"
-        self.mount.mkdir()
-        subprocess.run(["truncate", "-s", size, str(self.image)], check=True)
-        subprocess.run(["mkfs.ext4", "-q", "-F", *options, str(self.image)], check=True)
-        self.up()
-
-    def up(self) -> None:
-        subprocess.run(["mount", "-o", "loop", str(self.image), str(self.mount)], check=True)
-
-    def down(self) -> None:
-        subprocess.run(["umount", str(self.mount)], check=True)
-
-    def away(self) -> None:
-        """At the end. Lazily, as a failed test may still hold a file open, and must leave no mount behind."""
-        subprocess.run(["umount", "--lazy", str(self.mount)], check=False)
-
-    def cut_power(self) -> None:
-        """EXT4_IOC_SHUTDOWN without flushing: what was not synced is gone."""
-        import fcntl
-        import struct
-
-        descriptor = os.open(self.mount, os.O_RDONLY)
-        try:
-            fcntl.ioctl(descriptor, 0x8004587D, struct.pack("I", 2))
-        finally:
-            os.close(descriptor)
-
-
 @needs_root
 class TestPowerCuts:
-    def _cut(self, image: _Image, name: str, count: int, *mode: str) -> tuple[FileStore, list[str]]:
+    def _cut(self, image: Image, name: str, count: int, *mode: str) -> tuple[FileStore, list[str]]:
         """Runs the driver, cuts the power after so many acknowledgements, switches it on again. Returns what it had said."""
         project = image.mount / name
         project.mkdir()
@@ -282,7 +251,7 @@ class TestPowerCuts:
         image.up()
         return quiet(project), acknowledged(lines)
 
-    def _round(self, image: _Image, name: str, count: int, *unsafe: str) -> tuple[int, int]:
+    def _round(self, image: Image, name: str, count: int, *unsafe: str) -> tuple[int, int]:
         """One cut. Returns how many tokens were acknowledged, and how many of those are lost."""
         store, (task_id, *tokens) = self._cut(image, name, count, "stream", *unsafe)
         try:
@@ -301,7 +270,7 @@ class TestPowerCuts:
         return len(tokens), sum(text.count(token.encode()) != 1 for token in tokens)
 
     def test_a_task_that_was_only_started_is_there(self, tmp_path: Path) -> None:
-        image = _Image(tmp_path, "64M")
+        image = Image(tmp_path, "64M")
         try:
             for number in range(5):
                 store, (task_id,) = self._cut(image, f"p{number}", 1, "start")
@@ -313,7 +282,7 @@ class TestPowerCuts:
     def test_no_acknowledged_turn_is_lost_and_a_control_without_sync_loses_some(
         self, tmp_path: Path, every: bool
     ) -> None:
-        image = _Image(tmp_path, "256M")
+        image = Image(tmp_path, "256M")
         try:
             chance = random.Random(7)
             said = 0
@@ -332,7 +301,7 @@ class TestPowerCuts:
         small = tmp_path / "small"
         small.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=14m", "tmpfs", str(small)], check=True)
-        image = _Image(small, "64M", "-J", "size=4", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0")
+        image = Image(small, "64M", "-J", "size=4", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0")
         try:
             store = quiet(image.mount)
             task = store.start("x")

@@ -162,7 +162,7 @@ class TestCutOff:
         path.write_bytes(path.read_bytes().replace(b"Status: running  ", b"Status: completed", 1))
         (verdict,) = store.verify(task)
         assert not verdict.warnings
-        assert "differs from what the records say" in verdict.faults[0]
+        assert "differs from the records" in verdict.faults[0]
 
     def test_redaction_makes_a_file_shorter_and_loses_nothing(self, store: FileStore) -> None:
         task = some_task(store, finish=False)
@@ -295,7 +295,7 @@ class TestConflicts:
             opened.note("goes on")
         assert b"=== TORN" not in path.read_bytes()
         assert "theirs" in rawko(store.root, "history", "show", task).stdout
-        assert "does not match" in rawko(store.root, "verify", code=1).stdout
+        assert "was changed after" in rawko(store.root, "verify", code=1).stdout
         assert "No problems found" not in doctor(store)
 
     def test_a_last_record_that_was_edited_stays_readable(self, store: FileStore) -> None:
@@ -501,3 +501,21 @@ class TestOldImports:
         path.write_bytes(data)
         rawko(store.root, "verify", "--repair")
         assert path.read_bytes() == data
+
+
+class TestDamagedEnd:
+    """A result that was changed proves that the task ended, and not how."""
+
+    def test_it_is_unknown_and_a_repair_leaves_the_header_alone(self, store: FileStore) -> None:
+        with store.start("x") as task:
+            task.finish("success", "All is well")
+        path = next(store.root.glob(".rawko/state/tasks/*.task"))
+        path.write_text(path.read_text().replace("All is well", "All is lost"))
+        before = path.read_bytes()
+        assert rawko(store.root, "history", "--json").returncode == 0
+        again = FileStore(store.root)
+        again.reindex()
+        assert again.summary(task.id).status == "unknown"
+        rawko(store.root, "verify", "--repair", code=1)
+        assert path.read_bytes() == before
+        assert "Status: completed" in path.read_text()

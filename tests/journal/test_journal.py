@@ -361,7 +361,7 @@ class TestChainMoved:
         with pytest.raises(ChainMoved):
             task.add_turn(turn())
         path.unlink()
-        with pytest.raises(ChainMoved, match="gone"):
+        with pytest.raises(ChainMoved, match="no longer exists"):
             task.add_turn(turn())
 
     def test_writers_take_in_each_others_records(self, store: FileStore) -> None:
@@ -418,7 +418,7 @@ class TestBlobs:
         assert "missing or changed" in verdict.faults[0]
         (call,) = turns_of(store, task.id)[0].tools
         assert isinstance(call, ToolCall)
-        with pytest.raises(StorageError, match="not what its name says"):
+        with pytest.raises(StorageError, match="does not match its name"):
             store.journal.output_of(call)
         task.add_turn(Turn(number=1, agent="d", tools=(ToolCall("a", output="z" * 20_000),)))
         assert store.journal.output_of(call) == "z" * 20_000

@@ -6,7 +6,6 @@ import json
 import random
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from rawko_state.backends.files.store import FileStore
 from rawko_state.lifecycle import context as contexts
 from rawko_state.model.entries import ToolCall
+from rawko_state.model.frozen import replace
 from tests.support.processes import rawko
 from tests.tasks.conftest import store  # noqa: F401 - fixtures
 from tests.tasks.lives import a_turn, conversation

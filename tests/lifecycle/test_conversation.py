@@ -114,9 +114,9 @@ class TestMemory:
     def test_nothing_else_is_remembered(self, store: FileStore) -> None:
         task = store.start("x")
         for what in ({}, {"mood": "good"}):
-            with pytest.raises(InvalidValue, match="a task keeps in mind"):
+            with pytest.raises(InvalidValue, match="A task remembers"):
                 task.remember(**what)
-        assert "not JSON" in rawko(store.root, "task", "note", task.id, "--data", "{", code=1).stderr
+        assert "not JSON" in rawko(store.root, "task", "note", task.id, "--data", "{", code=2).stderr
         task.close()
 
 

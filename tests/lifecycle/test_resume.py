@@ -41,7 +41,7 @@ class TestResume:
         script.write_text("\n".join(f"print({json.dumps(line)!r})" for line in lines))
         done = rawko(store.root, "resume", task_id, "--with", f"{sys.executable} {script}", code=1)
         assert done.stdout == ""
-        assert "Line 4 of the command's output: unknown type 'rubbish'" in done.stderr
+        assert "Line 4 of the command's output: Unknown type: 'rubbish'" in done.stderr
         summary = store.summary(task_id)
         assert (summary.status, summary.summary) == ("completed", "all done")
         assert store.turn(task_id, summary.turns).content == "live"
@@ -142,6 +142,9 @@ class TestForks:
         assert grandchild.state.turns == 5
         grandchild.close()
         shown = rawko(store.root, "history", "show", child).stdout
+        assert f"forked from {task_id} after turn 4" in shown
+        assert f"1 fork: {grandchild.id} after turn 5" in shown
+        shown = rawko(store.root, "history", "show", child, "--full").stdout
         assert f"└─ {child} after turn 4" in shown
         assert f"   └─ {grandchild.id} after turn 5" in shown
 
@@ -155,5 +158,5 @@ class TestForks:
 
     def test_a_turn_that_is_not_there(self, store: FileStore) -> None:
         task_id = conversation(store)
-        assert "no turn 99" in rawko(store.root, "resume", task_id, "--at-turn", "99", code=1).stderr
+        assert "no turn 99" in rawko(store.root, "resume", task_id, "--at-turn", "99", code=2).stderr
         assert store.children(task_id) == []

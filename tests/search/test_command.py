@@ -60,7 +60,7 @@ class TestCommand:
             "  Did you mean: rawko search authentication",
         ]
         done = self._run(store.root, "history", "--search", "(authentication")
-        assert done.stderr == "rawko: a ( without its ): searched for the words as they stand\n"
+        assert done.stderr == "rawko: warning: Can't read the query (unmatched (); searching for the words instead.\n"
         assert len(done.stdout.splitlines()) == 1
 
     def test_used_wrongly(self, store: FileStore) -> None:
@@ -93,7 +93,10 @@ class TestCommand:
 
     def test_the_doctor_looks_at_it(self, store: FileStore) -> None:
         said(store, "needle")
-        assert "not in the index yet" in self._run(store.root, "doctor").stdout
+        behind = self._run(store.root, "doctor")
+        assert "not in the index yet" in behind.stdout
+        assert "\nNo problems found, 1 note.\n  rawko reindex --search   Search\n" in behind.stdout
+        assert behind.returncode == 0
         store.flush()
         assert self._run(store.root, "doctor").returncode == 0
         for path in (store.root / ".rawko/state/search").glob("*.toc"):

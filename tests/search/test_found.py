@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
+import rawko_state
 from rawko_state.backends.files.store import FileStore
 from rawko_state.model.entries import FileTouch, Question, ToolCall, Turn
 from rawko_state.store import TIME, TaskFilter
@@ -167,3 +169,13 @@ class TestWhatIsFound:
             (hit,) = store.search("needle").hits
             assert hit.turn == 1
             store.flush()
+
+
+def test_the_data_of_a_program_is_not_searched(tmp_path: Path) -> None:
+    (tmp_path / ".rawko").mkdir()
+    with rawko_state.open(tmp_path) as store:
+        with store.start("Fix the login") as task:
+            task.note("seen wombat", kind="adapter-data", data={"state": "hidden okapi"})
+            task.note(kind="plan", data={"state": "visible quokka"})
+        for word, found in (("wombat", 1), ("okapi", 0), ("quokka", 1)):
+            assert len(store.search(word).hits) == found

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.index import flushed
+from rawko_state.model.entries import Turn
 from rawko_state.search import engine
 from tests.search.searching import (
     ids,
@@ -49,6 +51,43 @@ def test_only_what_is_shown_is_settled(store: FileStore, monkeypatch: pytest.Mon
     monkeypatch.setattr(engine._Settler, "documents", counted)
     assert len(ids(store, "getUser", limit=3)) == 3
     assert len(settled) == 3
+
+
+def test_tasks_that_stand_far_back_are_not_looked_at(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A common word is in most tasks; the best few of a page are enough."""
+    for number in range(40):
+        said(store, "getUser " * (number + 1) + "and something else " * (40 - number))
+    store.flush()
+    looked_at = []
+    real = engine._Line._look_at
+
+    def counted(self: engine._Line, task_id: str, *rest: Any) -> bool:
+        looked_at.append(task_id)
+        return real(self, task_id, *rest)
+
+    everything = ids(store, "getUser")
+    monkeypatch.setattr(engine._Line, "_look_at", counted)
+    assert ids(store, "getUser", limit=3) == everything[:3]
+    assert len(everything) == 40
+    assert len(looked_at) < 10
+
+
+def test_a_task_in_several_pages_stands_where_its_best_turn_does(store: FileStore) -> None:
+    """Its other page is reached later, and adds nothing twice."""
+    with store.start("do it") as task:
+        task.add_turn(_turn("needle " + "and something else " * 40))
+        other = said(store, "needle needle " + "and something else " * 20)
+        store.flush()
+        assert ids(store, "needle") == [other, task.id]
+        task.add_turn(_turn("needle needle needle"))
+        store.flush()
+        assert ids(store, "needle") == [task.id, other]
+        hits = store.search("needle", turns=True).hits
+    assert sorted((hit.task.id == other, hit.turn) for hit in hits) == [(False, 1), (False, 2), (True, 1)]
+
+
+def _turn(content: str) -> Turn:
+    return Turn(number=1, agent="developer", status="complete", content=content)
 
 
 def test_what_is_folded_is_no_part_of_what_is_derived(store: FileStore) -> None:

@@ -144,7 +144,7 @@ class TestOddThings:
             raise StorageError("no", path)
 
         monkeypatch.setattr(store.journal, "reader_at", refuses)
-        with pytest.warns(RuntimeWarning, match="could not be read, and were not searched"):
+        with pytest.warns(RuntimeWarning, match="could not be read and were not searched"):
             assert ids(store, "needle") == []
 
     def test_two_homes_leave_each_other_alone(
@@ -165,7 +165,7 @@ class TestOddThings:
         found = said(store, "needle")
         (store.root / ".rawko/state/search").mkdir()
         (store.root / ".rawko/state/search/fold.lock").mkdir()
-        with pytest.warns(RuntimeWarning, match="searches read the task files"):
+        with pytest.warns(RuntimeWarning, match="Searching the task files instead"):
             assert store.reindex() == []
         assert ids(store, "needle") == [found]
 

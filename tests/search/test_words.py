@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rawko_state.backends.files.store import FileStore
+from rawko_state.model.entries import FileTouch, ToolCall, Turn
 from rawko_state.search.pages import pack, unpack
 from rawko_state.search.query import And, Field, Not, Or, Query, Text, parse, shown
 from rawko_state.search.words import Sought, identifiers_of, normal, occurs, spans, terms_of
+from rawko_state.store import TaskFilter
 from tests.search.searching import (
     ids,
     said,
@@ -155,5 +158,52 @@ class TestQueries:
         said(store, "status:bogus")
         answer = store.search("status:bogus")
         assert answer.hint is not None
-        assert "no status 'bogus'" in answer.hint
+        assert "Unknown status: 'bogus'" in answer.hint
         assert len(answer.hits) == 1
+
+
+class TestMayOccur:
+    """Whether a phrase may occur is told from the bytes of a turn, without parsing it: never "no" where it does occur."""
+
+    @pytest.mark.parametrize(
+        ("query", "said"),
+        [
+            ('"clock skew"', "the clock\nskew"),
+            ('"clock skew"', "Clock_Skew and more"),
+            ('"clock skew"', "clock\x1b[31m skew"),
+            ('"clock skew"', "--- clock\n=== skew"),
+            ('"größe ändern"', "GRÖSSE ändern"),
+            ("getUserById", "get_user_by_id"),
+            ("auth/sso.rs", "src/auth/sso.rs"),
+            (f'"{"x" * 70} y"', f"{'x' * 70} y"),
+        ],
+    )
+    def test_never_a_wrong_no(self, tmp_path: Path, query: str, said: str) -> None:
+        with FileStore(tmp_path) as store:
+            with store.start("another request") as task:
+                task.add_turn(Turn(number=1, agent="dev", status="complete", content=said))
+                task.add_turn(
+                    Turn(
+                        number=1,
+                        agent="dev",
+                        status="complete",
+                        tools=(ToolCall("a", said, "ok", "10:30:00", output=said, more={"input": {"text": said}}),),
+                    )
+                )
+                task.finish("success")
+            store.flush()
+            found = store.search(query, TaskFilter(sort="relevance"), turns=True)
+            assert len([hit for hit in found.hits if hit.kind == "turn"]) == 2
+
+    def test_words_of_one_log_that_are_lines_apart(self, tmp_path: Path) -> None:
+        """The times and operations between them are not part of the text."""
+        calls = (ToolCall("one", "clock", None, "10:30:00"), ToolCall("skew", "", None, "10:30:01"))
+        files = (FileTouch("read", "a/clock"), FileTouch("write", "skew/b"))
+        with FileStore(tmp_path) as store:
+            with store.start("another request") as task:
+                task.add_turn(Turn(number=1, agent="dev", status="complete", tools=calls))
+                task.add_turn(Turn(number=1, agent="dev", status="complete", files=files))
+                task.finish("success")
+            store.flush()
+            found = store.search('"clock skew"', TaskFilter(sort="relevance"), turns=True)
+            assert sorted(hit.turn or 0 for hit in found.hits) == [1, 2]

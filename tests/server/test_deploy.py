@@ -1,4 +1,4 @@
-"""What docs/deploy.md shows is run as it stands there, on loopback."""
+"""What docs/howto/deploy.md shows is run as it stands there, on loopback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.server.clients import Client
 from tests.support.machine import patience, wait_for
 from tests.support.serving import Served
 
-DEPLOY = Path(__file__).parent.parent.parent / "docs" / "deploy.md"
+DEPLOY = Path(__file__).parent.parent.parent / "docs" / "howto" / "deploy.md"
 
 
 def _block(language: str, holding: str) -> str:

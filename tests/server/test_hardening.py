@@ -374,7 +374,7 @@ class TestDoctor:
         at = ["-C", str(project), "--remote", any_server.url]
         done = CliRunner().invoke(cli, [*at, "doctor"])
         assert done.exit_code == 0, done.output
-        assert "tasks     1" in done.output
+        assert "Task files    1 task" in done.output
         assert "No problems found" in done.output
         done = CliRunner().invoke(cli, [*at, "reindex"])
         assert (done.exit_code, "Indexed 1 task." in done.output) == (0, True), done.output

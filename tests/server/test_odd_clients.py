@@ -77,7 +77,7 @@ class TestOddClients:
         second = two.resume(first.id)
         fresh = second.turn("dev")
         fresh.say("new")
-        with pytest.raises(StorageError, match="taken the task over"):
+        with pytest.raises(StorageError, match="another process took over"):
             stale.say("late")
         with pytest.raises(TaskBusy):
             first.add_turn(Turn(number=1, agent="a"))

@@ -118,8 +118,8 @@ class TestRest:
         for path, data, word in (
             ("tasks", {}, "request"),
             ("tasks", {"request": "x", "colour": "red"}, "colour"),
-            (f"tasks/{task}/turns", {"agent": ""}, "short"),
-            (f"tasks/{task}/turns", {"agent": "a", "tokens": {"in": -1}}, "less"),
+            (f"tasks/{task}/turns", {"agent": ""}, "must not be empty"),
+            (f"tasks/{task}/turns", {"agent": "a", "tokens": {"in": -1}}, "at least 0"),
             (f"tasks/{task}/turns", {"agent": "a", "files": [{"operation": "eat", "path": "x"}]}, "one of"),
             (f"tasks/{task}/finish", {"status": "perhaps"}, "one of"),
             (f"tasks/{task}/answers", {"text": "x"}, "is not waiting for an answer"),

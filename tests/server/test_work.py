@@ -7,12 +7,15 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
 
 from rawko_state.backends.postgres import host
 from rawko_state.backends.remote.store import RemoteStore
+from rawko_state.server.feeds import Hub
 from tests.server.clients import Client
 from tests.support.machine import wait_for
 from tests.support.serving import Served, served
@@ -135,3 +138,16 @@ def test_the_bytes_of_psycopg_are_counted() -> None:
     from psycopg._cursor_base import BaseCursor
 
     assert hasattr(BaseCursor, "_maybe_prepare_gen"), psycopg.__version__
+
+
+def test_a_change_wakes_the_feeds_only_if_someone_follows() -> None:
+    hub, workspace = Hub(notified=True), SimpleNamespace(name="team")
+    queue: Any = hub._woken
+    hub.changed("team", "abc123")
+    assert queue.empty()
+    with hub.following(workspace, "abc123"):  # type: ignore[arg-type]
+        hub.changed("team", "def456")
+        assert queue.empty()
+        hub.changed("team", "abc123")
+        hub.changed("*", "*")
+        assert queue.qsize() == 2

@@ -172,3 +172,35 @@ def _only_whole_turns(store: FileStore, task_id: str) -> None:
                 entry = block.entry()
                 if isinstance(entry, Turn) and entry.status == "complete" and entry.content:
                     assert entry.content.rstrip(" ").endswith("."), entry
+
+
+class Image:
+    """A file system in a file, which can lose its power."""
+
+    def __init__(self, folder: Path, size: str, *options: str) -> None:
+        self.image, self.mount = folder / "image", folder / "mount"
+        self.mount.mkdir()
+        subprocess.run(["truncate", "-s", size, str(self.image)], check=True)
+        subprocess.run(["mkfs.ext4", "-q", "-F", *options, str(self.image)], check=True)
+        self.up()
+
+    def up(self) -> None:
+        subprocess.run(["mount", "-o", "loop", str(self.image), str(self.mount)], check=True)
+
+    def down(self) -> None:
+        subprocess.run(["umount", str(self.mount)], check=True)
+
+    def away(self) -> None:
+        """At the end. Lazily, as a failed test may still hold a file open, and must leave no mount behind."""
+        subprocess.run(["umount", "--lazy", str(self.mount)], check=False)
+
+    def cut_power(self) -> None:
+        """EXT4_IOC_SHUTDOWN without flushing: what was not synced is gone."""
+        import fcntl
+        import struct
+
+        descriptor = os.open(self.mount, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, 0x8004587D, struct.pack("I", 2))
+        finally:
+            os.close(descriptor)

@@ -1,4 +1,4 @@
-"""A second reader, written from docs/format.md alone, in another style, against which the real one is checked."""
+"""A second reader, written from docs/reference/format.md alone, in another style, against which the real one is checked."""
 
 import hashlib
 import json

@@ -7,12 +7,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.model.entries import ToolCall, Turn
 from rawko_state.model.events import Event
+from rawko_state.model.frozen import replace
 from tests.support.machine import patience
 from tests.support.processes import DRIVERS
 

@@ -148,7 +148,7 @@ def test_a_short_task_is_not_said_to_have_taken_longer(store: FileStore) -> None
 
 
 def test_a_payload_is_text(store: FileStore) -> None:
-    with store.start("x") as task, task.turn("dev") as turn, pytest.raises(InvalidValue, match="payload is text"):
+    with store.start("x") as task, task.turn("dev") as turn, pytest.raises(InvalidValue, match="payload must be text"):
         turn.end(payload=[{"role": "user"}])  # type: ignore[arg-type]
 
 

@@ -29,7 +29,7 @@ class TestQuestions:
         wait_for(lambda: store.status(task_id) == "waiting")
         shown = rawko(tmp_path, "answer", task_id, given="", code=2).stdout
         assert shown == "? Which database?\n    1  sqlite\n    2  postgres\n"
-        assert "not one of the choices" in rawko(tmp_path, "answer", task_id, "oracle", code=1).stderr
+        assert "not one of the choices" in rawko(tmp_path, "answer", task_id, "oracle", code=2).stderr
         rawko(tmp_path, "answer", task_id, "2", "--by", "kim")
         assert process.communicate(timeout=patience(20))[0].strip() == "postgres"
         assert store.turn(task_id, 2).by == "kim"

@@ -73,7 +73,7 @@ class TestSnapshots:
         assert found is not None
         assert (found["provider"], found["ref"]) == ("zfs", "pool/home@rawko-1")
         assert (
-            "by its provider alone"
+            "can restore this snapshot"
             in rawko(store.root, "resume", task.id, "--restore", str(store.root / "t"), code=1).stderr
         )
 
@@ -95,4 +95,4 @@ class TestSnapshots:
         with store.start("x") as task:
             turn = a_turn(sections=(Section("Snapshot", json.dumps({"provider": "git", "ref": "--output=evil"})),))
             task.add_turn(turn)
-        assert "not a commit" in rawko(store.root, "resume", task.id, "--restore", str(store.root / "t"), code=1).stderr
+        assert "Not a commit" in rawko(store.root, "resume", task.id, "--restore", str(store.root / "t"), code=1).stderr

@@ -207,7 +207,7 @@ class TestBadValues:
             with pytest.raises(InvalidValue, match="empty"):
                 store.start(empty)
         assert store.history(TaskFilter()) == []
-        assert rawko(store.root, "task", "start", "", code=1).stderr.count("\n") == 1
+        assert rawko(store.root, "task", "start", "", code=2).stderr.count("\n") == 1
 
     def test_a_misspelt_key_of_a_question_is_named(self) -> None:
         recorder = Recorder(MemoryStore())

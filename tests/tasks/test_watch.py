@@ -10,7 +10,11 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from rawko_state.backends.files.store import FileStore
+from rawko_state.cli.watch_cmd import View
+from rawko_state.model.events import Event
 from tests.support.machine import patience
 from tests.support.processes import rawko
 from tests.tasks.lives import a_turn
@@ -29,8 +33,24 @@ class TestWatch:
         assert "\x1b" not in shown
         assert "turn 1 dev  complete" in shown
         assert rawko(tmp_path, "history", "show", task.id, "--follow").stdout.count("evil") == 1
-        assert "not a cursor" in rawko(tmp_path, "watch", task.id, "--after", "rubbish", code=1).stderr
+        assert "Not a cursor" in rawko(tmp_path, "watch", task.id, "--after", "rubbish", code=2).stderr
         store.close()
+
+    def test_tool_calls_and_edits_are_told_as_show_tells_them(self, capsys: pytest.CaptureFixture[str]) -> None:
+        view = View()
+        for text, data in (
+            ("Bash", {"args": '{"command": "make test"}', "result": "exit 1"}),
+            ("Read", {"args": '{"file_path": "calc.py"}', "running": True}),
+            (None, {"result": "24 lines"}),
+        ):
+            view.take(Event("abc123", "", "tool", text=text, data=data))
+        view.take(Event("abc123", "", "edit", text="calc.py", data={"added": 2, "removed": 1}))
+        assert capsys.readouterr().out.splitlines() == [
+            "  $ make test  → exit 1",
+            "  Read calc.py",
+            "  → 24 lines",
+            "  Edit calc.py  +2 −1",
+        ]
 
     def test_live_in_another_process(self, tmp_path: Path) -> None:
         store = FileStore(tmp_path)

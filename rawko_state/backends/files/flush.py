@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from rawko_state.backends.files.workers import cores, on_all_cores
 from rawko_state.config.secret import keyed, user_key
 from rawko_state.errors import RawkoError, SearchTrouble, TaskBusy
 from rawko_state.format.values import seconds
@@ -128,7 +128,7 @@ def locked(index: Index, *, wait: bool = False) -> Iterator[bool]:
         yield False
         return
     except OSError as error:
-        raise SearchTrouble(f"the search index in {folder} cannot be written: {error.strerror}") from error
+        raise SearchTrouble(f"Can't write the search index in {folder}: {error.strerror}.") from error
     try:
         yield True
     finally:
@@ -296,15 +296,10 @@ def _pages(
 
 
 def _all_built(jobs: Sequence[_Job]) -> Iterator[_Built]:
-    cores = os.cpu_count() or 1
-    if sum(job.size for job in jobs) < _WORTH_A_POOL or cores < 2:
+    if sum(job.size for job in jobs) < _WORTH_A_POOL or cores() < 2:
         yield from map(_built, jobs)
         return
-    import multiprocessing
-
-    method = "fork" if sys.platform == "linux" else "spawn"
-    with multiprocessing.get_context(method).Pool(cores) as pool:
-        yield from pool.imap(_built, jobs)
+    yield from on_all_cores(_built, jobs)
 
 
 def _jobs(root: Path, stretches: Sequence[Unflushed]) -> list[_Job]:

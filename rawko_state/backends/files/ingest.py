@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from rawko_state.backends.files.workers import cores, on_all_cores
 from rawko_state.errors import RawkoError
 from rawko_state.format.reader import TaskReader
 from rawko_state.format.seal import SEAL_LENGTH, seal_line
@@ -172,14 +171,8 @@ def _project_some(jobs: Sequence[Job]) -> Batch:
 def projected_files(jobs: Sequence[Job]) -> Iterator[Batch]:
     """Batches in the order of the jobs. Uses a pool when that is worth the startup time."""
     batches = [jobs[start : start + BATCH] for start in range(0, len(jobs), BATCH)]
-    cores = os.cpu_count() or 1
-    if len(jobs) < _WORTH_A_POOL or cores < 2:
+    if len(jobs) < _WORTH_A_POOL or cores() < 2:
         for batch in batches:
             yield _project_some(batch)
         return
-    import multiprocessing  # a catch-up of a few files needs no pool
-
-    # Forking is fast, and safe here because there are no threads. Elsewhere, start a fresh interpreter.
-    method = "fork" if sys.platform == "linux" else "spawn"
-    with multiprocessing.get_context(method).Pool(cores) as pool:
-        yield from pool.imap(_project_some, batches)
+    yield from on_all_cores(_project_some, batches)

@@ -57,7 +57,7 @@ class FileFinder(Finder):
         answer = cast("Answer", self._sync.guarded(lambda index: self._ask(index, text, wanted, turns)))
         if self._documents.unread:
             some = ", ".join(sorted(self._documents.unread)[:5])
-            self._warn(f"{len(self._documents.unread)} task files could not be read, and were not searched: {some}")
+            self._warn(f"{len(self._documents.unread)} task files could not be read and were not searched: {some}.")
         return answer
 
     def _ask(self, index: Index, text: str, wanted: TaskFilter, turns: bool) -> Answer:
@@ -131,7 +131,7 @@ class FileFinder(Finder):
         salt = flushed.salt(index)
         place = flush.place(index, self._sync.journal.layout.root)
         if place is None:
-            return None if salt is None else "it belongs to another home, or its folder is open to others"
+            return None if salt is None else "it was made by another user account, or others can write to its folder"
         try:
             if place.name is not None and flushed.any_flushed(index):
                 WhooshIndex.open(place.folder, place.name).close()
@@ -148,7 +148,7 @@ class _Truth:
     """The current state of the files and the task index. With ``check``, raises _Edited if they disagree on a file."""
 
     def __init__(self, index: Index, documents: Documents, root: Path, check: bool) -> None:
-        self._index, self._documents, self._root, self._check = index, documents, root, check
+        self._index, self._documents, self._root, self._check = index, documents, str(root), check
         self._paths: dict[str, str] = {}
 
     def flushed(self, task_id: str) -> tuple[int, int] | None:
@@ -158,13 +158,16 @@ class _Truth:
         self._paths[task_id] = found.file_path
         if self._check:
             with contextlib.suppress(OSError):
-                now = os.lstat(self._root / found.file_path)
+                now = os.lstat(f"{self._root}/{found.file_path}")
                 if (now.st_size, now.st_mtime_ns) != (found.size, found.mtime_ns):
                     raise _Edited(task_id)
         return found.base, found.end
 
     def document(self, task_id: str, place: TurnRef) -> Document | None:
         return self._documents.one(task_id, self._paths[task_id], place)
+
+    def data(self, task_id: str, places: Sequence[TurnRef]) -> Sequence[bytes | None]:
+        return self._documents.data(self._paths[task_id], places)
 
 
 def _looks_right(sought: Sequence[Sought], tools: Sequence[str]) -> Callable[[str], bool]:

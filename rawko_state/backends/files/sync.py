@@ -10,10 +10,7 @@ Nothing here can fail an append: a problem with the index causes one warning, an
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
-import re
 import sys
 import threading
 import time
@@ -21,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rawko_state.config import folders
 from rawko_state.errors import (
     IndexCorrupt,
     IndexNewer,
@@ -37,6 +35,7 @@ from rawko_state.journal import disk
 from rawko_state.journal.journal import Journal
 from rawko_state.journal.layout import TaskName, parse_name
 from rawko_state.journal.locks import Mark
+from rawko_state.late import late
 from rawko_state.lazy import lazy
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ else:
 
 Warn = Callable[[str], None]
 Step = Callable[[int, int], None]
-_RELEASE: Final = re.compile(r"(\d+)\.(\d+)")
+_RELEASE: Final = late(r"(\d+)\.(\d+)")
 _TICK_NS: Final = 20_000_000
 
 
@@ -129,7 +128,7 @@ class Sync:
         """Where to keep the index: next to the tasks, otherwise in the user's cache folder, otherwise in memory."""
         state = self.path.parent
         if os.path.lexists(self.path) and (self.path.is_symlink() or not self.path.is_file()):
-            raise IndexCorrupt(f"{self.path} is not a file")
+            raise IndexCorrupt(f"{self.path} is not a file.")
         if os.access(state, os.W_OK) and (not self.path.exists() or os.access(self.path, os.W_OK)):
             self._aside = False
             return self.path
@@ -138,11 +137,11 @@ class Sync:
             self._aside = True
             return None
         self._aside = True
+        import hashlib  # takes 2 ms, and most projects are written to
+
         key = hashlib.sha256(str(self.journal.layout.root).encode()).hexdigest()[:16]
         try:
-            import platformdirs
-
-            folder = Path(platformdirs.user_cache_dir("rawko")) / "projects" / key
+            folder = folders.user_cache() / "projects" / key
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
             return None
@@ -165,9 +164,9 @@ class Sync:
                         os.rename(companion, target.with_name(target.name + companion.name[len(path.name) :]))
             except OSError as trouble:
                 raise StorageError(
-                    f"cannot move {path} aside: {trouble.strerror}", str(path), trouble.errno
+                    f"Can't move {path} aside: {trouble.strerror}.", str(path), trouble.errno
                 ) from trouble
-        self._warn(f"{error}; moved to {target.name}, rebuilding it from the task files")
+        self._warn(f"{error} It was set aside as {target.name}; rebuilding it from the task files.")
 
     def _warn(self, message: str) -> None:
         """Warns once per message."""
@@ -182,7 +181,7 @@ class Sync:
         try:
             mark = Mark(self.journal.layout.live, task_id)
         except RawkoError as error:
-            self._warn(f"the index may fall behind: {error}")
+            self._warn(f"warning: Can't update the index now; it will catch up later: {error}")
             return None
         self._mine.add(mark.path.name)
         return mark
@@ -243,7 +242,7 @@ class Sync:
         try:
             flush.flush_if_cheap(self.index(), self.journal)
         except Exception as error:  # any error: the task is finished, and searches read the files
-            self._warn(f"the search index falls behind, and will catch up: {error}")
+            self._warn(f"warning: Can't update the search index now; it will catch up later: {error}")
 
     # Reading
 
@@ -266,7 +265,7 @@ class Sync:
                 if attempt == _ATTEMPTS - 1:
                     return self._in_memory(error)
                 time.sleep(0.05 * (attempt + 1))  # another process may be moving it aside right now
-        raise IndexTrouble(f"{self.path} stays broken")
+        raise IndexTrouble(f"{self.path} is still broken after rebuilding it.")
 
     def fresh_to_every_file(self) -> Index:
         """Like fresh(), but also checks the size and time of every file, in case one was changed in place."""
@@ -276,7 +275,7 @@ class Sync:
 
     def _in_memory(self, error: RawkoError) -> Index:
         """The last resort: answer from the files, with an index in memory."""
-        self._warn(f"{error}; answering from the task files")
+        self._warn(f"{error} Reading the task files instead.")
         with self._lock:
             self.close()
             self._aside = self._pinned = True
@@ -323,7 +322,7 @@ class Sync:
             pass  # its file was never created, or is gone: the sweep handles that
         except RawkoError as error:
             caught_up = False
-            self._warn(f"task {task_id} could not be read, and may be shown as it was: {error}")
+            self._warn(f"warning: Task {task_id} could not be read; what is shown may be out of date: {error}")
         if dead is not None:
             if caught_up and not self._aside:
                 index.settle()
@@ -382,7 +381,7 @@ class Sync:
         unread = self._read_all(index, changed, known) if changed or known else []
         self.unread = set(unread)
         if unread:
-            self._warn(f"{len(unread)} task files could not be read: {', '.join(unread[:5])}")
+            self._warn(f"warning: {len(unread)} task files could not be read: {', '.join(unread[:5])}.")
         with index.transaction():
             # If a file was not read, the next query checks again.
             index.set_meta("tasks_stamp", "" if racy or unread else stamp)
@@ -419,6 +418,8 @@ class Sync:
         found = self.index().meta(f"{ingest.MISSING}{task_id}")
         if found is None:
             return None
+        import json
+
         turns = json.loads(found)["turns"]
         return (
             f"{turns} turns that the index knew are missing"

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from rawko_state.backends import redaction
 from rawko_state.backends.files import ingest
 from rawko_state.backends.files.sync import Sync
+from rawko_state.config import folders
 from rawko_state.format.reader import TaskReader
 from rawko_state.index.projection import Projector
 from rawko_state.journal import blobs, disk
@@ -26,7 +25,7 @@ from rawko_state.tasks.draft import Draft, DraftContent, draft_content
 from rawko_state.tasks.writer import BeforeWrite, Make, Writer
 
 # Import these before anything is written: a failing import (no descriptors left) must not come between an append and its return.
-_LOADED = (blobs, ingest, platformdirs, redaction)
+_LOADED = (blobs, folders, ingest, redaction)
 
 
 class FileWriter(Writer):

@@ -68,10 +68,10 @@ class MemoryHost:
         return []
 
     def create_workspace(self, name: str, external_id: str | None = None) -> bool:
-        raise InvalidValue("this server has no workspaces")
+        raise InvalidValue("This server has no workspaces.")
 
     def drop_workspace(self, name: str) -> None:
-        raise InvalidValue("this server has no workspaces")
+        raise InvalidValue("This server has no workspaces.")
 
     def has(self, name: str) -> bool:
         return name == self.default

@@ -13,15 +13,15 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from rawko_state.backends.base import IndexedStore
 from rawko_state.backends.bulk import upload_task
+from rawko_state.backends.indexed import IndexedStore
 from rawko_state.backends.known import IndexedTasks
 from rawko_state.backends.memory.writer import MemoryWriter
 from rawko_state.backends.redaction import Counting, Found, noted
@@ -47,6 +47,7 @@ from rawko_state.journal.rewrite import Rewriting, with_note
 from rawko_state.journal.verify import Verdict, verify, walk
 from rawko_state.model.appended import BeforeWrite
 from rawko_state.model.entries import Blob, Entry, TaskHeader, ToolCall
+from rawko_state.model.frozen import replace
 from rawko_state.model.names import TaskName, name_for, parse_name
 from rawko_state.search import engine
 from rawko_state.search.documents import Document
@@ -78,7 +79,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class _Thrown:
+class Thrown:
     held: Held
     at: datetime
     rule: str
@@ -122,7 +123,7 @@ class MemoryFiles:
     def _held(self, task_id: str) -> Held:
         held = self._store.held.get(task_id)
         if held is None:
-            raise StorageError(f"task {task_id} is gone", task_id, errno.ENOENT)
+            raise StorageError(f"Task {task_id} no longer exists.", task_id, errno.ENOENT)
         return held
 
     def reader(self, name: TaskName) -> TaskReader:
@@ -131,7 +132,7 @@ class MemoryFiles:
     def reader_at(self, file_path: str) -> TaskReader:
         name = parse_name(file_path.rpartition("/")[2])
         if name is None:
-            raise StorageError(f"{file_path} is no task file", file_path)
+            raise StorageError(f"{file_path} is not a task file.", file_path)
         return self.reader(name)
 
     def look(self, name: TaskName) -> tuple[int, int, int, int]:
@@ -146,7 +147,7 @@ class MemoryFiles:
         return _Draft(self._store.drafts.get(task_id, b""))
 
     def alive(self) -> set[str]:
-        now = time.monotonic()
+        now = self._store.clock()
         return {task_id for task_id, (_, until) in dict(self._store.leases).items() if until > now}
 
     def marked(self) -> set[str]:
@@ -163,7 +164,7 @@ class MemoryFiles:
             return call.output
         data = self.blob_bytes(call.blob)
         if data is None:
-            raise StorageError(f"the output {call.blob.sha256} is missing", call.blob.sha256)
+            raise StorageError(f"The stored output {call.blob.sha256} is missing.", call.blob.sha256)
         return data.decode("utf-8", "surrogatepass")
 
     def blob_bytes(self, blob: Blob) -> bytes | None:
@@ -204,19 +205,27 @@ class MemorySync:
 
 
 class MemoryStore(IndexedStore):
-    """Tasks that live as long as this process. Thread-safe."""
+    """Tasks that live as long as this object. Thread-safe. ``rawko_state.open(":memory:")`` opens one.
+
+    >>> MemoryStore().history(TaskFilter())
+    []
+    """
 
     journal: MemoryFiles
     sync: MemorySync
+    clock = staticmethod(time.monotonic)
+    """Leases run out by it."""
+    lock: AbstractContextManager[object]
+    leases: MutableMapping[str, tuple[str, float]]
+    drafts: MutableMapping[str, bytes]
+    blobs: MutableMapping[str, bytes]
 
     def __init__(self, *, root: Path | str | None = None, warn: Callable[[str], None] = lambda message: None) -> None:
         """``root`` is the project whose redaction settings apply."""
         self.lock = threading.RLock()
         self.held: dict[str, Held] = {}
-        self.drafts: dict[str, bytes] = {}
-        self.leases: dict[str, tuple[str, float]] = {}
-        self.blobs: dict[str, bytes] = {}
-        self._thrown: list[_Thrown] = []
+        self.drafts, self.leases, self.blobs = {}, {}, {}
+        self._thrown: list[Thrown] = []
         self._exempt: set[str] = set()
         self._import_lock = threading.RLock()
         files = MemoryFiles(self)
@@ -261,7 +270,10 @@ class MemoryStore(IndexedStore):
             if before is not None:
                 before(record.appended())
             self.put(name, record.data)
-            return MemoryWriter(self, task_id, self.take_lease(task_id, seconds=10**9) if attached else None)
+            return MemoryWriter(self, task_id, self._own_lease(task_id) if attached else None)
+
+    def _making(self) -> AbstractContextManager[object]:
+        return self.lock
 
     def _open_writer(self, name: TaskName, lease: float | None = None) -> Writer:
         token = None if lease is None else self._wait_for_lease(name.id, lease)
@@ -276,12 +288,33 @@ class MemoryStore(IndexedStore):
         until = time.monotonic() + seconds_
         while True:
             try:
-                # Nothing renews leases within a process, so this one must not expire. A Task dropped without close() keeps it.
-                return self.take_lease(task_id, seconds=10**9)
+                return self._own_lease(task_id)
             except TaskBusy:
                 if time.monotonic() >= until:
                     raise
                 time.sleep(_POLL)
+
+    def _own_lease(self, task_id: str) -> str:
+        """Nothing renews leases within a process, so this one must not expire. A Task dropped without close() keeps it."""
+        return self.take_lease(task_id, seconds=10**9)
+
+    # What a store that keeps its tasks elsewhere does besides
+
+    def kept(self, held: Held) -> None:
+        """Called with a task that was changed in memory."""
+
+    def gone(self, name: TaskName) -> None:
+        """Called when a task has left the list."""
+
+    def _throw(self, thrown: Thrown) -> None:
+        self._thrown.append(thrown)
+
+    def _unthrow(self, thrown: Thrown) -> None:
+        self._thrown.remove(thrown)
+
+    def _except(self, task_id: str) -> None:
+        """No cleanup takes this task."""
+        self._exempt.add(task_id)
 
     def _abandoned(self) -> list[tuple[str, bool]]:
         return [(task_id, True) for task_id in sorted(set(self.drafts) - self.alive())]
@@ -297,17 +330,22 @@ class MemoryStore(IndexedStore):
     def put(self, name: TaskName, data: bytes) -> None:
         """Adds a whole task, or replaces an existing one."""
         with self.lock:
-            before = self.held.get(name.id)
-            held = self.held[name.id] = Held(name, data, before.inode + 1 if before else 0)
-            index, projector = self.sync.index(), Projector(name.id, name.file_path)
-            with index.transaction():
-                index.forget(name.id)
-                projector.row["file_size"], projector.row["file_mtime_ns"] = len(data), held.mtime_ns
-                index.put(projector, NewRows())
-                with self.journal.reader(name) as reader:
-                    for record in reader.records():
-                        rows = projector.take(located(record, reader.fetch))
-                        index.put(projector, rows)
+            self.kept(self._take(name, data))
+
+    def _take(self, name: TaskName, data: bytes) -> Held:
+        """Takes a task's bytes and rows into memory."""
+        before = self.held.get(name.id)
+        held = self.held[name.id] = Held(name, data, before.inode + 1 if before else 0)
+        index, projector = self.sync.index(), Projector(name.id, name.file_path)
+        with index.transaction():
+            index.forget(name.id)
+            projector.row["file_size"], projector.row["file_mtime_ns"] = len(data), held.mtime_ns
+            index.put(projector, NewRows())
+            with self.journal.reader(name) as reader:
+                for record in reader.records():
+                    rows = projector.take(located(record, reader.fetch))
+                    index.put(projector, rows)
+        return held
 
     # Leases and drafts
 
@@ -315,15 +353,15 @@ class MemoryStore(IndexedStore):
         task_id = self.find(prefix).id
         with self.lock:
             held = self.leases.get(task_id)
-            if held is not None and held[1] > time.monotonic() and held[0] != token:
+            if held is not None and held[1] > self.clock() and held[0] != token:
                 raise TaskBusy(task_id)
             token = token or secrets.token_hex(16)
-            self.leases[task_id] = (token, time.monotonic() + seconds)
+            self.leases[task_id] = (token, self.clock() + seconds)
             return token
 
     def check_lease(self, task_id: str, token: str) -> None:
         held = self.leases.get(task_id)
-        if held is None or held[0] != token or held[1] <= time.monotonic():
+        if held is None or held[0] != token or held[1] <= self.clock():
             raise TaskBusy(task_id, reason="lost")
 
     def release_lease(self, prefix: str, token: str) -> None:
@@ -366,7 +404,7 @@ class MemoryStore(IndexedStore):
     def add_file(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
         name = parse_name(filename)
         if name is None:
-            raise InvalidValue(f"not the name of a task file: {filename!r}")
+            raise InvalidValue(f"Not a task file name: {filename!r}.")
         name = replace(name, packed=False)
         whole = data if isinstance(data, bytes) else b"".join(data)
         with self.lock:
@@ -419,7 +457,8 @@ class MemoryStore(IndexedStore):
                 busy = task.id in self.alive() or task.id in self.drafts
                 if busy or (rule != BY_HAND and task.id in self._exempt):
                     continue
-                self._thrown.append(_Thrown(self.held.pop(task.id), datetime.now(timezone.utc), rule, by))
+                self._throw(Thrown(self.held.pop(task.id), datetime.now(timezone.utc), rule, by))
+                self.gone(held.name)
                 index = self.sync.index()
                 with index.transaction():
                     index.forget(task.id)
@@ -448,8 +487,8 @@ class MemoryStore(IndexedStore):
                     if prefix is not None:
                         raise TaskExists(name.id, " in memory")
                     continue
-                self._thrown.remove(each)
-                self._exempt.add(name.id)
+                self._unthrow(each)
+                self._except(name.id)
                 self.put(name, each.held.data)
                 back.append(name.id)
             return back
@@ -468,9 +507,11 @@ class MemoryStore(IndexedStore):
                 for each in (self._thrown if proceed() else ())
                 if (before is None or each.at < before) and only in (None, each.held.name.id)
             ]
-            self._thrown = [each for each in self._thrown if each not in going]
+            for each in going:
+                self._unthrow(each)
             named = {blob for task_id in self.held for blob in self.blobs_of(task_id)}
-            self.blobs = {key: data for key, data in self.blobs.items() if key in named or self._thrown}
+            for blob in [] if self._thrown else [key for key in self.blobs if key not in named]:
+                del self.blobs[blob]
         return [InTrash(each.held.name.id, each.at, each.rule, len(each.held.data)) for each in reversed(going)]
 
     def pack(self, task: RetentionRow) -> bool:
@@ -592,3 +633,7 @@ class _Truth:
     def document(self, task_id: str, place: TurnRef) -> Document | None:
         row = self._index.row(task_id)
         return None if row is None else self._finder._documents.one(task_id, row["file_path"], place)
+
+    def data(self, task_id: str, places: Sequence[TurnRef]) -> Sequence[bytes | None]:
+        row = self._index.row(task_id)
+        return [None] * len(places) if row is None else self._finder._documents.data(row["file_path"], places)

@@ -78,7 +78,7 @@ class MemoryWriter(Writer):
     def append(self, make: Make, expect: str | None = None, before: BeforeWrite | None = None) -> Appended:
         with self._store.lock:
             if self.id not in self._store.held:
-                raise ChainMoved(f"task {self.id} is gone")
+                raise ChainMoved(f"Task {self.id} no longer exists.")
             if self._token is not None:
                 self._store.check_lease(self.id, self._token)
             done = self._append(make, expect, before)
@@ -92,11 +92,13 @@ class MemoryWriter(Writer):
         if row["tail_seal"] is None or row["indexed_end"] != len(held.data):
             return self._append_to_file(make, expect, before)
         if row["format"] is not None and row["format"] > FORMAT_VERSION:
-            raise NewerFormat(f"task {self.id} is of format {row['format']}; this rawko writes {FORMAT_VERSION}")
+            raise NewerFormat(
+                f"Task {self.id} has format {row['format']}; this rawko writes {FORMAT_VERSION}. Update rawko."
+            )
         projector = Projector(self.id, row["file_path"], row)
         old, parent = projector.state, row["tail_seal"]
         if expect is not None and expect != parent:
-            raise ChainMoved(f"task {self.id} has grown: its last seal is {parent}, not {expect}", last=parent)
+            raise ChainMoved(f"Task {self.id} has changed: its last seal is {parent}, not {expect}.", last=parent)
         record = build_record(make(old), old, parent, len(held.data))
         if before is not None:
             before(record.appended())
@@ -111,6 +113,7 @@ class MemoryWriter(Writer):
         projector.row["file_size"], projector.row["file_mtime_ns"] = len(held.data), held.mtime_ns
         with index.transaction():
             index.put(projector, rows)
+        self._store.kept(held)
         return record.appended()
 
     def _append_to_file(self, make: Make, expect: str | None, before: BeforeWrite | None) -> Appended:

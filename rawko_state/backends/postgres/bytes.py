@@ -26,7 +26,7 @@ class PostgresBytes:
         self._tasks, self._id = tasks, task_id
         size = tasks.size(task_id)
         if size is None:
-            raise StorageError(f"task {task_id} is gone", task_id, errno.ENOENT)
+            raise StorageError(f"Task {task_id} no longer exists.", task_id, errno.ENOENT)
         self._size = size
 
     def size(self) -> int:
@@ -106,7 +106,7 @@ class PostgresFiles:
             raise TaskNotFound(prefix, near)
         name = parse_name((exact or found)[0][1].rpartition("/")[2])
         if name is None:
-            raise RawkoError(f"task {found[0][0]} has a file name that is none: {found[0][1]!r}")
+            raise RawkoError(f"Task {found[0][0]} has an invalid file name: {found[0][1]!r}.")
         return name
 
     def reader(self, name: TaskName) -> TaskReader:
@@ -115,13 +115,13 @@ class PostgresFiles:
     def reader_at(self, file_path: str) -> TaskReader:
         name = parse_name(file_path.rpartition("/")[2])
         if name is None:
-            raise StorageError(f"{file_path} is no task file", file_path)
+            raise StorageError(f"{file_path} is not a task file.", file_path)
         return self.reader(name)
 
     def look(self, name: TaskName) -> tuple[int, int, int, int]:
         found = self._tasks.stamp(name.id)
         if found is None:
-            raise StorageError(f"task {name.id} is gone", name.id, errno.ENOENT)
+            raise StorageError(f"Task {name.id} no longer exists.", name.id, errno.ENOENT)
         return 0, *found
 
     def draft_stamp(self, task_id: str) -> tuple[int, ...] | None:
@@ -147,7 +147,7 @@ class PostgresFiles:
             return call.output
         data = self.blob_bytes(call.blob)
         if data is None:
-            raise StorageError(f"the output {call.blob.sha256} is missing", call.blob.sha256)
+            raise StorageError(f"The stored output {call.blob.sha256} is missing.", call.blob.sha256)
         return data.decode("utf-8", "surrogatepass")
 
     def blob_bytes(self, blob: Blob) -> bytes | None:

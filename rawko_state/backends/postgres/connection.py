@@ -15,7 +15,8 @@ import select
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -26,19 +27,19 @@ try:
 except ImportError as missing:  # pragma: no cover - a message for users
     from rawko_state.errors import RawkoError as _RawkoError
 
-    raise _RawkoError("PostgreSQL needs its driver: pip install 'rawko-state[postgres]'") from missing
+    raise _RawkoError("PostgreSQL support is not installed.\n    pip install 'rawko-state[postgres]'") from missing
 
 from rawko_state.errors import IndexNewer, InvalidValue, RawkoError, StorageError, StorageGone
 from rawko_state.forking import renew_after_fork
 from rawko_state.index.connections import Connections
 from rawko_state.index.orm import p, use_psycopg
 from rawko_state.index.projection import NewRows, Projector, Row
-from rawko_state.index.rows import TaskDatabase
-from rawko_state.index.schema import tables_for
+from rawko_state.index.rows import Condition, TaskDatabase
+from rawko_state.index.schema import Tables, tables_for
 
 CHANNEL: Final = "rawko"
 _REQUESTS: Final = "requests"
-MIGRATE, BLOBS, IMPORT = "migrate", "blobs", "import"
+MIGRATE, BLOBS, IMPORT, OPEN = "migrate", "blobs", "import", "open"
 """The rows of a schema's table ``locks``. Advisory locks are not shared by the nodes of a distributed engine, rows are."""
 _TRIES: Final = 6
 _T = TypeVar("_T")
@@ -57,10 +58,10 @@ def mapped(what: str) -> Iterator[None]:
         raise
     except (psycopg.OperationalError, psycopg.InterfaceError, p.OperationalError, p.InterfaceError) as error:
         if isinstance(error, pg_errors.ProgramLimitExceeded) or "exceeds" in _first_line(error):
-            raise InvalidValue(f"{what} cannot hold a value: {_first_line(error)}") from error
-        raise StorageError(f"{what} is away: {_first_line(error)}", what) from error
+            raise InvalidValue(f"{what}: a value can't be stored: {_first_line(error)}") from error
+        raise StorageError(f"Can't reach {what}: {_first_line(error)}", what) from error
     except (psycopg.DataError, p.DataError) as error:
-        raise InvalidValue(f"{what} cannot hold a value: {_first_line(error)}") from error
+        raise InvalidValue(f"{what}: a value can't be stored: {_first_line(error)}") from error
     except (psycopg.Error, p.PeeweeException) as error:
         cause = error.__cause__ if isinstance(error, p.PeeweeException) else error
         if isinstance(cause, (pg_errors.UndefinedTable, pg_errors.InvalidSchemaName)):
@@ -72,13 +73,20 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+_MADE_BY_ANOTHER: Final = (
+    pg_errors.UniqueViolation, pg_errors.DuplicateObject, pg_errors.DuplicateSchema, pg_errors.DuplicateTable,
+    pg_errors.InternalError_,
+)  # fmt: skip
+"""What PostgreSQL says when two sessions create the same thing at once, even with IF NOT EXISTS."""
+
+
 class Postgres:
     """One database: one connection per thread, reopened when lost."""
 
     def __init__(self, url: str, listen: str | None = None) -> None:
         """``listen`` is a direct address for LISTEN, if ``url`` leads to a pooler."""
         if not url.startswith(("postgresql://", "postgres://")):
-            raise InvalidValue("a database is given as postgresql://user@host/name")
+            raise InvalidValue("Not a database address. Write postgresql://user@host/name.")
         self.url = _writable(url.replace("postgres://", "postgresql://", 1))
         self.listen_url = _writable(listen.replace("postgres://", "postgresql://", 1)) if listen else self.url
         self.name = "the PostgreSQL database"
@@ -234,7 +242,7 @@ class Postgres:
                 try:
                     self.connection.execute(statement)
                     break
-                except (pg_errors.UniqueViolation, pg_errors.DuplicateObject, pg_errors.InternalError_):
+                except _MADE_BY_ANOTHER:
                     if attempt == _TRIES - 1:
                         raise
                     time.sleep(random.uniform(0, 0.01 * 2**attempt))
@@ -245,7 +253,8 @@ class Postgres:
             version = self._version(connection, schema)
             if version > len(migrations):
                 raise IndexNewer(
-                    f"the schema {schema} is of version {version}; this rawko knows up to {len(migrations)}"
+                    f"Schema {schema} was made by a newer rawko (version {version}; this one knows {len(migrations)}). "
+                    "Update rawko."
                 )
             for number, (name, script) in enumerate(migrations[version:], version + 1):
                 for statement in statements_of(script.replace("{s}", f'"{schema}"')):
@@ -256,6 +265,13 @@ class Postgres:
         """Takes a lock of a schema until the transaction ends."""
         how = "SHARE" if shared else "UPDATE"
         self.connection.execute(f'SELECT 1 FROM "{schema}".locks WHERE name = %s FOR {how}', (name,)).fetchone()
+
+    def lock_made_row(self, schema: str, name: str) -> None:
+        """The same for a lock that may not be there yet. It changes the row, so that a transaction with an older view of the
+        tables fails and is repeated, whatever the isolation level."""
+        self.connection.execute(
+            f'INSERT INTO "{schema}".locks VALUES (%s) ON CONFLICT (name) DO UPDATE SET name = excluded.name', (name,)
+        )
 
     @staticmethod
     def _version(connection: psycopg.Connection[Any], schema: str) -> int:
@@ -391,7 +407,10 @@ class PostgresDatabase(TaskDatabase):
         super().__init__()
         self.postgres, self.schema, self.name = postgres, schema, postgres.name
         postgres.prepare(schema, MIGRATIONS)
-        self.tables = tables_for(postgres.db, schema)
+
+    @cached_property
+    def tables(self) -> Tables:
+        return tables_for(self.postgres.db, self.schema)
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
@@ -411,17 +430,23 @@ class PostgresDatabase(TaskDatabase):
         with self.postgres.transaction():
             yield
 
-    def glob(self, column: Any, pattern: str) -> Any:
-        return p.Expression(column, "~", _regular(pattern))
+    def read(self, statement: str, values: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
+        # psycopg takes a % of its own for the start of a placeholder.
+        prepared = statement.replace("%", "%%").replace("?", "%s")
+        found: Iterable[tuple[Any, ...]] = self.postgres.db.execute_sql(prepared, tuple(values))
+        return found
 
-    def number_in(self, column: Any, name: str) -> Any:
-        return p.fn.json_extract_path_text(column.cast("json"), name).cast("bigint")
+    def glob(self, column: str, pattern: str) -> Condition:
+        return f"{column} ~ ?", (_regular(pattern),)
 
-    def contains(self, column: Any, needle: str) -> Any:
-        return p.fn.STRPOS(column, needle) > 0
+    def contains(self, column: str, needle: str) -> Condition:
+        return f"STRPOS({column}, ?) > 0", (needle,)
 
-    def ordered(self, column: Any, *, descending: bool) -> Any:
-        return column.desc(nulls="LAST") if descending else column.asc(nulls="FIRST")
+    def number_in(self, column: str, name: str) -> str:
+        return f"CAST(json_extract_path_text(CAST({column} AS json), '{name}') AS bigint)"
+
+    def ordered(self, column: str, *, descending: bool) -> str:
+        return f"{column} DESC NULLS LAST" if descending else f"{column} NULLS FIRST"
 
     def put(self, projector: Projector, rows: NewRows, *, after: tuple[int, str | None] | None = None) -> bool:
         """Truncates long values, as an index entry is at most 2,704 bytes. The task's bytes keep them in full."""
@@ -666,4 +691,11 @@ CREATE INDEX idx_tasks_updated ON {{s}}.tasks (updated_at DESC NULLS LAST, id DE
 """
 """The latest time stated in a task's records, with milliseconds."""
 _4_LOCKS: Final = f"INSERT INTO {{s}}.locks VALUES ('{BLOBS}'), ('{IMPORT}') ON CONFLICT DO NOTHING"
-MIGRATIONS: Final = (("tables", _1_TABLES), ("registry", _2_REGISTRY), ("updated", _3_UPDATED), ("locks", _4_LOCKS))
+_5_EXACT: Final = "ALTER TABLE {s}.tasks ADD COLUMN exact integer NOT NULL DEFAULT 0"
+MIGRATIONS: Final = (
+    ("tables", _1_TABLES),
+    ("registry", _2_REGISTRY),
+    ("updated", _3_UPDATED),
+    ("locks", _4_LOCKS),
+    ("exact", _5_EXACT),
+)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from rawko_state.errors import InvalidValue
+from rawko_state.late import late
 
 DEFAULT: Final = "default"
 _PREFIX: Final = "rawko_ws_"
-_WORKSPACE = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,38}[a-z0-9])?")
+_WORKSPACE = late(r"[a-z0-9](?:[a-z0-9_-]{0,38}[a-z0-9])?")
 
 
 def check_workspace(name: str) -> str:
     if not _WORKSPACE.fullmatch(name):
-        raise InvalidValue(
-            f"a workspace is named with small letters, digits, '-' and '_', at most 40: not {name!r:.60}"
-        )
+        raise InvalidValue(f"Not a workspace name: {name!r:.60}. Use up to 40 lower-case letters, digits, '-' and '_'.")
     return name
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from rawko_state.backends.known import IndexedTasks
 from rawko_state.backends.postgres.bytes import PostgresSync
@@ -92,3 +92,7 @@ class _Truth:
     def document(self, task_id: str, place: TurnRef) -> Document | None:
         path = self._paths.get(task_id)
         return None if path is None else self._documents.one(task_id, path, place)
+
+    def data(self, task_id: str, places: Sequence[TurnRef]) -> Sequence[bytes | None]:
+        path = self._paths.get(task_id)
+        return [None] * len(places) if path is None else self._documents.data(path, places)

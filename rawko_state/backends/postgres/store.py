@@ -8,16 +8,15 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rawko_state.backends.base import IndexedStore
 from rawko_state.backends.bulk import upload_task
+from rawko_state.backends.indexed import IndexedStore
 from rawko_state.backends.leases import LEASE, ExpiringLease
 from rawko_state.backends.postgres.bytes import PostgresBytes, PostgresFiles, PostgresSync, pieces_of, spooled
-from rawko_state.backends.postgres.connection import IMPORT, Postgres, PostgresDatabase, is_taken
+from rawko_state.backends.postgres.connection import IMPORT, OPEN, Postgres, PostgresDatabase, is_taken
 from rawko_state.backends.postgres.names import DEFAULT, check_workspace, schema_of
 from rawko_state.backends.postgres.tables import TaskTables, Thrown, holder_name
 from rawko_state.backends.postgres.verify import repaired, verdict_of
@@ -27,12 +26,13 @@ from rawko_state.errors import AmbiguousTask, InvalidValue, RawkoError, StorageE
 from rawko_state.format.reader import MemoryBytes, TaskBytes, TaskReader, entry_of
 from rawko_state.format.records import BuiltRecord, first_record
 from rawko_state.format.seal import GENESIS
-from rawko_state.index import retention
+from rawko_state.index import queries, retention
 from rawko_state.journal.layout import new_id
 from rawko_state.journal.rewrite import Rewriting, with_note
 from rawko_state.journal.verify import Verdict
 from rawko_state.model.appended import BeforeWrite
 from rawko_state.model.entries import Entry, TaskHeader, Turn
+from rawko_state.model.frozen import replace
 from rawko_state.model.names import TaskName, name_for, parse_name
 from rawko_state.store import InTrash, RetentionRow, TurnRow
 from rawko_state.tasks.writer import Writer
@@ -46,7 +46,12 @@ BY_HAND: Final = "deleted"
 
 
 class PostgresStore(IndexedStore):
-    """The tasks of one workspace."""
+    """The tasks of one workspace in a PostgreSQL database. Connects when it is made.
+
+    >>> PostgresStore("postgresql://127.0.0.1:9/none")
+    Traceback (most recent call last):
+    StorageError: ...
+    """
 
     journal: PostgresFiles
     sync: PostgresSync
@@ -121,6 +126,31 @@ class PostgresStore(IndexedStore):
         attached: bool,
         before: BeforeWrite | None,
     ) -> Writer:
+        made = self._made(header, entries, attached=attached, before=before)
+        assert made is not None
+        return made
+
+    def _find_or_new(
+        self, header: TaskHeader, entries: Sequence[Entry], before: BeforeWrite | None
+    ) -> tuple[Writer, bool]:
+        while True:
+            found = self._with_source(header.source or "")
+            if found is not None:
+                return found, False
+            made = self._made(header, entries, attached=False, before=before, unless=header.source)
+            if made is not None:
+                return made, True
+
+    def _made(
+        self,
+        header: TaskHeader,
+        entries: Sequence[Entry],
+        *,
+        attached: bool,
+        before: BeforeWrite | None,
+        unless: str | None = None,
+    ) -> Writer | None:
+        """Creates a task; None if there is one with the source ``unless``."""
         created = header.created or datetime.now(timezone.utc).replace(microsecond=0)
         wanted = header.id
         while True:
@@ -128,8 +158,8 @@ class PostgresStore(IndexedStore):
             record = first_record(replace(header, id=name.id, created=created), entries)
             lease = self._lease(name.id) if attached else None
             try:
-                self.postgres.retrying(functools.partial(self._create, name, record, before))
-                return PostgresWriter(self, name, lease)
+                made = self.postgres.retrying(functools.partial(self._create, name, record, before, unless))
+                return PostgresWriter(self, name, lease) if made else None
             except StorageError as error:
                 if lease is not None:
                     lease.release()
@@ -142,11 +172,16 @@ class PostgresStore(IndexedStore):
                     lease.release()
                 raise
 
-    def _create(self, name: TaskName, record: BuiltRecord, before: BeforeWrite | None) -> None:
+    def _create(self, name: TaskName, record: BuiltRecord, before: BeforeWrite | None, unless: str | None) -> bool:
         with self.postgres.transaction():
+            if unless is not None:
+                self.postgres.lock_made_row(self.tasks.rows.schema, OPEN)
+                if queries.find_source(self.tasks.rows, unless) is not None:
+                    return False
             if before is not None:
                 before(record.appended())
             self._put(name, MemoryBytes(record.data))
+        return True
 
     def _open_writer(self, name: TaskName, lease: float | None = None) -> Writer:
         held = None if lease is None else self._lease(name.id, lease)
@@ -247,7 +282,7 @@ class PostgresStore(IndexedStore):
     def add_file(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
         name = parse_name(filename)
         if name is None:
-            raise InvalidValue(f"not the name of a task file: {filename!r}")
+            raise InvalidValue(f"Not a task file name: {filename!r}.")
         name = replace(name, packed=False)
         outputs = list(blobs)
         with spooled(data) as source:

@@ -61,7 +61,7 @@ class _DraftSink:
     def write(self, data: bytes, *, durable: bool) -> None:
         with self._tasks.rows.postgres.transaction(durable=durable):
             if not self._tasks.add_to_draft(self._id, data, self._key):
-                raise StorageError(f"task {self._id}: its draft is gone; somebody has taken the task over", self._id)
+                raise StorageError(f"Task {self._id}: its draft is gone because another process took over.", self._id)
         self._tasks.notify(self._id)
 
     def discard(self) -> None:
@@ -99,8 +99,9 @@ class PostgresWriter(Writer):
             raise TaskNotFound(self.id)
         return row
 
-    def _take(self, row: Row) -> None:
-        state = Projector(self.id, row["file_path"], row).state
+    def _take(self, row: Row, state: TaskState | None = None) -> None:
+        """``state`` is given if it is known, since reading it from the row takes longer."""
+        state = state or Projector(self.id, row["file_path"], row).state
         self._position = Position(row["indexed_end"], row["tail_seal"] or GENESIS, state)
         self._known: Row | None = row
         """The task's row, as far as this writer knows."""
@@ -167,7 +168,7 @@ class PostgresWriter(Writer):
             return None
         except StorageError as error:
             raise OutcomeUnknown(str(error), self.id, None, record.seal) from error
-        self._take(projector.row)
+        self._take(projector.row, record.state)
         return done
 
     def _append_once(self, make: Make, expect: str | None, before: BeforeWrite | None) -> Appended:
@@ -185,7 +186,7 @@ class PostgresWriter(Writer):
                     self._tasks.keep_blobs()  # before the row: whoever deletes blobs takes the locks in this order
                 row = self._tasks.rows.row(self.id, lock=True)
                 if row is None:
-                    raise ChainMoved(f"task {self.id} is gone")
+                    raise ChainMoved(f"Task {self.id} no longer exists.")
                 if self._lease is not None:
                     self._lease.check()  # another process may have taken over the task while this one was stopped
                 is_plain = row["tail_seal"] is not None and row["indexed_end"] == row["file_size"]
@@ -199,9 +200,11 @@ class PostgresWriter(Writer):
         projector = Projector(self.id, row["file_path"], row)
         parent, offset = row["tail_seal"], row["file_size"]
         if expect is not None and expect != parent:
-            raise ChainMoved(f"task {self.id} has grown: its last seal is {parent}, not {expect}", last=parent)
+            raise ChainMoved(f"Task {self.id} has changed: its last seal is {parent}, not {expect}.", last=parent)
         if row["format"] is not None and row["format"] > FORMAT_VERSION:
-            raise NewerFormat(f"task {self.id} is of format {row['format']}; this rawko writes {FORMAT_VERSION}")
+            raise NewerFormat(
+                f"Task {self.id} has format {row['format']}; this rawko writes {FORMAT_VERSION}. Update rawko."
+            )
         old = projector.state
         record = build_record(make(old), old, parent, offset)
         done = record.appended()
@@ -221,7 +224,7 @@ class PostgresWriter(Writer):
         for copy in copies:
             if copy.data is not None:
                 self._tasks.overwrite(self.id, copy.offset, copy.data)
-        self._take(projector.row)
+        self._take(projector.row, record.state)
         return done
 
     def _stale_copies(self, state: TaskState) -> list[HeaderCopy]:

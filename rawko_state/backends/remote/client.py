@@ -44,7 +44,7 @@ class Http:
         """``ca`` is a file with the certificates to trust, besides those of the system."""
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidValue(f"a server is given as https://host[:port], not {url!r:.200}")
+            raise InvalidValue(f"Not a server address: {url!r:.200}. Write https://host or https://host:port.")
         self.url = url.rstrip("/")
         self._parts, self._token, self._workspace = parts, token, workspace
         self._proxy = proxy_for(parts)
@@ -78,7 +78,7 @@ class Http:
             made.connect()
         except OSError as error:
             through = "" if proxy is None else f" (through the proxy {proxy.host}:{proxy.port})"
-            raise ServerAway(f"{self.url} is away{through}: {error.strerror or error}") from error
+            raise ServerAway(f"Can't reach {self.url}{through}: {error.strerror or error}.") from error
         made.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.sock.settimeout(timeout)
         return made
@@ -89,7 +89,7 @@ class Http:
             try:
                 context.load_verify_locations(self._ca)
             except OSError as error:
-                raise InvalidValue(f"the certificates in {self._ca} can't be read: {error.strerror or error}") from None
+                raise InvalidValue(f"Can't read the certificates in {self._ca}: {error.strerror or error}.") from None
         return context
 
     def _target(self, path: str) -> str:
@@ -162,7 +162,7 @@ class Http:
         try:
             return json.loads(content)
         except ValueError:
-            raise ServerRefused(f"{self.url} did not answer as a rawko server does") from None
+            raise ServerRefused(f"{self.url} is not a rawko server: its answer can't be read.") from None
 
     @property
     def last_seal(self) -> str | None:
@@ -205,7 +205,7 @@ class Http:
                 self.close()
                 # The server may have closed a kept connection. Sending twice is safe, as requests are idempotent.
                 if attempt == _TRIES - 1 or (fresh and isinstance(error, TimeoutError)):
-                    raise ServerAway(f"{self.url} is away: {_why(error)}") from error
+                    raise ServerAway(f"Can't reach {self.url}: {_why(error)}.") from error
                 if fresh:
                     _pause(attempt)
                 continue
@@ -223,7 +223,7 @@ class Http:
             if response.status >= 400:
                 raise raised(response.status, content, self.url)
             return response.status, content
-        raise ServerAway(f"{self.url} does not come to an end with a request")
+        raise ServerAway(f"{self.url} is too slow: a request did not finish.")
 
     def upload(self, path: str, pieces: Iterable[bytes]) -> Any:
         """Sends a long body in pieces."""
@@ -234,7 +234,7 @@ class Http:
             response = connection.getresponse()
             content = response.read()
         except _LOST as error:
-            raise ServerAway(f"{self.url} is away: {_why(error)}") from error
+            raise ServerAway(f"Can't reach {self.url}: {_why(error)}.") from error
         finally:
             connection.close()
         if response.status >= 400:
@@ -269,7 +269,7 @@ class Http:
                     elif name == "id":
                         cursor = value
         except _LOST as error:
-            raise ServerAway(f"{self.url} is away: {_why(error)}") from error
+            raise ServerAway(f"Can't reach {self.url}: {_why(error)}.") from error
         finally:
             connection.close()
 
@@ -282,7 +282,7 @@ def _pause(attempt: int, wanted: str | None = None) -> None:
 
 def _why(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
-        return "it does not answer"
+        return "no response"
     return str(getattr(error, "strerror", None) or error or type(error).__name__)
 
 
@@ -303,8 +303,8 @@ def raised(status: int, content: bytes, url: str) -> RawkoError:
         title, detail, data = str(problem["title"]), str(problem["detail"]), problem.get("data") or {}
     except (ValueError, KeyError, TypeError, AttributeError):
         if status in (502, 503, 504):
-            return ServerAway(f"{url} is away: what stands before it answers with {status}")
-        return ServerRefused(f"{url} answers with {status}, and not as a rawko server does", status)
+            return ServerAway(f"Can't reach {url}: the proxy in front of it returned {status}.")
+        return ServerRefused(f"{url} returned {status} and does not look like a rawko server.", status)
     kind = getattr(errors, title, None)
     if not isinstance(kind, type) or not issubclass(kind, RawkoError) or kind is RawkoError:
         if title == "RawkoError":

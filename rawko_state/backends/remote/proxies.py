@@ -27,7 +27,7 @@ def proxy_for(server: SplitResult) -> Proxy | None:
         return None
     parts = urlsplit(given if "://" in given else f"http://{given}")
     if parts.scheme != "http" or not parts.hostname:
-        raise InvalidValue(f"a proxy is given as http://host[:port], not as {parts.scheme}://…")
+        raise InvalidValue(f"Not a proxy address. Write http://host or http://host:port, not {parts.scheme}://…")
     headers = {}
     if parts.username is not None:
         secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

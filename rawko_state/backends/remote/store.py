@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +26,7 @@ from rawko_state.lazy import lazy
 from rawko_state.model.appended import BeforeWrite
 from rawko_state.model.entries import Entry, Note, TaskHeader, ToolCall, Turn
 from rawko_state.model.events import Event
+from rawko_state.model.frozen import replace
 from rawko_state.model.names import TaskName, parse_name
 from rawko_state.store import Answer, Hit, InTrash, RetentionRow, RunRow, Said, Stats, TaskFilter, TaskSummary, TurnRow
 from rawko_state.store.wire import from_wire, summary_of, to_wire
@@ -34,6 +34,7 @@ from rawko_state.tasks.events import Pace
 
 if TYPE_CHECKING:
     from rawko_state.backends import bulk, redaction
+    from rawko_state.backends.folds import FoldedTask
     from rawko_state.backends.remote import writer
     from rawko_state.redact.redactor import Redactor
     from rawko_state.tasks.writer import Writer
@@ -81,6 +82,20 @@ class RemoteBytes:
         return
 
 
+class _Viewed:
+    """A task's bytes, as a fold sees them, at the time of one answer of the server."""
+
+    def __init__(self, http: Http, about: Mapping[str, Any]) -> None:
+        self._http, self._about = http, about
+
+    def stamp(self) -> tuple[object, ...]:
+        return self._about["seal"], self._about["end"], self._about["size"]
+
+    def opened(self) -> TaskReader:
+        source = RemoteBytes(self._http, self._about["task"]["id"], self._about["size"])
+        return TaskReader(Path(self._about["file"]), source)
+
+
 class _Session(threading.local):
     """What one thread has opened since it entered reading()."""
 
@@ -88,7 +103,11 @@ class _Session(threading.local):
 
 
 class RemoteStore(BaseStore):
-    """The tasks of a server, or of one of its workspaces."""
+    """The tasks of a server, or of one of its workspaces. ``rawko_state.open(remote=url)`` opens it.
+
+    >>> RemoteStore("http://127.0.0.1:8080", token="").where
+    'http://127.0.0.1:8080'
+    """
 
     def __init__(
         self,
@@ -151,6 +170,10 @@ class RemoteStore(BaseStore):
     def by_source(self, prefix: str) -> dict[str, str]:
         return dict(self.get("sources", prefix=prefix)["sources"])
 
+    def find_source(self, source: str) -> str | None:
+        found = self.history(TaskFilter(source=source, sort="created", reverse=True, limit=1))
+        return found[0].id if found else None
+
     # One task
 
     def about(self, prefix: str) -> dict[str, Any]:
@@ -162,7 +185,7 @@ class RemoteStore(BaseStore):
     def find(self, prefix: str) -> TaskName:
         name = parse_name(self.about(prefix)["file"])
         if name is None:
-            raise RawkoError(f"the server names a task file that is none: {prefix!r}")
+            raise RawkoError(f"The server sent an invalid file name: {prefix!r}.")
         return name
 
     def summary(self, prefix: str) -> TaskSummary:
@@ -182,6 +205,17 @@ class RemoteStore(BaseStore):
     def turn_rows(self, prefix: str, up_to: int | None = None, most: int | None = None) -> tuple[list[TurnRow], int]:
         found = self.get("tasks", prefix, "turns", up_to=up_to, most=most)
         return [from_wire(TurnRow, each) for each in found["turns"]], found["total"]
+
+    def turn_page(
+        self, prefix: str, *, after: int = 0, beyond: int = -1, limit: int = 200, newest: bool = False
+    ) -> list[TurnRow]:
+        given = {"after": after or None, "beyond": None if beyond < 0 else beyond, "newest": newest or None}
+        found = self.get("tasks", prefix, "turns", limit=limit, **given)
+        return [from_wire(TurnRow, each) for each in found["turns"]]
+
+    def _viewed(self, prefix: str) -> tuple[str, FoldedTask]:
+        about = self.about(prefix)
+        return about["task"]["id"], _Viewed(self.http, about)
 
     def runs(self, prefix: str) -> list[RunRow]:
         return [from_wire(RunRow, each) for each in self.get("tasks", prefix, "runs")["runs"]]
@@ -233,7 +267,7 @@ class RemoteStore(BaseStore):
             found = self._opened(prefix).turn_at(row.offset, row.length)
             if found is not None:
                 return replace(found, damaged=True) if row.damaged else found
-        raise RawkoError(f"task {prefix} has no turn {number}")
+        raise RawkoError(f"Task {prefix} has no turn {number}.")
 
     def said(self, prefix: str, up_to: int | None = None) -> list[Said]:
         return [from_wire(Said, each) for each in self.get("tasks", prefix, "said", up_to=up_to)["said"]]
@@ -347,9 +381,19 @@ class RemoteStore(BaseStore):
         attached: bool,
         before: BeforeWrite | None,
     ) -> Writer:
+        return writer.RemoteWriter(self, self._made(header, entries)["task"], lease=0.0 if attached else None)
+
+    def _find_or_new(
+        self, header: TaskHeader, entries: Sequence[Entry], before: BeforeWrite | None
+    ) -> tuple[Writer, bool]:
+        made = self._made(header, entries, find=True)
+        return writer.RemoteWriter(self, made["task"], lease=None), made["new"]
+
+    def _made(self, header: TaskHeader, entries: Sequence[Entry], *, find: bool = False) -> dict[str, Any]:
         body = emit_blocks([replace(header, id="new"), *entries])
-        made = self.http.ask("POST", self.http.path("records"), body=body, headers=_BLOCKS)
-        return writer.RemoteWriter(self, made["task"], lease=0.0 if attached else None)
+        path = self.http.path("records", id=header.id or None, find=find or None)
+        made: dict[str, Any] = self.http.ask("POST", path, body=body, headers=_BLOCKS)
+        return made
 
     def _open_writer(self, name: TaskName, lease: float | None = None) -> Writer:
         return writer.RemoteWriter(self, name.id, lease=lease)
@@ -379,7 +423,7 @@ class RemoteStore(BaseStore):
     def add_file(self, filename: str, data: bytes | Iterable[bytes], blobs: Iterable[bytes] = ()) -> TaskName | None:
         name = parse_name(filename)
         if name is None:
-            raise InvalidValue(f"not the name of a task file: {filename!r}")
+            raise InvalidValue(f"Not a task file name: {filename!r}.")
         name = replace(name, packed=False)
         for content in blobs:
             digest = hashlib.sha256(content).hexdigest()
@@ -554,6 +598,8 @@ def _query(wanted: TaskFilter) -> dict[str, Any]:
         "pinned": wanted.pinned,
         "model": wanted.model,
         "branch": wanted.branch,
+        "source": wanted.source,
+        "exact": wanted.exact,
         "ids": list(wanted.ids) if wanted.ids is not None else [],
         "sort": wanted.sort,
         "reverse": wanted.reverse or None,

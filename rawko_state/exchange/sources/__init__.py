@@ -21,6 +21,7 @@ SOURCES: Final = {
     "copilot": "copilot",
     "cline": "cline",
     "jsonl": "jsonl",
+    "atif": "atif",
 }
 
 

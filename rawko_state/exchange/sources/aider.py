@@ -30,7 +30,7 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
         file = path / NAME if path.is_dir() else path
         if not file.is_file():
             if paths:
-                wrong.append(Trouble(path, f"no {NAME} there"))
+                wrong.append(Trouble(path, f"There is no {NAME} here."))
             continue
         begun: Counter[str] = Counter()
         for start, title in _starts(file):

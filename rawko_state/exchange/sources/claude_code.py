@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,16 +23,22 @@ from rawko_state.exchange.transcript import (
     handed_over,
     lines,
     safely,
+    session_id,
     text_of,
+    text_or_none,
     time_of,
+    walked,
     words,
 )
 from rawko_state.format.diffs import compared, overwritten, replacement, structured
 from rawko_state.model.entries import Diff
+from rawko_state.model.frozen import replace
 
 MAIN: Final = "claude"
 _WRITES: Final = frozenset(("Edit", "Write", "MultiEdit", "NotebookEdit"))
 _SAID_BY_THE_PROGRAM: Final = ("<command-name>", "<local-command", "<system-reminder>", "Caveat:")
+_NO_MODEL: Final = "<synthetic>"
+"""The model of what the program itself says in an answer's place."""
 _STOPPED: Final = "[Request interrupted by user"
 _MODEL_TOKENS: Final = {
     "inputTokens": "in",
@@ -56,12 +61,12 @@ def home() -> Path:
 def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Session]:
     for path in paths or [home() / "projects"]:
         if path.is_dir():
-            for file in sorted(path.rglob("*.jsonl")):
-                yield from _one(file, wrong)
+            for file in walked(path, "*.jsonl", wrong):
+                yield from _one(file, wrong, is_file=True)
         elif path.is_file():
             yield from _one(path, wrong)
         elif paths:
-            wrong.append(Trouble(path, "no such file or folder"))
+            wrong.append(Trouble(path, "No such file or folder"))
 
 
 def named(key: str) -> Session | None:
@@ -74,11 +79,11 @@ def siblings(session: Session) -> list[Session]:
     return [each for path in sorted(session.path.parent.glob("*.jsonl")) for each in _one(path, [])]
 
 
-def _one(path: Path, wrong: list[Trouble]) -> Iterator[Session]:
-    if path.is_dir():
-        wrong.append(Trouble(path, "a folder, where a session's file was looked for"))
+def _one(path: Path, wrong: list[Trouble], *, is_file: bool = False) -> Iterator[Session]:
+    if not is_file and path.is_dir():
+        wrong.append(Trouble(path, "Expected a session file, found a folder"))
         return
-    if not path.is_file() or path.name in ("history.jsonl", "journal.jsonl"):
+    if not (is_file or path.is_file()) or path.name in ("history.jsonl", "journal.jsonl"):
         return
     if path.parent.name == "subagents":
         parent = path.parent.parent.name
@@ -86,7 +91,22 @@ def _one(path: Path, wrong: list[Trouble]) -> Iterator[Session]:
         name = about.get("agentType") or path.stem
         yield Session("claude-code", f"{parent}/{path.stem}", path, _read, parent, agent=name, about=about)
     else:
-        yield Session("claude-code", path.stem, path, _read, agent=MAIN)
+        is_subagent = path.stem.startswith("agent-")  # older versions kept them beside the session, with its id
+        key = path.stem if is_subagent else session_id(path.stem, lambda: _told_id(path))
+        yield Session("claude-code", key, path, _read, agent=MAIN)
+
+
+def _told_id(path: Path) -> str | None:
+    """The session that the first records of a file name, if it is one and the same."""
+    try:
+        with open(path, "rb") as stream:
+            named = {match[1].decode() for match in _SESSION.finditer(stream.read(1 << 18))}
+    except OSError:
+        return None
+    return named.pop() if len(named) == 1 else None
+
+
+_SESSION = re.compile(rb'"sessionId": ?"([0-9a-f-]{36})"')
 
 
 def _about_subagent(path: Path) -> dict[str, str]:
@@ -159,10 +179,10 @@ def step_of(line: str, agent: str = MAIN) -> Step:
             return Step(line, at, title=record[name], facts=facts)
     if kind == "system":
         subtype = str(record.get("subtype"))
-        if subtype == "task_started" and isinstance(record.get("tool_use_id"), str):
+        said = text_or_none(record.get("prompt"))
+        # A command that runs in the background is a task, too, but nobody is asked for anything.
+        if subtype == "task_started" and said is not None and isinstance(record.get("tool_use_id"), str):
             started = {**facts, **{f"sub_{name}": value for name, value in words(record, "task_id").items()}}
-            prompt = record.get("prompt")
-            said = prompt if isinstance(prompt, str) else None
             return Step(line, at, prompt=said, facts=started, inside=record["tool_use_id"], key=key)
         aborted = True if subtype == "api_error" else None
         aside = _compacted(record) if subtype == "compact_boundary" else None
@@ -252,7 +272,7 @@ def _assistant(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, s
         text="\n".join(text_of(part) for part in known if part.get("type") == "text") or None,
         thinking="\n".join(str(part.get("thinking") or "") for part in known if part.get("type") == "thinking") or None,
         failed=(text_of(content) or "API error") if record.get("isApiErrorMessage") else None,
-        model=message["model"] if isinstance(message.get("model"), str) else None,
+        model=text_or_none(message.get("model")) if message.get("model") != _NO_MODEL else None,
         tokens={} if is_streamed else counts(message.get("usage"), _TOKENS),
         calls=tuple(call_of(part) for part in known if part.get("type") == "tool_use"),
         facts=facts,

@@ -10,11 +10,11 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from rawko_state.exchange.sources import apply_patch
 from rawko_state.exchange.sources.messages import asked_of
 from rawko_state.exchange.transcript import (
     Aside,
@@ -39,6 +39,7 @@ from rawko_state.exchange.transcript import (
 )
 from rawko_state.format.diffs import compared, positionless, replacement, structured
 from rawko_state.model.entries import Diff
+from rawko_state.model.frozen import replace
 
 _TOKENS: Final = {
     "inputTokens": "in",
@@ -51,6 +52,7 @@ _LARGEST: Final = 512 << 20
 _COUNTED: Final = 1 << 10
 _END: Final = 1
 _PROMPT: Final = 2
+_SPAWN: Final = "spawn_agent"
 _INPUT = re.compile(r'\s*<user_input(?: mode="[^"]*")?>(.*)</user_input>\s*', re.DOTALL)
 _SHOWN = re.compile(r"([+-])([0-9]+): (.*)")
 """A line of the diff that an edit shows: its sign, its number, its text."""
@@ -297,8 +299,11 @@ def _call(part: Mapping[str, Any]) -> Call:
         touches, diffs = (("write", path),), _asked_for(path, given)
     elif name == "read_files":
         touches = tuple(("read", each) for each in _paths(given))
+    elif name == apply_patch.NAME:
+        patch = text_of(given.get("input") or given.get("patch"))
+        touches, diffs = apply_patch.touched(patch), apply_patch.diffs(patch)
     commands = given.get("commands")
-    if name == "read_files":
+    if name == "read_files" or (name == apply_patch.NAME and touches):
         asked = " ".join(each for _, each in touches)
     elif isinstance(commands, list):
         asked = "\n".join(each if isinstance(each, str) else text_of(mapping(each).get("command")) for each in commands)
@@ -370,14 +375,25 @@ class Stream:
 
     def __init__(self) -> None:
         self._reader = Reader("cline")
-        self._turn, self._session = 0, ""
+        self._turns, self._session = [0], ""
+        """The number of the turn, of the session and of each sub-agent in it."""
+        self._spawning: list[str] = []
+        """Calls that start a sub-agent, and have not ended."""
+        self._inside: list[str] = []
+        """The sub-agents that are at work, by the calls that started them. Their events come among those of the session."""
 
     def step_of(self, line: str) -> Step:
         record = object_of(line)
         kind, at = str(record.get("type")), time_of(record.get("ts"))
         facts = self._facts(at)
+        if kind == "hook_event" and record.get("parentAgentId"):
+            self._subagent(str(record.get("hookEventName")))
         if kind == "agent_event":
-            return replace(self._event(line, at, mapping(record.get("event"))), facts=facts)
+            inside = self._inside[-1] if self._inside else None
+            step = replace(self._event(line, at, mapping(record.get("event"))), facts=facts, inside=inside)
+            self._spawning += [call.id for call in step.calls if call.tool == _SPAWN]
+            self._spawning = [call for call in self._spawning if all(call != output.id for output in step.outputs)]
+            return step
         if kind == "run_result":
             reason = record.get("finishReason")
             said = text_or_none(record.get("text")) or str(reason)
@@ -387,6 +403,15 @@ class Stream:
             return Step(line, at, failed=text_or_none(record.get("message")) or "an error", facts=facts)
         return Step(line, at, facts=facts, unknown=None if kind in ("hook_event", "run_start", "team_event") else kind)
 
+    def _subagent(self, event: str) -> None:
+        if event == "agent_start":
+            left = [call for call in self._spawning if call not in self._inside]
+            self._inside += left[:1]
+            self._turns += [0] * len(left[:1])
+        elif event == "agent_end" and self._inside:
+            self._inside.pop()
+            self._turns.pop()
+
     def _facts(self, at: Any) -> dict[str, str]:
         if not self._session and at is not None:
             self._session = _begun_here(at) or "-"
@@ -395,8 +420,8 @@ class Stream:
     def _event(self, line: str, at: Any, event: Mapping[str, Any]) -> Step:
         kind, what = str(event.get("type")), event.get("contentType")
         if kind == "iteration_start":
-            self._turn += 1
-        turn = str(self._turn)
+            self._turns[-1] += 1
+        turn = str(self._turns[-1])
         if kind == "content_end" and what in ("text", "reasoning"):
             text, thought = text_or_none(event.get("text")), text_or_none(event.get("reasoning"))
             return Step(line, at, turn=turn, agent="cline", text=text, thinking=thought)

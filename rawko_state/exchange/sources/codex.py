@@ -10,10 +10,10 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from rawko_state.exchange.sources import apply_patch
 from rawko_state.exchange.transcript import (
     Aside,
     Call,
@@ -23,21 +23,25 @@ from rawko_state.exchange.transcript import (
     Trouble,
     Usage,
     counts,
+    first_record,
     handed_over,
     lines,
+    mapping,
     safely,
+    session_id,
     text_of,
     time_of,
     words,
 )
-from rawko_state.format.diffs import compared, positionless, unified
+from rawko_state.format.diffs import compared, unified
 from rawko_state.model.entries import Diff
+from rawko_state.model.frozen import replace
 
 _NAME = re.compile(r"rollout-.{19}-(.+)\.jsonl(?:\.zst)?")
-_PATCH = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
-_EXITED = re.compile(r"^Process exited with code (-?[0-9]+)", re.MULTILINE)
+_EXITED = re.compile(r"^(?:Process exited with code|Exit code:) (-?[0-9]+)", re.MULTILINE)
+_BEFORE_OUTPUT: Final = "\nOutput:\n"
+_HEAD: Final = 500
 _IMAGE = re.compile(r"<image\b[^\n]*>\n(?:\[input_image\]\n)?</image>")
-_MOVE: Final = "*** Move to: "
 _TOKENS: Final = {
     "input_tokens": "in",
     "output_tokens": "out",
@@ -45,6 +49,7 @@ _TOKENS: Final = {
     "cache_write_input_tokens": "cache_write",
     "reasoning_output_tokens": "reasoning",
 }
+_MOST_FORKS: Final = 20
 _LARGEST: Final = 1 << 30
 """Bytes of a session that was compressed."""
 _RECORDS: Final = frozenset(("world_state", "token_usage_record", "inter_agent_communication"))
@@ -69,7 +74,7 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
         elif path.is_file():
             yield from _one(path, wrong)
         elif paths:
-            wrong.append(Trouble(path, "no such file or folder"))
+            wrong.append(Trouble(path, "No such file or folder"))
 
 
 def named(key: str) -> Session | None:
@@ -80,12 +85,27 @@ def named(key: str) -> Session | None:
     return None
 
 
+def siblings(session: Session) -> list[Session]:
+    """The session, and those that it goes on with."""
+    found, above = [session], session
+    while len(found) < _MOST_FORKS:
+        base = mapping(mapping(first_record(above.path).get("payload")).get("history_base")).get("thread_id")
+        before = named("".join(c for c in str(base) if c.isalnum() or c == "-")) if base else None
+        if before is None or any(before.key == each.key for each in found):
+            break
+        found.append(before)
+        above = before
+    return found
+
+
 def _one(path: Path, wrong: list[Trouble]) -> Iterator[Session]:
     match = _NAME.fullmatch(path.name)
     if match and path.is_dir():
-        wrong.append(Trouble(path, "a folder, where a session's file was looked for"))
+        wrong.append(Trouble(path, "Expected a session file, found a folder"))
     if path.is_file() and path.name.endswith((".jsonl", ".jsonl.zst")):
-        yield Session("codex", match[1] if match else path.name.partition(".")[0], path, _read, agent="codex")
+        name = match[1] if match else path.name.partition(".")[0]
+        key = session_id(name, lambda: mapping(first_record(path).get("payload")).get("id"))
+        yield Session("codex", key, path, _read, agent="codex")
 
 
 def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
@@ -99,7 +119,7 @@ def _unpacked(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, s
     """Uses the zstd command, as Python can read this format only since 3.14."""
     command = shutil.which("zstd")
     if command is None:
-        wrong.append(f"compressed: install the zstd command, or unpack it: zstd -d {path.name}")
+        wrong.append(f"Compressed with zstd: install the zstd command, or unpack it: zstd -d {path.name}")
         return
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder) / "unpacked.jsonl"
@@ -135,6 +155,12 @@ class Reader:
         self._patched: set[object] = set()
         """Calls whose diffs are known. Some versions state them twice."""
         self._begun: set[str] = set()
+        self._open: set[str] = set()
+        """Items of a stream that have begun and not ended. Those that run at the same time belong to one turn."""
+        self._running: dict[str, tuple[str, str]] = {}
+        """Calls without output so far: the tool, and what it was given."""
+        self._failed: set[str] = set()
+        """Calls in which something failed that their output does not tell of."""
 
     def step_of(self, line: str) -> Step:
         try:
@@ -186,12 +212,45 @@ class Reader:
             thought = text_of(payload.get("summary")) or None
             return Step(line, at, turn=self._key(), agent="codex", model=self._model, thinking=thought)
         if kind in ("function_call", "custom_tool_call", "local_shell_call"):
-            called = (_call(payload, kind),)
-            return Step(line, at, turn=self._key(), agent="codex", model=self._model, calls=called)
+            call = _call(payload, kind)
+            self._running[call.id] = (call.tool, str(payload.get("input") or ""))
+            return Step(line, at, turn=self._key(), agent="codex", model=self._model, calls=(call,))
         if kind in ("function_call_output", "custom_tool_call_output"):
             self._ended = True
-            return Step(line, at, outputs=(_output(payload),))
+            return Step(line, at, outputs=(self._output(payload),))
         return Step(line, at, unknown=None if kind in _ITEMS else f"response_item/{kind}")
+
+    def _output(self, payload: Mapping[str, Any]) -> Output:
+        found = _output(payload)
+        tool, _ = self._running.pop(found.id, ("", ""))
+        # Its words for a patch that cannot be applied differ, those for one that was applied do not.
+        is_applied = _told(payload)[1] == 0 or "Success" in found.text[:_HEAD] or found.id in self._patched
+        failed = found.failed or found.id in self._failed or (tool == apply_patch.NAME and not is_applied)
+        return replace(found, failed=failed)
+
+    def _item_completed(self, line: str, at: Any, item: Mapping[str, Any]) -> Step:
+        """What was really done. In code mode it happens inside a script, whose call is another one."""
+        name = _text_or_none(item.get("id"))
+        call = name if name in self._running else self._script_of(item)
+        if item.get("exit_code") not in (0, None) and call is not None and call != name:
+            self._failed.add(call)
+        if item.get("status") not in (None, "completed"):
+            return Step(line, at)
+        diffs = _diffs(item.get("changes"))
+        if diffs and name in self._patched:
+            diffs = ()
+        self._patched.add(name)
+        return Step(line, at, touches=_reads(item), diffs=diffs, by_call=call or name)
+
+    def _script_of(self, item: Mapping[str, Any]) -> str | None:
+        """The script that did something: the first one that runs and mentions it, else the first one."""
+        command = item.get("command")
+        words = [command[-1]] if isinstance(command, list) and command else []
+        words += [os.path.basename(path) for path in item.get("changes") or ()]
+        scripts = {call: text for call, (tool, text) in self._running.items() if tool == "exec"}
+        told = [json.dumps(str(word), ensure_ascii=False)[1:-1] for word in words]
+        matching = (call for call, text in scripts.items() if any(word in text for word in told))
+        return next(matching, None) or next(iter(scripts), None) if words else None
 
     def _event(self, line: str, at: Any, payload: Mapping[str, Any]) -> Step:
         kind = str(payload.get("type"))
@@ -207,17 +266,12 @@ class Reader:
             return Step(line, at, aborted=False, working=False, failed=_error(payload.get("error")))
         if kind == "item_completed":
             item = payload.get("item")
-            item = item if isinstance(item, dict) and item.get("status") in (None, "completed") else {}
-            diffs = _diffs(item.get("changes"))
-            if diffs and item.get("id") in self._patched:
-                diffs = ()
-            self._patched.add(item.get("id"))
-            return Step(line, at, touches=_reads(item), diffs=diffs, by_call=_text_or_none(item.get("id")))
+            return self._item_completed(line, at, item if isinstance(item, dict) else {})
         if kind == "patch_apply_end" and payload.get("success") is not False:
-            call = payload.get("call_id")
+            call = _text_or_none(payload.get("call_id"))
             diffs = () if call in self._patched else _diffs(payload.get("changes"))
             self._patched.add(call)
-            return Step(line, at, diffs=diffs, by_call=_text_or_none(call))
+            return Step(line, at, diffs=diffs, by_call=call)
         if kind == "context_compacted":
             return Step(line, at)  # a record of its own says so
         if kind == "thread_rolled_back":
@@ -272,7 +326,7 @@ class Reader:
     def _command(self, line: str, at: Any, kind: str, item: Mapping[str, Any]) -> Step:
         failed = item.get("exit_code") not in (0, None) or item.get("status") == "failed"
         call = Call(str(item.get("id")), "shell", text_of(item.get("command")))
-        return self._running(line, at, kind, call, text_of(item.get("aggregated_output")), failed)
+        return self._running_or_ended(line, at, kind, call, text_of(item.get("aggregated_output")), failed)
 
     def _tool(self, line: str, at: Any, kind: str, item: Mapping[str, Any], what: str) -> Step:
         changes = [change for change in item.get("changes") or () if isinstance(change, dict)]
@@ -284,34 +338,50 @@ class Reader:
         args = asked or " ".join(path for _, path in touches) or json.dumps(item.get("arguments") or {})[:2000]
         failed = item.get("status") == "failed" or bool(item.get("error"))
         said = text_of(item.get("error")) or text_of(item.get("result"))
-        return self._running(line, at, kind, Call(str(item.get("id")), named, args, touches), said, failed)
+        return self._running_or_ended(line, at, kind, Call(str(item.get("id")), named, args, touches), said, failed)
 
-    def _running(self, line: str, at: Any, kind: str, call: Call, output: str, failed: bool) -> Step:
+    def _running_or_ended(self, line: str, at: Any, kind: str, call: Call, output: str, failed: bool) -> Step:
         """A call that begins, or has ended. What has begun and not ended is shown as running."""
         begun = call.id in self._begun
         self._begun.add(call.id)
         ended = kind == "item.completed"
+        if ended:
+            self._open.discard(call.id)
+        elif not begun:
+            self._open.add(call.id)
         outputs = (Output(call.id, output, failed),) if ended else ()
         calls = () if begun else (call,)
         step = Step(line, at, turn=self._key(), agent="codex", calls=calls, outputs=outputs)
-        self._ended = self._ended or ended
+        self._ended = self._ended or (ended and not self._open)
         return step
 
 
 def _output(payload: Mapping[str, Any]) -> Output:
     """A command's output is plain text, or JSON in a string, with its exit code."""
+    text, code = _told(payload)
+    failed = code not in (0, None) or text.startswith("Script failed\n")
+    return Output(str(payload.get("call_id")), text, failed)
+
+
+def _told(payload: Mapping[str, Any]) -> tuple[str, int | None]:
+    """The text of an output, and the exit code if it is told."""
     given = payload.get("output")
-    code: object = None
     if isinstance(given, str) and given.startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):
             inside = json.loads(given)
             about = inside.get("metadata")
             if isinstance(inside.get("output"), str) and isinstance(about, dict):
-                given, code = inside["output"], about.get("exit_code")
+                code = about.get("exit_code")
+                return inside["output"], code if type(code) is int else None
     text = text_of(given)
-    exited = _EXITED.search(text)
-    failed = code not in (0, None) or (exited is not None and exited[1] != "0")
-    return Output(str(payload.get("call_id")), text, failed)
+    return text, _exit_code(text)
+
+
+def _exit_code(text: str) -> int | None:
+    """The exit code that stands before the output. What a command prints is not searched."""
+    head, found, _ = text.partition(_BEFORE_OUTPUT)
+    exited = _EXITED.search(head if found else text[:_HEAD])
+    return int(exited[1]) if exited is not None else None
 
 
 def _error(error: object) -> str | None:
@@ -370,34 +440,6 @@ def _diffs(changes: object) -> tuple[Diff, ...]:
     return tuple(found)
 
 
-def _patch(text: str) -> tuple[Diff, ...]:
-    """What the text of an apply_patch call would change. It does not say where in the file."""
-    found: list[Diff] = []
-    sections = [(match[1], match[2].strip(), match.end()) for match in _PATCH.finditer(text)]
-    for number, (kind, path, start) in enumerate(sections):
-        end = text.find("\n*** ", start) if number + 1 == len(sections) else sections[number + 1][2]
-        body = text[start : end if end > 0 else len(text)].strip("\n").split("\n")
-        moved = next((line[len(_MOVE) :].strip() for line in body if line.startswith(_MOVE)), path)
-        lines_of = [line for line in body if not line.startswith("*** ")]
-        if kind == "Add":
-            found.append(compared(path, None, "".join(line[1:] + "\n" for line in lines_of if line.startswith("+"))))
-        elif kind == "Delete":
-            found.append(Diff(path, None))
-        else:
-            found.append(replace(_update(path, lines_of), new=moved))
-    return tuple(found)
-
-
-def _update(path: str, body: list[str]) -> Diff:
-    hunks: list[list[str]] = []
-    for line in body:
-        if line.startswith("@@") or not hunks:
-            hunks.append([])
-        if not line.startswith("@@"):
-            hunks[-1].append(line if line[:1] in (" ", "+", "-") else f" {line}")
-    return positionless(path, [hunk for hunk in hunks if hunk])
-
-
 def _text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
@@ -405,6 +447,8 @@ def _text_or_none(value: object) -> str | None:
 def _facts(payload: Mapping[str, Any]) -> dict[str, str]:
     git = payload.get("git")
     git = git if isinstance(git, dict) else {}
+    base = mapping(payload.get("history_base"))
+    place = base.get("end_byte_offset")
     return _only(
         session=payload.get("id"),
         cwd=payload.get("cwd"),
@@ -414,7 +458,8 @@ def _facts(payload: Mapping[str, Any]) -> dict[str, str]:
         branch=git.get("branch"),
         repo=git.get("repository_url"),
         parent=payload.get("parent_thread_id"),
-        forked=payload.get("forked_from_id"),
+        forked=base.get("thread_id") or payload.get("forked_from_id"),
+        forked_at=str(place) if type(place) is int else None,
         **_spawned(payload.get("source")),
     )
 
@@ -454,5 +499,7 @@ def _call(payload: Mapping[str, Any], kind: str) -> Call:
         if isinstance(command, list):
             command = " ".join(map(str, command))
         text = command if isinstance(command, str) else given["input"] if isinstance(given.get("input"), str) else text
-    touches = tuple(("delete" if what == "Delete" else "write", path.strip()) for what, path in _PATCH.findall(text))
-    return Call(str(payload.get("call_id")), name, text[:4000], touches, _patch(text) if touches else ())
+    touches = apply_patch.touched(text)
+    asked = " ".join(path for _, path in touches) if name == apply_patch.NAME else ""
+    diffs = apply_patch.diffs(text) if touches else ()
+    return Call(str(payload.get("call_id")), name, asked or text[:4000], touches, diffs)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from rawko_state.exchange.transcript import (
     after,
     counts,
     files,
+    first_record,
     lines,
     mapping,
     object_of,
@@ -32,6 +32,7 @@ from rawko_state.exchange.transcript import (
     only,
     read_lines,
     safely,
+    session_id,
     text_of,
     text_or_none,
     time_of,
@@ -39,6 +40,7 @@ from rawko_state.exchange.transcript import (
 )
 from rawko_state.format.diffs import compared, made_of, replacement, unified
 from rawko_state.model.entries import Diff
+from rawko_state.model.frozen import replace
 
 _TOKENS: Final = {
     "inputTokens": "in",
@@ -101,7 +103,8 @@ def _session(path: Path) -> Session:
 
 
 def _key(path: Path) -> str:
-    return path.parent.name if path.name == "events.jsonl" else path.stem
+    name = path.parent.name if path.name == "events.jsonl" else path.stem
+    return session_id(name, lambda: mapping(first_record(path).get("data")).get("sessionId"))
 
 
 def _title(path: Path) -> str | None:
@@ -178,6 +181,7 @@ class Reader:
         self._paths: dict[str, str] = {}
         self._started: dict[str, str] = {}
         """The calls that started sub-agents."""
+        self._names: dict[str, str] = {}
         self._counted = False
         self._before: dict[str, int] = {}
 
@@ -190,12 +194,13 @@ class Reader:
             return replace(step, key=text_or_none(record.get("id")))
         if kind == "subagent.started":
             self._started[agent] = str(data.get("toolCallId"))
+            self._names[agent] = text_or_none(data.get("agentName")) or agent
         is_own = agent == self._only_of
         if is_own or not kind.startswith(_OF_A_SUBAGENT):
             # What a sub-agent does is not what the session does.
             return step if is_own else Step(line, step.at, unknown=step.unknown)
         inside = text_or_none(data.get("parentToolCallId")) or self._started.get(agent, agent)
-        return replace(step, inside=inside, facts={**step.facts, "subagent": agent})
+        return replace(step, inside=inside, facts={**step.facts, "subagent": self._names.get(agent, agent)})
 
     def _event(self, line: str, at: Any, kind: str, data: Mapping[str, Any], record: Mapping[str, Any]) -> Step:
         if kind in ("session.start", "session.resume", "session.context_changed"):

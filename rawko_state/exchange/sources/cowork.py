@@ -34,7 +34,7 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
         elif path.is_file():
             yield from _database(path, wrong)
         elif paths:
-            wrong.append(Trouble(path, "no such file or folder"))
+            wrong.append(Trouble(path, "No such file or folder"))
 
 
 def _snapshot(path: Path) -> Session:
@@ -76,7 +76,7 @@ def _key(connection: sqlite3.Connection, table: str) -> str:
     for name in ("session_id", "id"):
         if name in names:
             return name
-    raise LookupError(f"no table {table} with sessions")
+    raise LookupError(f"No sessions in it: table {table} is missing")
 
 
 def _row(row: sqlite3.Row) -> dict[str, Any]:
@@ -116,12 +116,12 @@ def _read_database(session: Session, start: int, wrong: list[str]) -> Iterator[t
 def _read_snapshot(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
     try:
         if session.path.stat().st_size > _LARGEST:
-            raise ValueError("larger than a snapshot can be")
+            raise ValueError("Too large for a session snapshot")
         whole = json.loads(session.path.read_text(encoding="utf-8", errors="surrogateescape"))
         if not isinstance(whole, dict):
             raise ValueError("not an object")
     except (ValueError, RecursionError) as error:
-        wrong.append(f"not a snapshot: {error}")
+        wrong.append(f"Not a session snapshot: {error}")
         return
     messages: Any = whole.pop("messages", None)
     for name in ("context", "session", "state"):
@@ -146,9 +146,7 @@ def _steps(
     reader = Reader(session.agent)
     done = start // _MESSAGES
     if len(messages) < done:
-        wrong.append(
-            f"it has {len(messages)} messages, and {done} were brought in before: it was made shorter, and is left"
-        )
+        wrong.append(f"It has {len(messages)} messages, fewer than the {done} imported before; left unchanged")
         return
     if not start:
         yield (

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ from rawko_state.exchange.transcript import (
 )
 from rawko_state.format.diffs import compared, overwritten, patch_of, replacement
 from rawko_state.model.entries import Diff
+from rawko_state.model.frozen import replace
 
 _TOKENS: Final = {"input": "in", "output": "out", "cached": "cache_read", "thoughts": "reasoning"}
 _READS: Final = frozenset(("read_file",))
@@ -245,6 +246,7 @@ class Reader:
             calls=tuple(call_of(call) for call in begun),
             outputs=tuple(_output(call) for call in ended),
             aborted=True if stopped else None,
+            unsure=bool(text) and not calls,
             working=bool(calls)
             or not text,  # an answer without words calls tools, which are written when they have ended
         )

@@ -12,7 +12,7 @@ from rawko_state.exchange.transcript import Session, Step, Trouble, lines, safel
 
 def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Session]:
     if not paths:
-        wrong.append(Trouble(root, "name the files: JSON lines have no place of their own"))
+        wrong.append(Trouble(root, "Name the files to import: rawko import jsonl FILE…"))
     for path in paths:
         if path.is_dir():
             for file in sorted(path.rglob("*.jsonl")):
@@ -20,7 +20,7 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
         elif path.is_file():
             yield Session("jsonl", str(path.resolve()), path, _read, folder=root, agent="assistant")
         else:
-            wrong.append(Trouble(path, "no such file or folder"))
+            wrong.append(Trouble(path, "No such file or folder"))
 
 
 def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:

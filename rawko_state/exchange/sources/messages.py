@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rawko_state.exchange.sources import apply_patch
 from rawko_state.exchange.transcript import Call, Output, Step, text_of, time_of, words
 
 _PATHS: Final = ("file_path", "filePath", "path", "notebook_path")
@@ -34,8 +35,8 @@ class Reader:
             return Step(raw, at, prompt=text_of(content), facts=facts)
         if role == "assistant":
             self._turn += 1
-            calls = [_call(part) for part in parts if part.get("type") in ("tool_use", "tool-call")]
-            calls += [_call(each) for each in message.get("tool_calls") or () if isinstance(each, dict)]
+            calls = [call_of(part) for part in parts if part.get("type") in ("tool_use", "tool-call")]
+            calls += [call_of(each) for each in message.get("tool_calls") or () if isinstance(each, dict)]
             said = [part for part in parts if part.get("type") in ("text", "output_text")] if parts else content
             model = message.get("model")
             return Step(raw, at, turn=str(self._turn), agent=str(message.get("name") or self._agent), text=text_of(said) or None,
@@ -47,13 +48,17 @@ class Reader:
             at,
             title=title if isinstance(title, str) else None,
             facts=facts,
-            unknown=None if known else str(role or "no role"),
+            unknown=None if known else str(role or "no 'role'"),
         )
 
 
 def asked_of(given: Mapping[str, Any]) -> str:
     """What a tool was asked for, in short: its command, its file or its question; else all its arguments."""
-    names = ("command", *_PATHS, "absolute_path", "dir_path", "pattern", "query", "url", "description", "prompt")
+    patch = next((given[name] for name in ("patchText", "patch", "input") if isinstance(given.get(name), str)), "")
+    patched = apply_patch.touched(patch)
+    if patched:
+        return " ".join(path for _, path in patched)
+    names = ("command", "cmd", *_PATHS, "absolute_path", "dir_path", "pattern", "query", "url", "description", "prompt")
     found = next((given[name] for name in names if isinstance(given.get(name), str)), None)
     return found if found is not None else json.dumps(given, ensure_ascii=False)[:2000]
 
@@ -66,7 +71,8 @@ def _output(part: Mapping[str, Any]) -> Output:
     )
 
 
-def _call(part: Mapping[str, Any]) -> Call:
+def call_of(part: Mapping[str, Any]) -> Call:
+    """A tool call in any of these formats."""
     function = part.get("function")
     inner = function if isinstance(function, dict) else part
     name = str(inner.get("name") or inner.get("toolName"))

@@ -13,7 +13,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -41,6 +41,7 @@ from rawko_state.exchange.transcript import (
 )
 from rawko_state.format.diffs import compared, overwritten, patch_of, replacement
 from rawko_state.model.entries import Diff
+from rawko_state.model.frozen import replace
 
 _WAIT: Final = 2.0
 """Seconds to wait for a database that is locked."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,17 +19,20 @@ from rawko_state.exchange.transcript import (
     counts,
     dollars,
     files,
+    first_record,
     mapping,
     object_of,
     objects,
     only,
     read_lines,
+    session_id,
     text_of,
     text_or_none,
     time_of,
 )
 from rawko_state.format.diffs import overwritten, replacement, structured
 from rawko_state.model.entries import Diff
+from rawko_state.model.frozen import replace
 
 _TOKENS: Final = {
     "input": "in",
@@ -72,7 +74,8 @@ def named(key: str) -> Session | None:
 
 
 def _session(path: Path) -> Session:
-    return Session("pi", _key(path.name), path, _read, agent="pi")
+    key = session_id(_key(path.name), lambda: first_record(path).get("id"))
+    return Session("pi", key, path, _read, agent="pi")
 
 
 def _key(name: str) -> str:

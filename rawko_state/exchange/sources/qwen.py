@@ -9,7 +9,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,11 +33,13 @@ from rawko_state.exchange.transcript import (
     only,
     read_lines,
     safely,
+    session_id,
     text_of,
     text_or_none,
     time_of,
     uncached,
 )
+from rawko_state.model.frozen import replace
 
 _TOKENS: Final = {
     "promptTokenCount": "in",
@@ -86,7 +87,11 @@ def named(key: str) -> Session | None:
 
 
 def _session(path: Path) -> Session:
-    return Session("qwen", path.stem, path, _read, agent="qwen")
+    return Session("qwen", _key(path), path, _read, agent="qwen")
+
+
+def _key(path: Path) -> str:
+    return session_id(path.stem, lambda: first_record(path).get("sessionId"))
 
 
 def _subagents(path: Path) -> Iterator[Session]:
@@ -109,8 +114,8 @@ def _subagents(path: Path) -> Iterator[Session]:
             continue  # one of the program's own, such as that which keeps its memory
         calls = [each for each in calls if each is not call]
         about = only(call=call.get("id"), title=mapping(call.get("args")).get("description"))
-        key = f"{path.stem}/{name}"
-        yield Session("qwen", key, path, _read_subagent, path.stem, at=name, agent=kind, about=about)
+        parent = _key(path)
+        yield Session("qwen", f"{parent}/{name}", path, _read_subagent, parent, at=name, agent=kind, about=about)
 
 
 def _starting(line: str) -> list[dict[str, Any]]:

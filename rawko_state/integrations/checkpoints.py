@@ -1,0 +1,104 @@
+"""What the records of a LangGraph thread come to: its checkpoints, each as its difference from an earlier one, and its writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rawko_state.integrations.patches import Patch, patched, to_bytes
+
+SKELETON: Final = ""
+"""The checkpoint without its values, stored like one more channel. No channel has this name."""
+
+
+@dataclass
+class Saved:
+    """One checkpoint: what differs from the one that it is based on."""
+
+    parent: str | None
+    base: str | None
+    values: dict[str, tuple[str, bytes | list[Patch]]]
+    names: frozenset[str]
+    """The channels that have a value in it."""
+    metadata: Any
+    hidden: bool = False
+
+
+@dataclass
+class Thread:
+    """What the records of a thread come to."""
+
+    saved: dict[tuple[str, str], Saved] = field(default_factory=dict)
+    writes: dict[tuple[str, str], dict[tuple[str, int], tuple[str, str, str, Any]]] = field(default_factory=dict)
+    newest: dict[tuple[str, str], tuple[str, str, bytes]] = field(default_factory=dict)
+    """By namespace and channel: the checkpoint whose value was last put together, its type and its bytes."""
+
+    def take(self, record: Any) -> None:
+        ns = record["ns"]
+        if "hide" in record:
+            for each in record["hide"]:
+                if (ns, each) in self.saved:
+                    # Its writes stay: a channel that stores only what was added is put together from them.
+                    self.saved[ns, each].hidden = True
+        elif "writes" in record:
+            known = self.writes.setdefault((ns, record["id"]), {})
+            for at, channel, kind, text in record["writes"]:
+                key = (record["task"], at)
+                if at < 0 or key not in known:
+                    known[key] = (channel, record["path"], kind, text)
+        else:
+            values = {name: _read(value) for name, value in record["values"].items()}
+            if (ns, record["id"]) in self.saved and self.saved[ns, record["id"]].hidden:
+                self.writes.pop((ns, record["id"]), None)  # deleted, and put anew
+            parent = record.get("parent")
+            base = record.get("base", parent)
+            names = self.names(ns, base)
+            if not names.issuperset(values) or "gone" in record:
+                names = names.union(values).difference(record.get("gone", ()))
+            self.saved[ns, record["id"]] = Saved(parent, base, values, names, record["metadata"])
+
+    def forget(self) -> None:
+        for each in (self.saved, self.writes, self.newest):
+            each.clear()
+
+    def visible(self, ns: str | None = None) -> list[tuple[str, str]]:
+        """Namespaces and ids, newest first in each."""
+        found = [key for key, saved in self.saved.items() if not saved.hidden and ns in (None, key[0])]
+        return sorted(found, key=lambda key: key[1], reverse=True)
+
+    def names(self, ns: str, checkpoint: str | None) -> frozenset[str]:
+        """The channels that have a value."""
+        saved = self.saved.get((ns, checkpoint or ""))
+        return saved.names if saved is not None else frozenset()
+
+    def value(self, ns: str, checkpoint: str, channel: str) -> tuple[str, bytes]:
+        """A channel's value, put together from where it was last stored whole, or from the one that is at hand."""
+        known = self.newest.get((ns, channel))
+        if known is not None and known[0] == checkpoint:
+            return known[1], known[2]
+        patches: list[list[Patch]] = []
+        at: str | None = checkpoint
+        kind, data = "", bytearray()
+        while at is not None:
+            if known is not None and known[0] == at:
+                kind, data = known[1], bytearray(known[2])
+                break
+            saved = self.saved[ns, at]
+            kind, change = saved.values.get(channel, (kind, None))
+            if isinstance(change, bytes):
+                data = bytearray(change)
+                break
+            if change is not None:
+                patches.append(change)
+            at = saved.base
+        for each in reversed(patches):
+            patched(data, each)
+        self.newest[ns, channel] = (checkpoint, kind, bytes(data))
+        return kind, bytes(data)
+
+
+def _read(value: Any) -> tuple[str, bytes | list[Patch]]:
+    kind, content = value
+    if isinstance(content, str):
+        return kind, to_bytes(content)
+    return kind, [(at, cut, to_bytes(text)) for at, cut, text in content]

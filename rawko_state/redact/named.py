@@ -1,0 +1,369 @@
+"""Names and values: what stands behind a secret-looking name, as in settings, code, logs and prose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from rawko_state.redact import values
+from rawko_state.redact.late import Late
+from rawko_state.redact.rule import COLOUR, before
+
+ASSIGNED: Final = "assigned-secret"
+VENDOR: Final = "vendor-secret"
+SPOKEN_SECRET: Final = "spoken-secret"
+
+_KINDS = (
+    r"(?:api|access|secret|private|auth|encryption|signing|account|master|consumer|subscription|license|storage|shared|app|application|deploy"
+    r"|webhook|session|admin|write|ingest|client|service|function|integration|developer|personal|rest)"
+)
+_KIND = Late(_KINDS + r"[ _-]?\Z", re.IGNORECASE)
+"""A word before 'key' that makes it a secret. A match starts at the hint, so this is looked for when it has matched."""
+HINTS: Final = (
+    "passw",
+    "passphrase",
+    "passcode",
+    "pass",
+    "pwd",
+    "secret",
+    "token",
+    "credential",
+    "key",
+    "pw",
+    "contrase",
+    "kennwort",
+)
+_WORD = (
+    r"passw(?:or)?[dt]|passphrase|passcode|pwd|(?:(?<![A-Za-z])|(?<=store)|(?<=key))pass|(?<![A-Za-z])pw(?![A-Za-z])"
+    r"|secret|token|credentials?|(?<=de )passe|contrase[^\s]a|kennwort"
+)
+NAME = (
+    rf"(?P<name>(?:{_WORD}|(?<=[A-Za-z_-])key)"
+    # A lookahead and what it found: as the group is not tried shorter, a long row of such words costs no more.
+    r"(?=(?P<more>(?:[_-]?(?:key|token|secret|value|string|base|base64|b64|prod|dev|live|test|production|staging|plain|text|[0-9]{1,2})){0,4}))(?P=more))"
+)
+# The closing quote of the name, a type, and the separator between name and value; or a second pair that holds the value.
+SEPARATOR = (
+    rf"(?P<close>\\{{0,3}}[\"'`])?\]?{COLOUR}(?P<gap>[ \t]{{0,8}})"
+    r"(?::[ \t]{0,2}(?:str|string|String|bytes|Optional\[str\]|str \| None|&(?:'static )?str|any|Secret)[ \t]{1,2}(?==))?"
+    r"(?P<sep>[ \t,]{0,3}(?:\r?\n[ \t]{0,24}|\\{1,3}n[ \t]{0,24})?\\{0,3}[\"']?value\\{0,3}[\"']?[ \t]{0,2}[:=]"
+    r"|=>|:=|===?|=|:|>|%3D|%3A|</key>(?:\s|\\{1,3}n){0,24}<string>|,(?=[ \t]{0,3}\\{0,3}[\"']))"
+    rf"[ \t]{{0,8}}{COLOUR}"
+    # A block of YAML
+    r"(?:[|>][-+0-9]{0,2}[ \t]{0,4}(?:\r?\n|\\{1,3}n)[ \t]{1,24})?"
+    # The apparent value is itself a name, followed by the value: password: db_password=...
+    rf"(?P<inner>[A-Za-z_-]{{0,30}}(?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|key)[=:][ \t]{{0,4}}(?![=:\s]))?"
+)
+_BARE = r"[^\s\"'`\\,;&<>(){}\[\]=\x1b]"
+# After an unescaped quote, an escaped quote is part of the value. An escaped newline ends it, like a real one.
+_DOUBLE, _SINGLE = (rf"(?:[^{quote}\\\n]|\\[^nrt\n])" for quote in "\"'")
+VALUE = (
+    rf"(?:[@$bfru]{{0,2}}(?:\"(?P<double>{_DOUBLE}{{1,400}})|'(?P<single>{_SINGLE}{{1,400}})"
+    r"|\\{1,3}\"(?P<inner_double>[^\"\\\n]{1,400})|\\{1,3}'(?P<inner_single>[^'\\\n]{1,400}))|`(?P<back>[^`\\\n]{1,400})"
+    rf"|(?P<bare>{_BARE}{{1,400}}={{0,2}}|[&(][^\s\"'`\\&;]{{5,400}}))"
+)
+# A partial value at the end of a text.
+OPEN_VALUE = (
+    rf"(?P<secret>[@$bfru]{{0,2}}(?:\"{_DOUBLE}{{0,400}}\\?|'{_SINGLE}{{0,400}}\\?"
+    r"|\\{1,3}\"[^\"\\\n]{0,400}|\\{1,3}'[^'\\\n]{0,400}|\\{1,3})|`[^`\\\n]{0,400}"
+    rf"|{_BARE}{{0,400}}={{0,2}}|[^\s\"'`\\]{{0,400}})\Z"
+)
+_ENV_NAME = Late(r"[A-Z][A-Z0-9_]{0,60}\Z")
+_LINE_START = Late(r"(?:^|[\n\r\"'→]|\\n)[ \t>+|*-]{0,40}(?:[A-Za-z0-9_.-]{0,60})\Z")
+_ENV_START = Late(
+    r"(?:^|[\n\r\t ;|&(+:→]|\\n)[ \t]*(?:export |set |env |declare -x |-e |--env[ =]|--build-arg[ =]|ENV |ARG |- )?"
+    r"[A-Z0-9_]{0,60}\Z"
+)
+_SECTION = Late(r"(?:^|\n|\\n|\")\[[^\]\n]{1,60}\][ \t]*(?:\r?\n|\\{1,3}n)[^\[]{0,400}\Z")
+"""Behind the head of a section, as in INI files, what stands behind '=' is a value, not a variable."""
+_ENV_REST = Late(r"[^\s\"'`\\]{1,400}")
+_LINE_REST = Late(r"[^\s\"'`\\\x1b]{1,400}(?=[ \t]{0,8}(?:[\r\n\x1b\"]|\Z|\\n))")
+_MORE = Late(r"[A-Za-z0-9_+/=.~-]{4,400}")
+_DIGIT = Late(r"[0-9]")
+_CALL = Late(r"[A-Za-z_][A-Za-z0-9_.]*[(\[]")
+_AFTER_PAIR: Final = ("", "`", "\n", "\r", " ", "\t", "&", ";", '"', "'", "\x1b", "<", "\\")
+_AFTER_LINE: Final = ("", "\n", "\r", "\x1b", '"', "'", "\\")
+_QUOTED_NAME = Late(r"[\"'][A-Za-z0-9_.-]*\Z")
+_SHORTEST: Final = 4
+_NAMES: Final = frozenset(
+    ("password", "passwd", "passphrase", "secret", "token", "credentials", "apikey", "key", "pass")
+)
+_GENERIC_SECRET = ("secret", "passw", "passphrase", "pwd", "credential")
+
+
+def is_kind_of_key(match: re.Match[str]) -> bool:
+    return match["name"][:3].lower() == "key" and _KIND.search(before(match, 20)) is not None
+
+
+def environment_name(match: re.Match[str]) -> bool:
+    """Whether the name is written as in an .env file: all capitals, directly followed by '=', no space."""
+    name = match["name"]
+    if match["sep"] != "=" or match["gap"] or match["close"] or name != name.upper():
+        return False
+    return _ENV_NAME.search(before(match, 60) + name) is not None
+
+
+def value_group(match: re.Match[str]) -> str:
+    return next(group for group in ("double", "single", "inner_double", "inner_single", "back", "bare") if match[group])
+
+
+def _span(match: re.Match[str], group: str) -> tuple[int, int]:
+    """Where the value is. A bare one may go on behind characters that would end it in code."""
+    start, end = match.span(group)
+    if group != "bare":
+        return start, end
+    text = match.string
+    if environment_name(match) and _ENV_START.search(before(match, 100)):
+        # In an .env file, a value goes on to the next space, whatever the characters.
+        rest = _ENV_REST.match(text, end)
+        return start, end if rest is None else end + len(rest[0].rstrip(";,)]}>&|"))
+    if match["sep"] in (":", "=") and _LINE_START.search(before(match, 100)):
+        rest = _LINE_REST.match(text, end)
+        if rest is not None and not _CALL.match(text, start, rest.end()):
+            return start, end + len(rest[0].rstrip(";,)]}>&|"))
+    if text[end - 1] == "=" and match["sep"] in ("=", ":", ">"):
+        # Random letters have a digit among the first: hostile text without one is not judged at length.
+        rest = _MORE.match(text, end) if _DIGIT.search(text, start, start + 24) else None
+        if rest is not None and _MORE.fullmatch(text, start, rest.end()) and values.is_random(text[start : rest.end()]):
+            return start, rest.end()
+    return start, end
+
+
+def is_assigned(match: re.Match[str]) -> bool:
+    group = value_group(match)
+    name, text, bare = match["name"], match.string, group == "bare"
+    following = text[match.end() : match.end() + 1]
+    if bare and (following.isspace() or following.isalnum() or not following):
+        shown = match["bare"].rstrip("=")
+        if len(shown) < _SHORTEST or shown.lower() in _NAMES:
+            return False  # decided early, as hostile text has many of these
+    start, end = _span(match, group)
+    value, following = text[start:end], text[end : end + 1]
+    environment = environment_name(match)
+    starts_line = bare and match["sep"] in (":", "=") and bool(_LINE_START.search(before(match, 100)))
+    whole_line = starts_line and following in _AFTER_LINE
+    if (
+        value[0] in "&("
+        and bare
+        and not ((whole_line or environment) and values.is_strong(value.rstrip(")")) and not _CALL.match(value[1:]))
+    ):
+        return False  # an address, or brackets, in code
+    if bare and following and following in "([{" and not (environment and _ENV_START.search(before(match, 100))):
+        return False  # a call or an index in code
+    if (match["sep"] == ">" and (match["gap"] or not bare or following != "<")) or (bare and match["sep"][:2] == "=="):
+        return False  # a comparison
+    lower = name.lower()
+    kind = is_kind_of_key(match)
+    if lower[:3] == "key" and not kind and not (environment and values.is_random(value)):
+        return False
+    if lower == "pw" and (";" in value or not (values.is_strong(value) or values.is_random(value))):
+        return False  # a short variable
+    identifies = not (kind or any(word in lower for word in _GENERIC_SECRET) or environment)
+    if match["sep"] == ",":
+        # A list of words has the same form, so the value must look random.
+        return (
+            _QUOTED_NAME.search(before(match, 60)) is not None
+            and not values.is_no_secret(value, uuid=identifies)
+            and (values.is_random(value) or (_is_personal(lower) and values.is_strong(value)))
+        )
+    # Name and value as in YAML or INI files, or as in a log or a query.
+    line = bare and (
+        (((match["sep"] == "=" and not match["gap"]) or match["inner"] is not None) and following in _AFTER_PAIR)
+        or (whole_line and (match["sep"] == ":" or _SECTION.search(before(match, 500)) is not None))
+        or match["sep"] == ">"
+    )
+    return values.assigned(
+        name,
+        value,
+        quoted=not bare or match["sep"][:2] == "</",
+        environment=environment,
+        line=line,
+        identifies=identifies,
+    )
+
+
+def assigned_parts(match: re.Match[str]) -> Iterable[tuple[int, int]]:
+    return [_span(match, value_group(match))]
+
+
+def _is_personal(name: str) -> bool:
+    return any(word in name for word in values.PASSWORDS)
+
+
+# Prose
+
+SPOKEN = (
+    r"(?P<name>passw(?:or)?[dt]|passphrase|passcode|pwd|secret|token|credentials?|(?<=de )passe|contrase[^\s]a|kennwort"
+    r"|(?<=[A-Za-z][ _-])key)\b(?P<mark>[*_`\"']{0,3})(?:[ \t]\[[^\]\n]{0,24}\])?"
+    r"(?:[ \t](?:for|of|on|to|in)[ \t][^\n.:;,|=]{1,40}?)??"
+    r"(?P<by>[ \t]{1,2}(?:is|was)(?:[ \t](?:now|set to|just|still))?:?[ \t]{1,2}|[ \t]{0,2}(?:->|=>|→)[ \t]{0,2}"
+    r"|[ \t]{0,2}[:=][*_]{0,2}[ \t]{0,3}(?:(?:\r?\n|\\{1,3}n)[ \t]{0,12})?"
+    r"|[ \t]{0,24}\|[ \t]{0,24}|[ \t]{1,2}(?=[`\"'])|[ \t](?=[A-Za-z0-9_+/=.~-]{20}))[`\"'*]{0,3}"
+)
+"""A name and a value as people write them: 'API key: X', 'the password for bob is X', '| token | X |'."""
+SPOKEN_VALUE = r"[^\s\"'`\\|<>]"
+_ALGORITHM = Late(
+    r"(?:sha|md|utf|base|aes|rsa|bcrypt|pbkdf|argon|scrypt|rfc|[hrep]s|iso|oauth|v)-?[0-9]", re.IGNORECASE
+)
+_SPACED_KIND = Late(_KINDS + r" \Z", re.IGNORECASE)
+
+
+def _spoken_span(match: re.Match[str]) -> tuple[int, int]:
+    start, end = match.span("secret")
+    return start, start + len(match.string[start:end].rstrip(".,;:)*"))
+
+
+def is_spoken(match: re.Match[str]) -> bool:
+    start, end = _spoken_span(match)
+    value, name, by = match.string[start:end], match["name"].lower(), match["by"].strip()
+    if len(value) < 6 or values.is_no_secret(value, uuid=name == "token") or _CALL.match(value):
+        return False
+    if name == "key" and not _KIND.search(before(match, 20)):
+        return False
+    if (
+        by[:1] in ("=", ":")
+        and not match["mark"]
+        and not set("\n*\\") & set(match["by"])
+        and not _SPACED_KIND.search(before(match, 20))
+    ):
+        return False  # the rule for assignments decides
+    if values.UUID.fullmatch(value):
+        return name != "token"
+    if values.is_random(value):
+        return not values.is_identifier(value)
+    if not by and match.string[match.end("by")] not in "`\"'":
+        return False  # 'the token X' tells less than 'the token is X'
+    return _is_personal(name) and by[:1] != "=" and values.is_strong(value) and not _ALGORITHM.search(value)
+
+
+def spoken_parts(match: re.Match[str]) -> Iterable[tuple[int, int]]:
+    return [_spoken_span(match)]
+
+
+# Vendors
+
+_PUBLIC = Late(
+    r"(?:[_.-]|(?<=[a-z]))(?:id|ids|url|uri|host|hash|sha|sha1|sha256|md5|sum|version|digest|commit|ref|rev|name|path|file|email|user"
+    r"|region|domain|type|count|public|etag|revision|channel|checksum|integrity|build|bucket|project|zone|arn|endpoint|link|image|size"
+    r"|date|time|at|class|style|module|package|tag|label)s?\Z",
+    re.IGNORECASE,
+)
+
+
+def is_vendors(match: re.Match[str]) -> bool:
+    group = value_group(match)
+    start, end = _span(match, group)
+    name, value = match["name"], match.string[start:end]
+    if _PUBLIC.search(name) or match["sep"] in ("==", "===", ","):
+        return False
+    if match["sep"] == ">" and (match["gap"] or match.string[end : end + 1] != "<"):
+        return False
+    if values.is_no_secret(value, uuid=False) or "/" in value[:1]:
+        return False
+    if values.UUID.fullmatch(value):
+        return True
+    return len(value) >= 20 and re.fullmatch(r"[A-Za-z0-9_+/=.~-]+", value) is not None and values.is_random(value)
+
+
+# Vendors whose keys have no prefix: a random value behind a name with theirs in it.
+VENDORS = [
+    "adafruit",
+    "adobe",
+    "alibaba",
+    "airtable",
+    "algolia",
+    "amplitude",
+    "asana",
+    "atlassian",
+    "auth0",
+    "azure",
+    "beamer",
+    "bitbucket",
+    "bittrex",
+    "bitly",
+    "cloudflare",
+    "codecov",
+    "cohere",
+    "coinbase",
+    "confluent",
+    "contentful",
+    "datadog",
+    "deepgram",
+    "deepseek",
+    "discord",
+    "drone",
+    "dropbox",
+    "etsy",
+    "facebook",
+    "fastly",
+    "finicity",
+    "finnhub",
+    "flickr",
+    "freshbooks",
+    "gitter",
+    "gocardless",
+    "heroku",
+    "hetzner",
+    "hubspot",
+    "intercom",
+    "jfrog",
+    "kraken",
+    "kucoin",
+    "launchdarkly",
+    "linkedin",
+    "linode",
+    "looker",
+    "mailchimp",
+    "mailgun",
+    "mapbox",
+    "mattermost",
+    "meraki",
+    "messagebird",
+    "mistral",
+    "mixpanel",
+    "netlify",
+    "newrelic",
+    "nytimes",
+    "okta",
+    "octopus",
+    "openweather",
+    "opsgenie",
+    "pagerduty",
+    "plaid",
+    "postmark",
+    "rapidapi",
+    "rollbar",
+    "sendbird",
+    "shodan",
+    "sidekiq",
+    "snyk",
+    "sonar",
+    "splunk",
+    "squarespace",
+    "sumologic",
+    "telegram",
+    "travis",
+    "trello",
+    "twilio",
+    "twitch",
+    "twitter",
+    "wandb",
+    "yandex",
+    "zendesk",
+]
+
+
+def is_named_secret(name: str, value: str) -> bool:
+    """Whether the value of a key in structured data is a secret."""
+    match = _WHOLE_NAME.fullmatch(name[-200:])
+    if match is None:
+        return False
+    kind = match["name"][:3].lower() == "key" and _KIND.search(name[-200:][: match.start("name")]) is not None
+    if match["name"][:3].lower() == "key" and not kind:
+        return False
+    identifies = not (kind or any(word in match["name"].lower() for word in _GENERIC_SECRET))
+    return values.assigned(match["name"], value, quoted=True, environment=False, identifies=identifies)
+
+
+_WHOLE_NAME = Late(r".{0,200}?" + NAME, re.IGNORECASE | re.DOTALL)

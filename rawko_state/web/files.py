@@ -1,0 +1,97 @@
+"""The files that agents touched, and one file's history across tasks, with its diffs."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from markupsafe import Markup
+
+from rawko_state.errors import RawkoError
+from rawko_state.model.entries import touched
+from rawko_state.store import TaskFilter
+from rawko_state.web import fragments
+from rawko_state.web.tasks import Row, row_of
+from rawko_state.web.visits import Reply, View, Visit
+
+_MOST: Final = 1_000
+_TASKS: Final = 12
+_TURNS: Final = 40
+
+
+class Edit(NamedTuple):
+    turn: int
+    agent: str
+    added: int
+    removed: int
+    diffs: list[Markup]
+    operation: str
+
+
+class Chapter(NamedTuple):
+    """What one task did to a file."""
+
+    row: Row
+    edits: list[Edit]
+    reads: int
+
+
+def files(visit: Visit) -> Reply:
+    query = (visit.get("q") or "").lower()
+    counts = visit.store.stats(TaskFilter(sort="created"), days=1, top=_MOST).by_file
+    found = [(path, number) for path, number in counts.items() if query in path.lower()]
+    by_folder: dict[str, list[tuple[str, str, int]]] = {}
+    for path, number in sorted(found):
+        folder, _, name = path.rpartition("/")
+        by_folder.setdefault(folder, []).append((path, name, number))
+    values: dict[str, Any] = {
+        "place": "files",
+        "folders": by_folder,
+        "query": visit.get("q") or "",
+        "is_cut": len(counts) >= _MOST,
+        "most": _MOST,
+    }
+    return Reply("files.html", values)
+
+
+def file(visit: Visit) -> Reply:
+    path = visit.get("path")
+    if path is None:
+        return Reply(to=visit.at("files"))
+    found = visit.store.history(TaskFilter(file=path, limit=_TASKS + 1, after=visit.get("after")))
+    chapters = [_chapter(visit, path, row_of(visit, task)) for task in found[:_TASKS]]
+    values = {
+        "place": "files",
+        "path": path,
+        "chapters": chapters,
+        "split": visit.get("diff") == "split",
+        "next": visit.here(after=found[_TASKS - 1].id) if len(found) > _TASKS else None,
+    }
+    return Reply("file.html", values)
+
+
+def _chapter(visit: Visit, path: str, row: Row) -> Chapter:
+    edits: list[Edit] = []
+    reads = 0
+    with visit.store.reading():
+        for turn, operation, each in visit.store.files(row.task.id):
+            if each != path:
+                continue
+            if operation == "read":
+                reads += 1
+            elif turn and len(edits) < _TURNS:
+                edits.append(_edit(visit, row.task.id, turn, path, operation))
+    return Chapter(row, edits, reads)
+
+
+def _edit(visit: Visit, task_id: str, number: int, path: str, operation: str) -> Edit:
+    try:
+        turn = visit.store.turn(task_id, number)
+    except RawkoError:
+        return Edit(number, "", 0, 0, [], operation)
+    own = [diff for diff in turn.diffs if path in (diff.path, diff.old)]
+    done = next((each.operation for each in touched(turn) if each.path == path), operation)
+    html = [fragments.diff(diff, split=visit.get("diff") == "split", store=visit.store) for diff in own]
+    return Edit(number, turn.agent, sum(diff.added for diff in own), sum(diff.removed for diff in own), html, done)
+
+
+VIEWS: Final = (View("/files", files), View("/file", file))

@@ -1,0 +1,43 @@
+// What the other modules share. HTML that is put into the page comes from our own server, which has escaped it; what agents say
+// while they say it is put in as text nodes only.
+
+export const $ = (selector, within = document) => within.querySelector(selector);
+export const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+export const base = document.body.dataset.base;
+export const isTyping = (target) => Boolean(target.closest?.("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]"));
+
+export function parsed(html) {
+  return [...new DOMParser().parseFromString(html, "text/html").body.children].map((each) => document.adoptNode(each));
+}
+
+export async function part(address, signal) {
+  const url = new URL(address, location.href);
+  url.hash = "";
+  url.searchParams.set("part", "1");
+  const response = await fetch(url, { signal, credentials: "same-origin" });
+  if (!response.ok) throw new Error(`${response.status}`);
+  return parsed(await response.text());
+}
+
+export function make(name, css, text) {
+  const made = document.createElement(name);
+  if (css) made.className = css;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+export function icon(name, css = "") {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("class", `i ${css}`);
+  svg.setAttribute("aria-hidden", "true");
+  const use = document.createElementNS("http://www.w3.org/2000/svg", "use");
+  use.setAttribute("href", `#${name}`);
+  svg.append(use);
+  return svg;
+}
+
+// For those who listen: turns, questions and ends, not every word.
+export function say(text) {
+  const place = $("#say");
+  if (place) place.textContent = text;
+}

@@ -1,0 +1,110 @@
+// Keys. None does anything that could not be clicked, none works while a field has the focus, and nothing that deletes, allows or
+// refuses has one. They can be turned off (on the page of keys).
+
+import { $, $$, base, isTyping } from "./dom.js";
+
+const stops = () => $$(".list tbody tr:not(.day), .hits > li, .line .turn").filter((each) => !each.closest(".away"));
+let at = null;
+let pending = "";
+
+function current(all) {
+  const here = all.indexOf(at);
+  if (here >= 0) return here;
+  const anchor = location.hash.length > 1 ? document.getElementById(location.hash.slice(1)) : null;
+  return anchor ? all.indexOf(anchor) : -1;
+}
+function go(element) {
+  if (!element) return;
+  at?.classList.remove("here", "cur");
+  at = element;
+  at.classList.add(at.matches(".turn") ? "here" : "cur");
+  at.scrollIntoView({ block: "nearest" });
+  $("a", at)?.focus({ preventScroll: true });
+}
+function step(by) {
+  const all = stops();
+  if (all.length) go(all[Math.max(0, Math.min(all.length - 1, current(all) + by))]);
+}
+const tests = {
+  prompt: (turn) => turn.matches(".user"),
+  edit: (turn) => turn.matches(".has-edit"),
+  error: (turn) => turn.matches(".has-error") || turn.querySelector(".cutoff, .note.bad"),
+};
+// In what is on the page; if it is not there, the server looks further.
+function jump(kind, by) {
+  const all = stops();
+  for (let n = current(all) + by; n >= 0 && n < all.length; n += by) if (tests[kind](all[n])) return go(all[n]);
+  const numbers = $$(".line .turn[data-n]").map((each) => Number(each.dataset.n));
+  const gap = by > 0 ? $("#line > .gap:last-of-type") : $("#line > .gap");
+  if (!gap || document.body.dataset.page !== "task") return;
+  const from = by > 0 ? Math.max(...numbers) : Math.min(...numbers);
+  location.href = `${base}/t/${document.body.dataset.task}/next?kind=${kind}&from=${from}${by < 0 ? "&back=1" : ""}`;
+}
+const flip = (all) => { const open = all.some((each) => !each.open); all.forEach((each) => { each.open = open; }); };
+const press = (selector) => $(selector)?.click();
+const neighbour = (by) => {
+  const known = JSON.parse(sessionStorage.getItem("rawko:list") || "[]");
+  const id = known[known.indexOf(document.body.dataset.task) + by];
+  if (id && known.includes(document.body.dataset.task)) location.href = `${base}/t/${id}`;
+};
+
+const keys = {
+  j: () => step(1),
+  k: () => step(-1),
+  J: () => jump("prompt", 1),
+  K: () => jump("prompt", -1),
+  n: () => jump("edit", 1),
+  p: () => jump("edit", -1),
+  x: () => jump("error", 1),
+  X: () => jump("error", -1),
+  "[": () => neighbour(-1),
+  "]": () => neighbour(1),
+  o: () => at && (at.matches(".turn") ? flip($$(".tool", at)) : $("td.t a, a.t", at)?.click()),
+  e: () => at && flip($$(".tool", at)),
+  t: () => flip($$(".think")),
+  d: () => press(".seg[aria-label=Diffs] a:not([aria-current])"),
+  a: () => { const ask = $(".ask form"); if (ask) { ask.scrollIntoView({ block: "center" }); $("input:not([type=hidden]), button", ask)?.focus(); } },
+  c: () => press("[data-copy]"),
+  y: () => { const link = $("a.link", at || $(".turn:target") || document.createElement("i")); if (link) navigator.clipboard?.writeText(link.href).then(() => flash(link, "Copied")); },
+  ".": () => press("#pin-it"),
+  "/": () => { const field = $("#q, .find input"); field?.focus(); field?.select(); },
+  "?": () => { location.href = `${base}/keys`; },
+};
+const places = { t: "/", f: "/files", i: "/figures", u: "/trash" };
+
+export function flash(element, text) {
+  const was = [...element.childNodes];
+  element.replaceChildren(text);
+  setTimeout(() => element.replaceChildren(...was), 1200);
+}
+
+export function start() {
+  const ids = $$(".list tr[data-id]").map((row) => row.dataset.id);
+  if (ids.length) sessionStorage.setItem("rawko:list", JSON.stringify(ids));
+  addEventListener("keydown", (event) => {
+    if (event.key === "Escape") {
+      $$("details.menu[open]").forEach((each) => { each.open = false; });
+      if (isTyping(event.target)) event.target.blur();
+      return;
+    }
+    if ((event.ctrlKey || event.metaKey) && event.key === "k") { event.preventDefault(); keys["/"](); return; }
+    if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey || document.body.dataset.keys === "off") return;
+    if (pending === "g") {
+      pending = "";
+      if (places[event.key]) { event.preventDefault(); location.href = base + places[event.key]; }
+      return;
+    }
+    if (event.key === "g") { pending = "g"; setTimeout(() => { pending = ""; }, 1500); return; }
+    const choice = event.target.closest?.(".ask form") && /^[1-9]$/.test(event.key) ? $$("input[type=radio]", event.target.closest("form"))[event.key - 1] : null;
+    if (choice) { choice.checked = true; choice.focus(); return; }
+    const work = keys[event.key];
+    if (work) { event.preventDefault(); work(); }
+  });
+  // Jumps of the toolbar go from where one is.
+  addEventListener("click", (event) => {
+    const link = event.target.closest?.(".jump[data-kind] a");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    jump(link.parentElement.dataset.kind, link === link.parentElement.querySelector("a") ? -1 : 1);
+  });
+}

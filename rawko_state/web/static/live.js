@@ -1,0 +1,229 @@
+// What happens, as it happens. A turn that runs is built up from text nodes; when it has ended, its HTML replaces that once.
+// The browser comes back by itself from the last cursor, so nothing is doubled and nothing is missing.
+
+import { $, $$, base, icon, make, parsed, part, say } from "./dom.js";
+
+function connected(state) {
+  const mark = $("#conn");
+  if (!mark) return;
+  mark.hidden = false;
+  mark.classList.toggle("lost", !state);
+  $("span", mark).textContent = state ? "live" : "not connected, trying again";
+}
+
+// An EventSource that is closed by an error of the server does not come back by itself.
+function follow(address, kinds) {
+  let source = null;
+  let cursor = "";
+  let stopped = false;
+  function begin() {
+    const url = new URL(address, location.href);
+    if (cursor) url.searchParams.set("after", cursor);
+    source = new EventSource(url);
+    source.onopen = () => connected(true);
+    source.onerror = () => {
+      connected(false);
+      if (source.readyState === EventSource.CLOSED && !stopped) setTimeout(begin, 2000);
+    };
+    for (const [kind, work] of Object.entries(kinds)) {
+      source.addEventListener(kind, (event) => {
+        if (event.lastEventId) cursor = event.lastEventId;
+        work(JSON.parse(event.data));
+      });
+    }
+    source.addEventListener("stop", () => { stopped = true; source.close(); connected(false); });
+  }
+  begin();
+  addEventListener("pagehide", () => { stopped = true; source.close(); });
+}
+
+function elapsed(ms) {
+  const seconds = Math.round(ms / 1000);
+  return seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)}m ${String(seconds % 60).padStart(2, "0")}s`;
+}
+
+// The list
+
+function list() {
+  const news = $("#news");
+  let top = null;
+  const busy = () => $("#rows:hover, #rows:focus-within");
+  async function refresh() {
+    const found = await part(location.href);
+    $("#rows")?.replaceWith(...found);
+    if (news) news.hidden = true;
+  }
+  // While somebody points at the list, nothing moves under the pointer: what is new is counted.
+  async function count() {
+    const shown = new Set($$("tr[data-id]").map((row) => row.dataset.id));
+    const found = await part(location.href);
+    const fresh = found.flatMap((each) => $$("tr[data-id]", each)).filter((row) => !shown.has(row.dataset.id)).length;
+    $("button", news).textContent = fresh ? `${fresh} new` : "Show what has changed";
+    news.hidden = false;
+  }
+  follow(`${base}/live`, {
+    now: (data) => {
+      const place = $("#now-list");
+      if (place && !$("#now-list:focus-within")) place.replaceChildren(...parsed(data.html));
+      if (top !== null && top !== data.top && document.body.dataset.first === "1" && !$("#hits")) {
+        if (!$("#rows table")) location.reload();
+        else if (busy() && news) count().catch(() => {});
+        else refresh().catch(() => {});
+      }
+      top = data.top;
+    },
+  });
+  news?.querySelector("button").addEventListener("click", () => refresh());
+}
+
+// A task
+
+function task() {
+  const line = $("#line");
+  const bar = $("#livebar");
+  const seen = { first: true, since: 0, timer: 0 };
+
+  const atEnd = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 60;
+  function keepingEnd(work) {
+    const stay = atEnd() && $("#follow").checked;
+    work();
+    if (stay) scrollTo(0, document.documentElement.scrollHeight);
+  }
+
+  function show(agent, what, at) {
+    bar.hidden = false;
+    $(".what", bar).replaceChildren(icon("run", "spin"), make("b", "", agent || ""), ` ${what}`);
+    if (!seen.since) seen.since = Date.parse(at) || Date.now();
+    if (!seen.timer) seen.timer = setInterval(() => { $(".elapsed", bar).textContent = elapsed(Math.max(0, Date.now() - seen.since)); }, 1000);
+  }
+  function quiet() {
+    bar.hidden = true;
+    clearInterval(seen.timer);
+    seen.timer = seen.since = 0;
+  }
+
+  // The turn that runs
+  function live(data) {
+    let turn = $("#live");
+    if (turn && !turn.dataset.made) { turn.remove(); turn = null; }
+    if (turn) return turn;
+    turn = make("article", "turn agent live");
+    turn.id = "live";
+    turn.dataset.made = "1";
+    const gutter = make("div", "g");
+    gutter.append(make("span", "", "now"));
+    const body = make("div", "b");
+    const head = make("div", "turn-h");
+    const right = make("span", "r");
+    right.append(make("span", "", "writing"));
+    head.append(make("span", `ag ${data.hue || ""}`, data.agent || ""), " ", right);
+    body.append(head);
+    turn.append(gutter, body);
+    line.append(turn);
+    return turn;
+  }
+  function text(turn, kind) {
+    const body = $(".b", turn);
+    const last = body.lastElementChild;
+    if (last?.dataset.kind === kind) return kind === "thinking" ? $(".said", last) : $("p", last);
+    if (kind === "thinking") {
+      const box = make("details", "think");
+      box.dataset.kind = kind;
+      const head = make("summary");
+      head.append(icon("chev", "chev"), " ", make("span", "", "Thinking"));
+      const said = make("div", "md pre said");
+      box.append(head, said);
+      body.append(box);
+      return said;
+    }
+    const box = make("div", "md");
+    box.dataset.kind = kind;
+    box.append(make("p", "pre"));
+    body.append(box);
+    return box.firstChild;
+  }
+  function caret(turn) {
+    $(".caret", turn)?.remove();
+    const place = $$(".b > [data-kind=text] p", turn).at(-1);
+    place?.append(make("span", "caret"));
+  }
+
+  function put(elements) {
+    for (const each of elements) {
+      const old = each.id && document.getElementById(each.id);
+      if (old) { old.replaceWith(each); continue; }
+      const number = Number(each.dataset.n || 0);
+      const end = $("#line > .gap:last-child") || ($("#live")?.previousElementSibling?.matches(".gap") ? $("#live").previousElementSibling : null);
+      if (number && end) {
+        // The end of the task is not on this page: the gap grows.
+        end.dataset.to = String(Math.max(number, Number(end.dataset.to)));
+        const first = $("span", end).firstChild;
+        first.data = `${end.dataset.to - end.dataset.from + 1} turns: ${end.dataset.from} to ${end.dataset.to} `;
+        continue;
+      }
+      const running = $("#live");
+      if (running) running.before(each); else line.append(each);
+    }
+  }
+  function head(data) {
+    if (data.head) { const made = parsed(data.head)[0]; if (made) $("#facts")?.replaceWith(made); }
+    if (data.buttons && !$(".task-h details[open], .task-h .btns :focus")) { const made = parsed(data.buttons)[0]; if (made) { $(".task-h .btns")?.replaceWith(made); dispatchEvent(new Event("rawko:buttons")); } }
+    if (data.status) document.body.dataset.status = data.status;
+  }
+
+  follow(`${base}/t/${document.body.dataset.task}/live?after=${encodeURIComponent(document.body.dataset.cursor)}`, {
+    hello: () => { if (seen.first) $("#live:not([data-made])")?.remove(); seen.first = false; },
+    said: (data) => keepingEnd(() => {
+      const turn = live(data);
+      const place = text(turn, data.kind);
+      $(".caret", turn)?.remove();
+      const last = place.lastChild;
+      if (last?.nodeType === Node.TEXT_NODE) last.appendData(data.text); else place.append(data.text);
+      if (data.kind === "text") caret(turn);
+      show(data.agent, data.kind === "thinking" ? "thinks" : "writes", data.at);
+    }),
+    tool: (data) => keepingEnd(() => {
+      const turn = live(data);
+      const known = data.key ? $$(".tool.flat", turn).find((each) => each.dataset.key === data.key) : null;
+      if (known && !data.verb) {
+        known.classList.remove("going");
+        $(".x", known).textContent = data.result || "done";
+        return;
+      }
+      const made = make("div", `tool flat${data.going ? " going" : ""}`);
+      made.dataset.key = data.key || "";
+      made.append(make("span"), " ", make("span", "v", data.verb || ""), " ", make("span", "o", data.what || ""), " ", make("span", "x", data.going ? "running" : data.result || ""), " ", make("span", "d"));
+      $(".b", turn).append(made);
+      show(data.agent, `${data.verb || ""} ${data.what || ""}`.slice(0, 120), data.at);
+    }),
+    step: (data) => keepingEnd(() => {
+      const turn = live(data);
+      if (data.text) $(".b", turn).append(make("p", data.kind === "error" ? "why bad" : "why dim", data.text));
+      show(data.agent, data.text.slice(0, 120), data.at);
+    }),
+    turn: (data) => keepingEnd(() => {
+      const made = parsed(data.html);
+      const running = $("#live");
+      if (running && (data.replaces || made.some((each) => !each.matches(".user")))) running.remove();
+      put(made);
+      for (const html of data.also || []) for (const each of parsed(html)) if (document.getElementById(each.id)) put([each]);
+      head(data);
+      const asks = made.some((each) => each.querySelector(".ask form"));
+      say(asks ? "It waits for your answer." : `Turn ${data.number}`);
+      if (asks || data.over) quiet();
+    }),
+    change: (data) => keepingEnd(() => {
+      head(data);
+      if (data.html) put(parsed(data.html));
+      if (data.status !== "running") quiet();
+      if (data.kind === "final" || data.kind === "status") say(data.status);
+    }),
+    gap: () => location.reload(),
+  });
+}
+
+export function start() {
+  const page = document.body.dataset.page;
+  if (page === "list") list();
+  if (page === "task") task();
+}

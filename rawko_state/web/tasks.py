@@ -1,0 +1,265 @@
+"""The list of tasks, what runs and waits now, and the search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from markupsafe import Markup
+
+from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.format.when import WHEN_HELP, parse_when
+from rawko_state.model import status as words
+from rawko_state.model.frozen import Frozen, replace
+from rawko_state.store import RELEVANCE, SORTS, Hit, TaskFilter, TaskSummary
+from rawko_state.web import wording
+from rawko_state.web.rendering import plain
+from rawko_state.web.visits import Reply, View, Visit
+from rawko_state.web.wording import Said
+
+PAGE: Final = 50
+_NOW: Final = 8
+_PLACES: Final = 3
+_HITS, _HITS_TYPED = 60, 24
+"""Places that a search looks for; fewer while somebody types."""
+FILTERS: Final = ("status", "agent", "model", "label", "file", "since", "until", "pinned", "branch")
+SORT_WORDS: Final = {
+    "updated": "Last active", "created": "Newest", "completed": "Last completed", "duration": "Longest", "turns": "Most turns",
+    "tokens": "Most tokens",
+}  # fmt: skip
+_STATUSES: Final = ("running", "waiting", "paused", "failed", "interrupted", "completed")
+
+
+class Row(Frozen):
+    """A task in a list."""
+
+    task: TaskSummary
+    title: str
+    ex: str
+    """What else one should know at a glance: why it failed."""
+    at: datetime | None
+    age: Said
+    took: Said
+    cost: Said
+    files: int | None
+    """How many files it changed; None if that was not looked up."""
+
+    @property
+    def agent(self) -> str | None:
+        """Who spoke last; a person only if nobody else did."""
+        return next((name for name in reversed(self.task.agents) if name != "user"), None)
+
+    @property
+    def others(self) -> int:
+        return max(0, len({name for name in self.task.agents if name != "user"}) - 1)
+
+
+class Asked(NamedTuple):
+    """A task that runs or waits, and what it does or asks."""
+
+    row: Row
+    line: str
+    is_approval: bool
+
+
+def row_of(visit: Visit, task: TaskSummary, sort: str = "updated") -> Row:
+    at = wording.when(getattr(task, sort if sort in ("created", "completed") else "updated"))
+    return Row(
+        task,
+        wording.first_line(task.title or task.request) or "(no request)",
+        wording.first_line(task.summary, 90) if task.status in (words.FAILED, words.INTERRUPTED) else "",
+        at,
+        wording.age(at),
+        wording.duration(task.duration_ms, task.status),
+        wording.stated_cost(task.cost),
+        _changed(visit, task.id),
+    )
+
+
+def _changed(visit: Visit, task_id: str) -> int | None:
+    try:
+        return len({path for _, operation, path in visit.store.files(task_id) if operation != "read"})
+    except RawkoError:
+        return None
+
+
+def filter_of(visit: Visit, *, limit: int = PAGE + 1) -> TaskFilter:
+    """The filters in the address."""
+    labels = [label.partition("=") for label in visit.query.getlist("label") if label.strip()]
+    sort = visit.get("sort") or "updated"
+    if sort not in SORTS:
+        raise InvalidValue(f"Unknown order: {sort[:40]!r}. Known: {', '.join(SORTS)}.")
+    pinned = visit.get("pinned")
+    return TaskFilter(
+        status=tuple(word for word in visit.query.getlist("status") if word),
+        agent=visit.get("agent"),
+        model=visit.get("model"),
+        file=visit.get("file"),
+        branch=visit.get("branch"),
+        since=_time(visit, "since"),
+        until=_time(visit, "until"),
+        labels=tuple((name, value if equals else None) for name, equals, value in labels),
+        pinned=None if pinned is None else pinned == "1",
+        ids=(visit.get("task") or "",) if visit.get("task") else None,
+        sort=sort,
+        reverse=visit.get("reverse") == "1",
+        limit=limit,
+        after=visit.get("after"),
+    )
+
+
+def _time(visit: Visit, name: str) -> datetime | None:
+    given = visit.get(name)
+    found = parse_when(given) if given else None
+    if given and found is None:
+        raise InvalidValue(f"Not a date or time: {given[:40]!r}. {WHEN_HELP}")
+    return found
+
+
+def is_filtered(visit: Visit) -> bool:
+    return any(visit.query.get(name) for name in FILTERS)
+
+
+def now_list(visit: Visit) -> list[Asked]:
+    """What waits for a person, then what runs."""
+    found = visit.store.history(TaskFilter(status=(words.WAITING, words.RUNNING), limit=_NOW))
+    found.sort(key=lambda task: task.status != words.WAITING)
+    return [_asked(visit, task) for task in found]
+
+
+def _asked(visit: Visit, task: TaskSummary) -> Asked:
+    row = row_of(visit, task)
+    if task.status == words.WAITING:
+        try:
+            turn = visit.store.open_question(task.id)
+        except RawkoError:
+            turn = None
+        if turn is not None and turn.question is not None:
+            approval = turn.question.kind == "approval"
+            return Asked(row, wording.first_line(turn.question.text, 160), approval)
+        return Asked(row, "Waits", False)
+    return Asked(row, f"Run {task.runs}" if task.runs > 1 else "", False)
+
+
+def tasks(visit: Visit) -> Reply:
+    """The list. Paged by key: each page costs the same."""
+    wanted = filter_of(visit)
+    found = visit.store.history(wanted)
+    rows = [row_of(visit, task, wanted.sort) for task in found[:PAGE]]
+    more = found[PAGE - 1].id if len(found) > PAGE else None
+    by_day = wanted.sort in ("updated", "created", "completed")
+    values: dict[str, Any] = {
+        "rows": rows,
+        "days": list(_days(rows, by_day=by_day)),
+        "next": visit.here(after=more, part=None) if more else None,
+        "sort": wanted.sort,
+    }
+    if visit.is_part:
+        return Reply("tasks_rows.html", values)
+    first = visit.get("after") is None
+    filtered = is_filtered(visit)
+    now = now_list(visit) if first and not filtered and wanted.sort == "updated" else []
+    on_top = {each.row.task.id for each in now}
+    values["days"] = list(_days([row for row in rows if row.task.id not in on_top], by_day=by_day))
+    if not rows and first and not filtered and visit.get("trashed") is None:  # undoing stays possible
+        return Reply("empty.html", {"place": "tasks"})
+    values |= {
+        "place": "tasks",
+        "now": now,
+        "is_first": first,
+        "filtered": filtered,
+        "statuses": _STATUSES,
+        "chosen": visit.query.getlist("status"),
+        "sorts": SORT_WORDS,
+        "menus": _menus(rows),
+        "trashed": visit.get("trashed"),
+    }
+    return Reply("tasks.html", values)
+
+
+def _menus(rows: list[Row]) -> dict[str, list[str]]:
+    """Suggestions, from the tasks that are shown."""
+    agents = {agent for row in rows for agent in row.task.agents}
+    models = {row.task.model for row in rows if row.task.model}
+    labels = {f"{name}={value}" if value else name for row in rows for name, value in row.task.labels.items()}
+    return {"agent": sorted(agents)[:12], "model": sorted(models)[:12], "label": sorted(labels)[:12]}
+
+
+def _days(rows: list[Row], *, by_day: bool) -> Iterator[tuple[str, list[Row]]]:
+    if not by_day:
+        yield "", rows
+        return
+    for heading, group in groupby(rows, key=lambda row: wording.day_heading(row.at)):
+        yield heading, list(group)
+
+
+# Search
+
+
+class Place(NamedTuple):
+    """A place in a task that matched."""
+
+    turn: int | None
+    kind: str
+    excerpt: Markup
+
+
+class Found(NamedTuple):
+    row: Row
+    places: list[Place]
+    more: int
+
+
+def search(visit: Visit) -> Reply:
+    query = (visit.get("q") or "")[:1000]
+    if not query:
+        return Reply(to=visit.at(""))
+    values: dict[str, Any] = {
+        "place": "tasks",
+        "query": query,
+        "hits": [],
+        "hint": None,
+        "suggestion": None,
+        "trouble": "",
+        "full": False,
+    }
+    try:
+        most = _HITS_TYPED if visit.is_part else _HITS
+        wanted = filter_of(visit, limit=most)
+        answer = visit.store.search(query, replace(wanted, sort=RELEVANCE), turns=True)
+    except InvalidValue as error:
+        values["trouble"] = str(error)
+    else:
+        values |= {"hits": _grouped(visit, answer.hits), "hint": answer.hint, "suggestion": answer.suggestion}
+        values["full"] = len(answer.hits) >= most
+    return Reply("search_hits.html" if visit.is_part else "search.html", values)
+
+
+def _grouped(visit: Visit, hits: tuple[Hit, ...]) -> list[Found]:
+    by_task: dict[str, list[Hit]] = {}
+    for hit in hits:
+        by_task.setdefault(hit.task.id, []).append(hit)
+    return [
+        Found(
+            row_of(visit, own[0].task),
+            [Place(hit.turn, hit.kind, marked(hit.excerpt, hit.highlights)) for hit in own[:_PLACES] if hit.excerpt],
+            max(0, len(own) - _PLACES),
+        )
+        for own in by_task.values()
+    ]
+
+
+def marked(text: str, spans: tuple[tuple[int, int], ...]) -> Markup:
+    """An excerpt with its matches marked. Each piece is escaped by itself."""
+    pieces, at = [], 0
+    for start, end in sorted(spans):
+        if start < at or end > len(text) or start >= end:
+            continue
+        pieces += [plain(text[at:start]), Markup("<mark>"), plain(text[start:end]), Markup("</mark>")]
+        at = end
+    return Markup("").join([*pieces, plain(text[at:])])
+
+
+VIEWS: Final = (View("/", tasks), View("/search", search))

@@ -1,0 +1,170 @@
+"""Telemetry of agents as tasks: what spans and events become, and what bad requests don't."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rawko_state as rawko
+from rawko_state.errors import InvalidValue
+from rawko_state.exchange.otlp import JSON, LARGEST, signals, unpacked
+from rawko_state.exchange.telemetry import TelemetryRecorder
+
+NANO = 1_800_000_000_000_000_000
+
+
+def attributes(values: dict[str, Any]) -> list[Any]:
+    kinds = {str: "stringValue", int: "intValue", bool: "boolValue", float: "doubleValue"}
+    return [
+        {"key": key, "value": {kinds[type(value)]: str(value) if type(value) is int else value}}
+        for key, value in values.items()
+    ]
+
+
+def span(number: int, parent: int | None, at: int, took: int, **values: Any) -> dict[str, Any]:
+    given = {
+        f"gen_ai.{key.replace('__', '.')}": value for key, value in values.items() if key not in ("name", "status")
+    }
+    return {
+        "spanId": f"{number:016x}", "traceId": "ab" * 16, "parentSpanId": f"{parent:016x}" if parent else "",
+        "name": values.get("name", "x"), "startTimeUnixNano": str(NANO + at * 10**9), "endTimeUnixNano": str(NANO + (at + took) * 10**9),
+        "attributes": attributes(given), "status": values.get("status", {}),
+    }  # fmt: skip
+
+
+def spans(*found: dict[str, Any]) -> bytes:
+    resource = {"attributes": attributes({"service.name": "shop"})}
+    return json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": list(found)}]}]}).encode()
+
+
+def logs(*found: dict[str, Any]) -> bytes:
+    records = [{"timeUnixNano": str(NANO + n * 10**9), "attributes": attributes(each)} for n, each in enumerate(found)]
+    return json.dumps({"resourceLogs": [{"resource": {}, "scopeLogs": [{"logRecords": records}]}]}).encode()
+
+
+def said(role: str, kind: str, text: str) -> str:
+    return json.dumps([{"role": role, "parts": [{"type": kind, "content": text}]}])
+
+
+CHAT = span(
+    2, 1, 0, 2, operation__name="chat", conversation__id="c1", agent__name="dev", response__model="gpt-5", usage__input_tokens=100, usage__output_tokens=7,
+    usage__cache_read__input_tokens=60, input__messages=said("user", "text", "Fix the login"), output__messages=said("assistant", "text", "Looking"),
+)  # fmt: skip
+TOOL = span(
+    3, 1, 2, 1, operation__name="execute_tool", conversation__id="c1", agent__name="dev", tool__name="write_file", tool__call__id="t1",
+    tool__call__arguments='{"path": "auth.py"}', tool__call__result="ok",
+)  # fmt: skip
+ROOT = span(1, None, 0, 4, operation__name="invoke_agent", conversation__id="c1", agent__name="dev")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    (tmp_path / ".rawko").mkdir()
+    return rawko.open(tmp_path)
+
+
+def turns(store: rawko.Store, task: str) -> list[rawko.Turn]:
+    return [entry for _, entry in store.entries(task) if isinstance(entry, rawko.Turn)]
+
+
+def test_a_task_appears_with_the_first_span_and_ends_with_the_outermost(store: rawko.Store) -> None:
+    recorder = TelemetryRecorder(store)
+    (task,) = recorder.record(signals(spans(CHAT), JSON, "traces"))
+    assert (store.summary(task).request, store.summary(task).status) == ("Fix the login", "running")
+    assert recorder.record(signals(spans(ROOT, TOOL, CHAT), JSON, "traces")) == {task}
+    answer, tool = turns(store, task)
+    assert (answer.agent, answer.model, answer.content, answer.duration_ms) == ("dev", "gpt-5", "Looking", 2000)
+    assert answer.tokens == {"in": 40, "out": 7, "cache_read": 60}
+    call = tool.tools[0]
+    assert isinstance(call, rawko.ToolCall)
+    assert (call.tool, call.args, call.result, call.output, call.more["id"]) == (
+        "write_file",
+        "auth.py",
+        "ok",
+        "ok",
+        "t1",
+    )
+    assert store.files(task) == [(2, "write", "auth.py")]
+    assert store.summary(task).status == "completed"
+    assert recorder.record(signals(spans(ROOT, TOOL, CHAT), JSON, "traces")) == set()
+
+
+def test_a_conversation_goes_on_in_its_task(store: rawko.Store) -> None:
+    recorder = TelemetryRecorder(store)
+    recorder.record(signals(spans(CHAT, ROOT), JSON, "traces"))
+    more = {
+        **CHAT,
+        "spanId": "ff",
+        "attributes": [
+            *CHAT["attributes"][:-2],
+            *attributes({"gen_ai.input.messages": said("user", "text", "And now?")}),
+        ],
+    }
+    failed = {**ROOT, "spanId": "fe", "status": {"code": 2, "message": "boom"}}
+    (task,) = recorder.record(signals(spans(more, failed), JSON, "traces"))
+    assert [run.request for run in store.runs(task)] == ["Fix the login", "And now?"]
+    assert (store.summary(task).status, store.runs(task)[1].error) == ("failed", "boom")
+
+
+def test_the_events_of_claude_code_and_codex(store: rawko.Store) -> None:
+    who = {"session.id": "s1"}
+    claude = logs(
+        {**who, "event.name": "claude_code.user_prompt", "prompt": "Fix it"},
+        {**who, "event.name": "claude_code.api_request", "model": "claude-x", "input_tokens": 5, "output_tokens": 3, "cache_read_tokens": 50, "cost_usd": 0.5, "duration_ms": 900},
+        {**who, "event.name": "claude_code.tool_result", "tool_name": "Bash", "success": "false", "error": "exit 3", "duration_ms": 10},
+        {**who, "event.name": "claude_code.user_prompt", "prompt": "Go on"},
+        {**who, "event.name": "claude_code.api_error", "error": "overloaded"},
+    )  # fmt: skip
+    (task,) = TelemetryRecorder(store).record(signals(claude, JSON, "logs"))
+    request, tool, user, error = turns(store, task)
+    assert store.summary(task).request == "Fix it"
+    assert (request.agent, request.tokens["in"], request.tokens["cache_read"], str(request.cost.amount)) == (
+        "claude",
+        5,
+        50,
+        "0.5",
+    )  # type: ignore[union-attr]
+    assert (tool.status, user.content, error.status, error.content) == ("failed", "Go on", "failed", "overloaded")
+    who = {"conversation.id": "x1"}
+    codex = logs(
+        {**who, "event.name": "codex.conversation_starts", "model": "gpt"},
+        {**who, "event.name": "codex.user_prompt", "prompt": "Fix it"},
+        {**who, "event.name": "codex.api_request", "duration_ms": 20},
+        {**who, "event.name": "codex.sse_event", "event.kind": "response.completed", "input_token_count": 100, "cached_token_count": 60, "output_token_count": 4},
+        {**who, "event.name": "codex.tool_result", "tool_name": "exec_command", "success": "true", "arguments": '{"cmd": "cat calc.py"}', "output": "x = 1", "call_id": "c"},
+    )  # fmt: skip
+    (task,) = TelemetryRecorder(store).record(signals(codex, JSON, "logs"))
+    answer, tool = turns(store, task)
+    assert answer.tokens == {"in": 40, "out": 4, "cache_read": 60}
+    assert isinstance(tool.tools[0], rawko.ToolCall)
+    assert tool.tools[0].output == "x = 1"
+
+
+def test_what_belongs_to_no_agent_is_left_out(store: rawko.Store) -> None:
+    other = span(9, None, 0, 1)
+    assert TelemetryRecorder(store).record(signals(spans(other), JSON, "traces")) == set()
+    assert TelemetryRecorder(store).record(signals(logs({"event.name": "http.request"}), JSON, "logs")) == set()
+    assert store.history(rawko.TaskFilter()) == []
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b'{"resourceSpans": 3}', b'{"resourceSpans": [{"scopeSpans": [{"spans": [7]}]}]}', b'{"resourceSpans": [{"resource": []}]}']
+)  # fmt: skip
+def test_bad_requests_are_refused(body: bytes) -> None:
+    with pytest.raises(InvalidValue):
+        signals(body, JSON, "traces")
+    with pytest.raises(InvalidValue, match="Unknown type"):
+        signals(body, "text/plain", "traces")
+
+
+def test_a_compressed_body_is_bounded() -> None:
+    assert unpacked(gzip.compress(b"x" * 1000), "gzip") == b"x" * 1000
+    with pytest.raises(InvalidValue, match="larger"):
+        unpacked(gzip.compress(bytes(LARGEST + 1)), "gzip")
+    for body, encoding in ((b"no", "gzip"), (b"", "br")):
+        with pytest.raises(InvalidValue):
+            unpacked(body, encoding)

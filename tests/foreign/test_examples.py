@@ -1,0 +1,29 @@
+"""The examples that need other projects' packages run, and print what they promise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.machine import patience
+from tests.support.processes import ROOT
+
+PRINTED = {
+    "langgraph_thread.py": "now: ['start', 'thought 1', 'thought 2', 'thought 3']\nbefore: ['start', 'thought 1', 'thought 2']",
+    "claude_session_store.py": "session: 5f3c\nuser: Fix the login\nassistant: Done.",
+    "openai_session.py": "taken back: 41\nuser: What is 6 times 7?\nassistant: 42",
+    "opentelemetry_agent.py": "while it runs: ['running']\nFix the login bug: completed, 1 turn",
+    "mcp_client.py": "tools: search, list_tasks, show_task, show_turn, file_history, resume_context\n1 result for 'clock skew', best first.",
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_it_runs(tmp_path: Path, name: str) -> None:
+    (tmp_path / ".rawko").mkdir()
+    words = [sys.executable, str(ROOT / "examples" / name), str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=patience(60), cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert PRINTED[name] in done.stdout

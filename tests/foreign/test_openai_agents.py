@@ -1,0 +1,108 @@
+"""RawkoSession: what OpenAI's own tests (``openai_suite.py``) don't ask, or ask of SQLite only."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Session
+
+import rawko_state as rawko
+from rawko_state.errors import RawkoError
+from rawko_state.exchange.exporting import exported
+from rawko_state.integrations.openai_agents import RawkoSession
+from tests.support.serving import served
+
+
+def said(text: str) -> Any:
+    return {"role": "user", "content": text}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / ".rawko").mkdir()
+    return tmp_path
+
+
+def test_popped_and_cleared_items_are_hidden_and_their_bytes_go_with_the_task(root: Path) -> None:
+    store = rawko.open(root)
+
+    async def main() -> None:
+        session = RawkoSession(store, "s")
+        assert isinstance(session, Session)
+        await session.add_items([said("The first wallaby"), said("The second zebra")])
+        assert await session.pop_item() == said("The second zebra")
+        again = RawkoSession(rawko.open(root), "s")
+        assert await again.get_items() == [said("The first wallaby")]
+        task = store.history(rawko.TaskFilter())[0].id
+        assert store.search("wallaby").hits
+        assert not store.search("zebra").hits
+        for form in ("md", "html", "atif"):
+            assert b"zebra" not in b"".join(exported(store, task, form))
+        await session.clear_session()
+        assert await again.get_items() == await session.get_items() == []
+        assert store.history(rawko.TaskFilter()) == []
+        await again.add_items([said("A third")])
+        assert await session.get_items() == [said("A third")]
+        store.erase(task)
+        assert not [path for path in root.rglob("*") if path.is_file() and b"zebra" in path.read_bytes()]
+
+    asyncio.run(main())
+
+
+def test_no_item_is_popped_twice(root: Path) -> None:
+    sessions = [RawkoSession(rawko.open(root), "s") for _ in range(3)]
+
+    async def main() -> list[Any]:
+        await sessions[0].add_items([said(str(n)) for n in range(20)])
+        return await asyncio.gather(*(sessions[n % 3].pop_item() for n in range(24)))
+
+    popped = asyncio.run(main())
+    assert sorted(int(item["content"]) for item in popped if item) == list(range(20))
+    assert popped.count(None) == 4
+
+
+def test_a_cancelled_add_has_happened_or_not(root: Path) -> None:
+    async def main() -> None:
+        session = RawkoSession(rawko.open(root), "s")
+        adding = asyncio.ensure_future(session.add_items([said("once")]))
+        await asyncio.sleep(0)
+        adding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await adding
+        before = await session.get_items()
+        await asyncio.sleep(0.05)
+        assert await session.get_items() == before
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_kept_is_refused_and_the_session_goes_on(root: Path) -> None:
+    async def main() -> None:
+        session = RawkoSession(rawko.open(root), "s")
+        with pytest.raises(TypeError):
+            await session.add_items([said("fine"), {"role": "user", "content": object()}])  # type: ignore[typeddict-item]
+        assert await session.get_items() == []
+        await session.add_items([said("after")])
+        session.close()
+        for use in (session.get_items(), session.add_items([]), session.pop_item(), session.clear_session()):
+            with pytest.raises(RawkoError, match="closed"):
+                await use
+
+    asyncio.run(main())
+
+
+def test_it_works_over_a_server(root: Path) -> None:
+    async def main(url: str) -> None:
+        session, other = (RawkoSession(rawko.open(root, remote=url), "s/1 é") for _ in range(2))
+        await session.add_items([said("one"), said("two")])
+        await other.add_items([said("three")])
+        assert await session.get_items(2) == [said("two"), said("three")]
+        assert await session.pop_item() == said("three")
+        await other.clear_session()
+        assert await session.get_items() == []
+
+    with served(root) as server:
+        asyncio.run(main(server.url))

@@ -1,0 +1,145 @@
+"""A task as a log of data, and the differences that adapters put into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rawko_state as rawko
+from rawko_state.integrations.patches import difference, patched, to_bytes, to_text
+from rawko_state.integrations.task_log import TaskLog, TaskLogs
+
+SECRET = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"
+
+
+class Values:
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+
+    def take(self, value: Any) -> None:
+        self.found.append(value)
+
+    def forget(self) -> None:
+        self.found.clear()
+
+
+def opened(root: Path, name: str = "t") -> tuple[TaskLog, list[Any]]:
+    log, values = TaskLogs(rawko.open(root), "test:", "adapter", Values).of(name)
+    return log, values.found
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / ".rawko").mkdir()
+    return tmp_path
+
+
+def test_each_value_is_taken_once_and_exactly_whoever_appended_it(root: Path) -> None:
+    (one, first), (two, second) = opened(root), opened(root)
+    assert not one.catch_up()
+    for number in range(4):
+        (one, two)[number % 2].append([{"n": number, "secret": SECRET}, [number]])
+    assert one.catch_up()
+    assert two.catch_up()
+    wanted = [value for number in range(4) for value in ({"n": number, "secret": SECRET}, [number])]
+    assert first == second == wanted
+    assert len(rawko.open(root).history(rawko.TaskFilter())) == 1
+
+
+def test_what_depends_on_what_was_there_is_made_again_if_somebody_was_faster(root: Path) -> None:
+    (one, first), (two, second) = opened(root), opened(root)
+    one.append([1])
+    made = 0
+
+    def counted() -> list[Any]:
+        nonlocal made
+        made += 1
+        if made == 1:
+            two.append(["between"])
+        return [len(first)]
+
+    one.append_next(counted)
+    assert (made, first) == (2, [1, "between", 2])
+    one.append_next(list)
+    two.catch_up()
+    assert second == first
+
+
+def test_a_task_that_another_process_deleted_is_forgotten(root: Path) -> None:
+    (one, first), (two, second) = opened(root), opened(root)
+    one.append(["old"])
+    two.catch_up()
+    two.delete()
+    assert (one.catch_up(), first, second) == (False, [], [])
+    one.append(["new"])
+    assert two.catch_up()
+    assert first == second == ["new"]
+    one.close()
+    assert one.catch_up()
+    assert first == ["new"]
+
+
+def test_what_is_appended_after_somebody_deleted_the_task_begins_a_new_one(root: Path) -> None:
+    (one, first), (two, second) = opened(root), opened(root)
+    one.append(["old"])
+    two.delete()
+    one.append(["new"])
+    assert two.catch_up()
+    assert first == second == ["new"]
+    assert len(rawko.open(root).trash()) == 1
+
+
+def test_the_least_used_are_closed_and_go_on_where_they_were(root: Path) -> None:
+    logs = TaskLogs(rawko.open(":memory:"), "test:", "adapter", Values)
+    first, values = logs.of("0")
+    for number in range(80):
+        logs.of(str(number))[0].append([number])
+    first.append(["again"])
+    assert values.found == [0, "again"]
+    assert logs.names().keys() == {str(number) for number in range(80)}
+    found = logs.read("0")
+    assert found is not None
+    assert found.found == [0, "again"]
+
+
+_PIECES = st.lists(
+    st.sampled_from([b"abcdefghijklmnop", b"the quick brown fox ", b"\x93\x01", b"0", bytes(30)])
+    | st.binary(max_size=40)
+)
+
+
+@given(_PIECES, _PIECES, _PIECES)
+def test_a_difference_makes_the_new_of_the_old(before: list[bytes], middle: list[bytes], after: list[bytes]) -> None:
+    shared = [b"x" * 200]
+    old, new = b"".join([*before, *shared, *middle, *shared]), b"".join([*after, *shared, *before, *shared, *middle])
+    for left, right in ((old, new), (new, old), (old, old + new), (b"", new), (old, b""), (old, old)):
+        found = difference(left, right)
+        if found is not None:
+            data = bytearray(left)
+            patched(data, found)
+            assert bytes(data) == right
+
+
+def test_a_list_that_grows_costs_what_was_added() -> None:
+    def packed(count: int) -> bytes:  # as msgpack does: a header of one, three or five bytes, then the items
+        head = bytes([0x90 | count]) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
+        return head + b"".join(b"item %06d of the list, with some words in it" % n for n in range(count))
+
+    for count in (3, 15, 16, 200):
+        found = difference(packed(count), packed(count + 1))
+        assert found is not None
+        assert sum(len(text) for _, _, text in found) < 60
+
+
+@given(st.binary() | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")) | st.just(b"base64:AAAA"))
+def test_bytes_as_text_come_back(data: bytes) -> None:
+    assert to_bytes(to_text(data)) == data
+
+
+def test_text_stays_readable() -> None:
+    assert to_text(b"\x81\xa4said\xa5hello") == "\x81¤said¥hello"
+    assert to_text(bytes(range(256))).startswith("base64:")

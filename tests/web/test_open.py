@@ -1,0 +1,94 @@
+"""rawko open: a server for one person, found again by the next 'rawko open'; all projects of a machine, each by its own rules."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from rawko_state.backends.select import learn_of, open_files, open_projects
+from rawko_state.server import run as running_
+from rawko_state.server.run import Options, build
+from rawko_state.web.pages import routes
+from rawko_state.web.sessions import Links
+from tests.support.machine import patience
+from tests.support.serving import served
+from tests.web.visitor import Visitor
+
+RAWKO = [sys.executable, "-c", "from rawko_state.__main__ import main; main()"]
+
+
+@pytest.mark.every
+def test_rawko_open_prints_a_link_that_works_once_and_a_second_one_uses_the_same_server(tmp_path: Path) -> None:
+    task = open_files(tmp_path).start("look at me", detached=True)
+    task.close()
+    command = [*RAWKO, "-C", str(tmp_path), "open", "--no-browser"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        address = re.fullmatch(r"http://127\.0\.0\.1:([0-9]+)(/open\?once=\S+)\n", process.stdout.readline())
+        assert address is not None
+        visitor = Visitor(int(address[1]))
+        assert visitor.get("/").status == 303
+        assert "look at me" in visitor.follow(visitor.get(address[2])).text
+        assert Visitor(int(address[1])).get(address[2]).status == 403
+        second = subprocess.run(
+            [*command, task.id[:4]], capture_output=True, text=True, timeout=patience(60), check=True
+        )
+        found = re.fullmatch(r"http://127\.0\.0\.1:([0-9]+)(/open\?once=\S+)\n", second.stdout)
+        assert found is not None
+        assert found[1] == address[1], "the one that runs is used"
+        assert Visitor(int(found[1])).get(found[2]).to == f"/t/{task.id}"
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=patience(30))
+    wrong = subprocess.run([*command, "zzzz"], capture_output=True, text=True, timeout=patience(60), check=False)
+    assert wrong.returncode != 0
+    assert "Traceback" not in wrong.stderr
+
+
+def two_projects(tmp_path: Path) -> tuple[Path, Path]:
+    for name in ("one/shop", "two/shop"):
+        (tmp_path / name / ".rawko" / "state").mkdir(parents=True)
+        store = open_files(tmp_path / name)
+        old = datetime.now(timezone.utc) - timedelta(days=90)
+        store.start(f"of {name}", created=old, detached=True).finish("success", completed=old)
+        learn_of(tmp_path / name)
+    return tmp_path / "one/shop", tmp_path / "two/shop"
+
+
+def test_all_projects_are_served_with_a_switcher(tmp_path: Path) -> None:
+    one, _ = two_projects(tmp_path)
+    links = Links("mara")
+    with served(
+        one, host=open_projects(one, lambda _: None), private=True, pages=lambda server: routes(server, links)
+    ) as server:
+        visitor = Visitor(server.port)
+        visitor.get(f"/open?once={links.make()}")
+        assert "of one/shop" in visitor.get("/").text
+        page = visitor.get("/projects")
+        assert 'href="/w/shop/"' in page.text
+        assert 'href="/w/shop-2/"' in page.text
+        other = visitor.get("/w/shop-2/")
+        assert "of two/shop" in other.text
+        assert "of one/shop" not in other.text
+        link = re.search(r'href="(/w/shop-2/t/[a-z0-9]+)"', other.text)
+        assert link is not None, "links stay in their project"
+        assert visitor.send(f"{link[1]}/do/pin", at=link[1]).to == link[1]
+        assert visitor.get("/w/nowhere/").status == 404
+
+
+def test_retention_of_one_project_does_not_touch_another(tmp_path: Path) -> None:
+    one, two = two_projects(tmp_path)
+    (one / ".rawko" / "config.yaml").write_text("state:\n  retention:\n    max_age: 30d\n")
+    server = build(Options(one, port=0), lambda _: None, open_projects(one, lambda _: None))
+    said: list[str] = []
+    running_._clean(server.workspaces, said.append)
+    server.workspaces.close()
+    assert open_files(one).task_ids() == []
+    assert len(open_files(two).task_ids()) == 1, said

@@ -1,0 +1,340 @@
+"""The pages as anybody gets them: whole without JavaScript, bounded, escaped, and honest about what is not known."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from rawko_state.model.entries import Diff, FileTouch, Money, Question, ToolCall, Turn
+from rawko_state.store.contract import ProjectStore
+from rawko_state.web.pages import POLICY
+from rawko_state.web.timeline import WINDOW
+from tests.web.visitor import Visitor
+
+XSS = (
+    "<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "'><svg/onload=alert(1)>", "javascript:alert(1)",
+    "[x](javascript:alert(1))", "![x](http://evil.example/p.png)", "</pre><script>1</script>", "</title><script>1</script>",
+    "{{ 1111*1111 }}", "{% for x in y %}", "&lt;script&gt;", "`<img onerror=1>`", "<a href='data:text/html,<script>'>x</a>",
+    "\u202eevil", "\x1b]0;x\x07", "-->", "<!--", "<style>*{}</style>", "<base href=//evil.example>", "<meta http-equiv=refresh>",
+)  # fmt: skip
+WHEN = datetime(2024, 1, 15, 10, 30, tzinfo=timezone.utc)
+HUNKS = "@@ -1,2 +1,2 @@\n def f():\n-    return 1\n+    return 2"
+
+
+def diff(path: str) -> Diff:
+    return Diff(path, path, HUNKS, None, 1, 1)
+
+
+@pytest.fixture(scope="module")
+def told(store: ProjectStore) -> str:
+    """A task with one of everything."""
+    task = store.start(
+        "Mend the **cart**", agent="developer", model="atlas-4", labels={"sev": "2"}, created=WHEN, detached=True
+    )
+    call = ToolCall("Edit", "src/cart.py", "ok", None, None, None, {"diff": 1, "input": {"file_path": "src/cart.py"}})
+    failed = ToolCall(
+        "Bash", "pytest -q", "exit 1", None, "E  1 failed", None, {"input": {"command": "pytest -q"}, "error": True}
+    )
+    long = ToolCall("Read", "big.txt", "ok", None, "line\n" * 5_000, None, {"input": {"file_path": "big.txt"}})
+    task.add_turn(
+        Turn(
+            number=1,
+            agent="developer",
+            status="complete",
+            content="I **look**.",
+            thinking="hidden thought",
+            tools=(call, failed, long),
+            diffs=(diff("src/cart.py"),),
+            tokens={"in": 10, "out": 5},
+            started=WHEN,
+        )
+    )
+    task.say("And the tests?", by="mara")
+    task.add_turn(
+        Turn(
+            number=1,
+            agent="tester",
+            status="complete",
+            content="Done.",
+            files=(FileTouch("write", "docs/a.md"),),
+            cost=Money(Decimal("0.25")),
+        )
+    )
+    task.ask("tester", Question("Which one?", ("left", "right"), "left"))
+    task.close()
+    return task.id
+
+
+@pytest.fixture(scope="module")
+def long(store: ProjectStore) -> str:
+    task = store.start("A long one", agent="developer", detached=True)
+    for number in range(1, 261):
+        tools = (ToolCall("Bash", "x", "exit 1", None, None, None, {"error": True}),) if number == 250 else ()
+        files = (FileTouch("write", "a.py"),) if number in (30, 220) else ()
+        task.add_turn(
+            Turn(number=1, agent="developer", status="complete", content=f"turn {number}", tools=tools, files=files)
+        )
+    task.finish("success", "ready")
+    return task.id
+
+
+def every_page(task: str) -> list[str]:
+    at = f"/t/{task}"
+    return [
+        "/", "/?status=failed", "/search?q=cart", at, f"{at}/1", f"{at}?diff=split&tools=open", f"{at}/changes", f"{at}/check",
+        f"{at}/fork/1", f"{at}/1/out/3", "/files", "/file?path=src/cart.py", "/figures", "/figures?period=all", "/trash", "/health",
+        "/projects", "/keys",
+    ]  # fmt: skip
+
+
+def test_every_page_is_whole_and_under_a_strict_policy(visitor: Visitor, told: str) -> None:
+    for path in every_page(told):
+        page = visitor.get(path)
+        assert page.status == 200, (path, page.words[:200])
+        assert page.headers["content-security-policy"] == POLICY
+        assert page.headers["x-frame-options"] == "DENY"
+        assert page.headers["cache-control"] == "no-store"
+        assert "<h1" in page.text, path
+        assert 'lang="en"' in page.text, path
+        for tag, given in page.tags:
+            assert tag != "style", path
+            assert tag != "script" or given["src"].startswith("/static/"), path
+            assert not [name for name in given if name == "style" or name.startswith("on")], (path, tag, given)
+            for name in ("src", "href", "action"):
+                assert given.get(name, "/").startswith(("/", "#", "?", "https://")), (path, tag, given)
+
+
+def test_a_task_is_told(visitor: Visitor, told: str) -> None:
+    page = visitor.get(f"/t/{told}")
+    assert "<strong>look</strong>" in page.text
+    assert "hidden thought" in page.text
+    assert '<details class="think">' in page.text
+    assert "pytest -q" in page.text
+    assert 'class="tool err"' in page.text
+    assert 'class="diff"' in page.text
+    assert "Which one?" in page.text
+    assert 'value="right"' in page.text
+    assert "line\nline" not in page.text, "a long output comes when it is opened"
+    output = visitor.get(f"/t/{told}/1/out/3?part=1")
+    assert output.text.count("line\n") >= 4_999
+    assert "<html" not in output.text
+
+
+def test_what_is_not_known_is_a_word_and_not_a_zero(visitor: Visitor, store: ProjectStore) -> None:
+    task = store.start("Nothing is known of it", detached=True)
+    task.close()
+    page = visitor.get(f"/t/{task.id}")
+    assert "$0.00" not in page.words
+    assert "stated no cost" in page.text
+    row = next(part for part in visitor.get("/?sort=created").text.split("<tr ") if task.id in part)
+    assert "stated no cost" in row
+    assert "$0.00" not in row
+    assert "unknown" in row
+
+
+def test_the_list_is_paged_by_key_and_shows_each_task_once(visitor: Visitor, store: ProjectStore, told: str) -> None:
+    for number in range(60):
+        store.start(f"one of many {number}", agent="counter", detached=True).close()
+    seen: list[str] = []
+    page = visitor.get("/?agent=nobody")
+    assert "No task matches" in page.words
+    path = "/?sort=created"
+    while path:
+        page = visitor.get(path)
+        seen += re.findall(r'data-id="([^"]+)"', page.text)
+        found = re.search(r'rel="next" href="([^"]+)"', page.text)
+        path = found[1].replace("&amp;", "&") if found else ""
+    assert len(seen) == len(set(seen)) == len(store.task_ids())
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/?status=nonsense", 422),
+        ("/?since=blah", 422),
+        ("/?sort=cost", 422),
+        ("/t/zzzzzz", 404),
+        ("/t/zzzzzz/1", 404),
+        ("/nowhere", 404),
+        ("/static/../pages.py", 404),
+        ("/static/nothing.js", 404),
+        ("/t/x%00y", 404),
+        ("/search?q=(", 200),
+        ("/w/nope/", 400),
+    ],
+)
+def test_a_wrong_address_is_a_page_that_says_so(visitor: Visitor, told: str, path: str, status: int) -> None:
+    page = visitor.get(path)
+    assert page.status == status, page.words[:200]
+    assert "Traceback" not in page.text
+
+
+def test_a_search_marks_what_it_found(visitor: Visitor, store: ProjectStore) -> None:
+    task = store.start("find the zebra <b>bold</b>", detached=True)
+    task.close()
+    page = visitor.get("/search?q=zebra")
+    assert "<mark>zebra</mark>" in page.text
+    assert "<b>bold</b>" not in page.text
+    assert "<html" not in visitor.get("/search?q=zebra&part=1").text
+    other = store.start("another zebra", detached=True)
+    other.close()
+    assert other.id in visitor.get("/search?q=zebra").text
+    assert f"/t/{other.id}" not in visitor.get(f"/search?q=zebra&task={task.id}").text
+
+
+def test_no_content_becomes_markup_anywhere(visitor: Visitor, store: ProjectStore) -> None:
+    text = " ".join(XSS)
+    task = store.start(
+        text,
+        title=text,
+        agent="<b>agent</b>",
+        model="<i>model</i>",
+        branch="<u>b</u>",
+        labels={"l": "<s>v</s>"},
+        user="<x>",
+        detached=True,
+    )
+    call = ToolCall("<tool>", text, text, None, text, None, {"input": {"command": text}, "error": text})
+    path = "<img src=x onerror=alert(1)>.py"
+    task.add_turn(
+        Turn(
+            number=1,
+            agent="<b>agent</b>",
+            model="<i>model</i>",
+            status="complete",
+            content=text,
+            thinking=text,
+            reason=text,
+            tools=(call, call, call),
+            diffs=(Diff(path, path, f"@@ -1 +1 @@\n-{XSS[0]}\n+{XSS[1]}", None, 1, 1),),
+            by="<y>",
+        )
+    )
+    task.say(text, by="<z>")
+    task.note(text, by="<n>", in_context=True)
+    task.ask("<b>agent</b>", Question(text, ("<c1>", "<c2>"), "<c1>", None, "question", {"<k>": "<v>"}))
+    task.close()
+    for at in (
+        *every_page(task.id),
+        "/search?q=script",
+        f"/file?path={path}".replace("<", "%3C").replace(" ", "%20").replace(">", "%3E"),
+    ):
+        page = visitor.get(at)
+        assert page.status == 200, (at, page.words[:200])
+        body = page.text
+        for bad in (
+            "<script>",
+            "<img",
+            "onerror=alert(1)>",
+            "<svg/onload",
+            "<style>",
+            "<base",
+            "<b>agent",
+            "<i>model",
+            "<x>",
+            "<y>",
+            "<z>",
+            "<n>",
+            "<c1>",
+            "<k>",
+            "<v>",
+            "\x1b",
+            "\u202e",
+        ):
+            assert bad not in body, (at, bad)
+        assert not re.search(r'href="(?:javascript|data|//)', body), at
+        assert "1234321" not in page.text, "a template is not filled in"
+
+
+def test_a_long_task_is_a_window_with_gaps_that_open(visitor: Visitor, long: str) -> None:
+    page = visitor.get(f"/t/{long}")
+    shown = [each for each in page.ids() if re.fullmatch("t[0-9]+", each)]
+    assert len(shown) == WINDOW
+    assert shown[0] == "t1"
+    assert shown[-1] == "t260"
+    gap = re.search(r'class="gap" data-from="(\d+)" data-to="(\d+)"', page.text)
+    assert gap is not None
+    assert int(gap[2]) - int(gap[1]) + 1 == 260 - WINDOW
+    part = visitor.get(f"/t/{long}/turns?from={gap[1]}&to={gap[2]}&part=1")
+    opened = [each for each in part.ids() if each.startswith("t")]
+    assert opened[0] == f"t{gap[1]}"
+    assert len(opened) == 260 - WINDOW
+    assert sorted(shown + opened) == sorted(set(shown + opened))
+    middle = visitor.get(f"/t/{long}/130")
+    assert middle.text.count('class="gap"') == 2
+    assert "t130" in middle.ids()
+    assert visitor.get(f"/t/{long}/261").status == 404
+
+
+def test_the_server_finds_the_next_prompt_edit_and_error(visitor: Visitor, long: str, told: str) -> None:
+    at = f"/t/{long}/next"
+    assert visitor.get(f"{at}?kind=edit&from=1").to == f"/t/{long}/30#t30"
+    assert visitor.get(f"{at}?kind=edit&from=30").to == f"/t/{long}/220#t220"
+    assert visitor.get(f"{at}?kind=edit&from=220&back=1").to == f"/t/{long}/30#t30"
+    assert visitor.get(f"{at}?kind=error&from=100").to == f"/t/{long}/250#t250"
+    assert "no-later-edit" in visitor.get(f"{at}?kind=edit&from=220").to
+    assert visitor.get(f"/t/{told}/next?kind=prompt&from=1").to == f"/t/{told}/2#t2"
+
+
+def test_a_link_with_a_seal_says_whether_it_still_shows_what_it_did(
+    visitor: Visitor, store: ProjectStore, root: Path
+) -> None:
+    task = store.start("sealed", detached=True)
+    task.add_turn(Turn(number=1, agent="a", status="complete", content="the original words"))
+    task.add_turn(Turn(number=1, agent="a", status="complete", content="more"))
+    task.close()
+    page = visitor.get(f"/t/{task.id}")
+    link = re.search(rf'href="(/t/{task.id}/1\?seal=([0-9a-f]{{16}}))#t1"', page.text)
+    assert link is not None
+    assert "It is unchanged since the link was made" in visitor.get(link[1]).words
+    assert "is not what the link was made for" in visitor.get(f"/t/{task.id}/1?seal={'0' * 16}").words
+    assert "can't be told" in visitor.get(f"/t/{task.id}/1?seal=what").words
+    path = root / ".rawko/state/tasks" / store.find(task.id).filename
+    path.write_bytes(path.read_bytes().replace(b"the original words", b"the improved words"))
+    assert "was changed after it was recorded" in visitor.get(link[1]).words
+
+
+def test_changes_between_two_turns(visitor: Visitor, told: str) -> None:
+    page = visitor.get(f"/t/{told}/changes?from=1&to=1")
+    assert "src/cart.py" in page.text
+    assert "docs/a.md" not in page.text
+    page = visitor.get(f"/t/{told}/changes")
+    assert "Changed, without a record of the lines" in page.words
+    assert "docs/a.md" in page.text
+    assert 'class="diff two"' in visitor.get(f"/t/{told}/changes?diff=split").text
+
+
+def test_a_file_has_its_history_across_tasks(visitor: Visitor, store: ProjectStore, told: str) -> None:
+    other = store.start("another hand", detached=True)
+    other.add_turn(Turn(number=1, agent="b", status="complete", diffs=(diff("src/cart.py"),)))
+    other.close()
+    page = visitor.get("/file?path=src/cart.py")
+    assert page.text.count('class="diff"') == 2
+    assert "another hand" in page.words
+    assert "Mend the" in page.words
+    assert "lines not recorded" in visitor.get("/file?path=docs/a.md").words
+
+
+def test_figures_have_their_numbers_as_tables(visitor: Visitor, told: str) -> None:
+    page = visitor.get("/figures?period=all")
+    assert page.text.count("<svg") >= 2
+    assert page.text.count("<table") >= 5
+    assert "not recorded" in page.words
+    assert "without a price" in page.words, "a sum says what it leaves out"
+
+
+def test_a_new_project_shows_how_to_begin(tmp_path: Path) -> None:
+    from rawko_state.web.pages import routes
+    from tests.support.serving import served
+
+    (tmp_path / "new").mkdir()
+    with served(tmp_path / "new", pages=routes) as running:
+        page = Visitor(running.port).get("/")
+        assert page.status == 200
+        assert "No tasks here yet" in page.words
+        assert "rawko import" in page.words
+        assert " 0 " not in page.words
