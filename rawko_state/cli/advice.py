@@ -30,7 +30,7 @@ def advise(error: RawkoError, ctx: click.Context) -> None:
 
 def name_tasks(error: RawkoError, store: Store) -> None:
     """Puts titles beside the ids of an error that names several tasks. Without an index that can be read, the ids must do."""
-    if isinstance(error, TaskNotFound) and error.closest:
+    if isinstance(error, TaskNotFound) and error.closest and not error.in_trash:
         near = [(task_id, _summary(store, task_id)) for task_id in error.closest]
         named = (f"{task_id} ({_title(task)})" if task is not None else task_id for task_id, task in near)
         error.args = (f"No task starts with {error.name!r}. Closest: {', '.join(named)}.",)

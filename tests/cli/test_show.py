@@ -163,6 +163,15 @@ def test_wrapped_lines_fit_by_display_width(text: str) -> None:
     assert "".join("".join(lines).split()) == "".join(text.split())
 
 
+def test_a_task_in_the_trash_is_said_to_be_there_even_if_another_looks_like_it(store: FileStore) -> None:
+    for task_id in ("ab3f2c", "ab3f2d"):
+        store.start("Fix the login bug", id=task_id).close()
+    rawko(store.root, "task", "delete", "ab3f2d")
+    missed = rawko(store.root, "show", "ab3f2d", code=1).stderr
+    assert missed.startswith("rawko: Task ab3f2d is in the trash.")
+    assert "Closest" not in missed
+
+
 def test_perhaps_another_task_was_meant(store: FileStore) -> None:
     """The closest ids with their titles; of several that fit, when each was written to."""
     for task_id, request in (("ab3f2c", "Fix the login bug"), ("ab3f9k", "Write the notes")):
