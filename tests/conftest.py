@@ -49,7 +49,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
     hermetic.enter(home, _pycache(config), hermetic.run_mark(config))
     processes.STARTED.watch()
-    config.add_cleanup(processes.WARM.stop)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if sys.platform != "win32" else ():
         if (
             signal.getsignal(number) is signal.SIG_IGN
@@ -64,6 +63,12 @@ def _pycache(config: pytest.Config) -> Path:
 
 
 _TEMPORARY = tempfile.gettempdir()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Without workers this is the process that looks for what was left running, so it must have ended its own by then."""
+    processes.WARM.stop()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

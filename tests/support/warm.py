@@ -90,6 +90,7 @@ class Warm:
             self._process.wait(30)
             assert self._process.stdout is not None
             self._process.stdout.close()
+            self._process = self._path = None
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
