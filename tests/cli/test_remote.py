@@ -264,13 +264,14 @@ class TestServe:
         assert "rawko token create" in done.stderr
 
     def test_retention_is_carried_out(self, project: Path) -> None:
+        """All that is over goes, whichever was last: only the waiting one counts as the one that is kept."""
         (project / ".rawko" / "config.yaml").write_text(
-            "state:\n  retention:\n    max_count: 2\n    keep_failed: false\n"
+            "state:\n  retention:\n    max_count: 1\n    keep_failed: false\n"
         )
         before = len(FileStore(project).history(_everything()))  # type: ignore[arg-type]
         with serving(project, "--quiet") as (_, process):
             assert process.stderr is not None
-            assert "moved 2 tasks to the trash" in process.stderr.readline()
+            assert "moved 3 tasks to the trash" in process.stderr.readline()
         assert len(FileStore(project).history(_everything())) < before  # type: ignore[arg-type]
 
 
