@@ -13,7 +13,7 @@ from rawko_state.cli.printing import counted, hint, is_terminal, one_line, scree
 from rawko_state.cli.project import me, store_of
 from rawko_state.cli.times import ago
 from rawko_state.config.settings import load
-from rawko_state.errors import TaskNotFound
+from rawko_state.errors import RawkoError
 from rawko_state.format.values import write_time
 from rawko_state.lifecycle.cleanup import carry_out, described, old_trash, planned
 from rawko_state.lifecycle.retention import policy_of
@@ -196,8 +196,8 @@ def _trash_json(each: InTrash) -> dict[str, Any]:
 
 
 def _restore(store: Store, prefix: str | None, as_json: bool) -> None:
-    if prefix is not None and not store.trash():
-        raise TaskNotFound(prefix)
+    if prefix is not None and not any(each.id.startswith(prefix) for each in store.trash()):
+        raise _not_in_trash(store, prefix)
     back = store.restore(prefix)
     if as_json:
         click.echo(json.dumps({"version": 1, "restored": back}))
@@ -205,6 +205,14 @@ def _restore(store: Store, prefix: str | None, as_json: bool) -> None:
     for task_id in back:
         click.echo(task_id)
     click.echo(f"Restored {counted(len(back), 'task')}. Cleanup leaves them alone from now on.", err=True)
+
+
+def _not_in_trash(store: Store, prefix: str) -> RawkoError:
+    try:
+        there = store.summary(prefix).id
+    except RawkoError:
+        return RawkoError(f"No task in the trash starts with {prefix!r}.\n  List the trash: rawko cleanup --trash")
+    return RawkoError(f"Task {there} is not in the trash. Read it: rawko show {there}")
 
 
 def _list_trash(store: Store, as_json: bool) -> None:

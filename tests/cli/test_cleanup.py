@@ -61,7 +61,9 @@ class TestCommand:
         rawko(tmp_path, "cleanup", "--restore")
         assert len(contents(tmp_path)) == 4
         assert "Nothing to do" in rawko(tmp_path, "cleanup", "--yes").stdout
-        assert "No task" in rawko(tmp_path, "cleanup", "--restore", "zzz", code=1).stderr
+        assert "No task in the trash starts with 'zzz'" in rawko(tmp_path, "cleanup", "--restore", "zzz", code=1).stderr
+        not_there = rawko(tmp_path, "cleanup", "--restore", made[0], code=1).stderr
+        assert f"Task {made[0]} is not in the trash" in not_there
 
     def test_a_bad_settings_file_stops_it(self, store: FileStore, tmp_path: Path) -> None:
         filled(store, 2)
