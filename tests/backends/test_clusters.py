@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from rawko_state.backends.postgres.connection import MIGRATIONS, Postgres, statements_of
+from rawko_state.backends.postgres.connection import Postgres, statements_of
 from rawko_state.backends.postgres.host import PG_MIGRATIONS
+from rawko_state.backends.postgres.rows import MIGRATIONS
 from rawko_state.backends.postgres.store import PostgresStore
 from rawko_state.errors import StorageError
 from rawko_state.model.entries import ToolCall, Turn

@@ -12,8 +12,9 @@ import pytest
 from rawko_state.backends.files.store import FileStore
 from rawko_state.backends.memory.host import MemoryHost
 from rawko_state.backends.memory.store import MemoryStore
-from rawko_state.backends.postgres.connection import MIGRATIONS, Postgres, _is_usable
+from rawko_state.backends.postgres.connection import Postgres, _is_usable
 from rawko_state.backends.postgres.names import check_workspace
+from rawko_state.backends.postgres.rows import MIGRATIONS
 from rawko_state.backends.postgres.store import PostgresStore
 from rawko_state.backends.remote.store import RemoteStore
 from rawko_state.errors import ChainMoved, IndexNewer, InvalidValue, StorageError

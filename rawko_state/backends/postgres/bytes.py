@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from rawko_state.backends.postgres.connection import PostgresDatabase
+from rawko_state.backends.postgres.rows import PostgresDatabase
 from rawko_state.backends.postgres.tables import TaskTables
 from rawko_state.errors import AmbiguousTask, RawkoError, StorageError, TaskNotFound
 from rawko_state.format.reader import MemoryBytes, TaskBytes, TaskReader

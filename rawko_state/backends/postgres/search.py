@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from rawko_state.backends.known import IndexedTasks
 from rawko_state.backends.postgres.bytes import PostgresSync
-from rawko_state.backends.postgres.connection import PostgresDatabase
+from rawko_state.backends.postgres.rows import PostgresDatabase
 from rawko_state.backends.postgres.tables import Matching, TaskTables, quoted
 from rawko_state.backends.postgres.writer import TOOL
 from rawko_state.format.values import seconds

@@ -16,8 +16,9 @@ from rawko_state.backends.bulk import upload_task
 from rawko_state.backends.indexed import IndexedStore
 from rawko_state.backends.leases import LEASE, ExpiringLease
 from rawko_state.backends.postgres.bytes import PostgresBytes, PostgresFiles, PostgresSync, pieces_of, spooled
-from rawko_state.backends.postgres.connection import IMPORT, OPEN, Postgres, PostgresDatabase, is_taken
+from rawko_state.backends.postgres.connection import IMPORT, OPEN, Postgres, is_taken
 from rawko_state.backends.postgres.names import DEFAULT, check_workspace, schema_of
+from rawko_state.backends.postgres.rows import PostgresDatabase
 from rawko_state.backends.postgres.tables import TaskTables, Thrown, holder_name
 from rawko_state.backends.postgres.verify import repaired, verdict_of
 from rawko_state.backends.postgres.writer import PostgresWriter, projected

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from rawko_state.backends.postgres.connection import BLOBS, PostgresDatabase, mapped
+from rawko_state.backends.postgres.connection import BLOBS, mapped
+from rawko_state.backends.postgres.rows import PostgresDatabase
 from rawko_state.errors import TaskBusy
 
 _PIECE: Final = 1 << 20
