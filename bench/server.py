@@ -27,26 +27,32 @@ import uuid
 from pathlib import Path
 
 BARE = """
-import sys, json, psycopg, psycopg_pool, uvicorn
+import asyncio, contextlib, sys, psycopg, uvicorn
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
-pool = psycopg_pool.AsyncConnectionPool(sys.argv[1], min_size=8, max_size=24, open=False, kwargs={"autocommit": True})
+idle = asyncio.LifoQueue()
+@contextlib.asynccontextmanager
+async def connected():
+    connection = await idle.get()
+    try:
+        yield connection
+    finally:
+        idle.put_nowait(connection)
 async def put(request):
     body = await request.body()
-    async with pool.connection() as connection:
+    async with connected() as connection:
         await connection.execute("INSERT INTO bare (data) VALUES (%s)", (body,))
     return Response(b'{"ok": true}', media_type="application/json")
 async def get(request):
-    async with pool.connection() as connection:
+    async with connected() as connection:
         row = await (await connection.execute("SELECT data FROM bare ORDER BY id DESC LIMIT 1")).fetchone()
     return Response(bytes(row[0]), media_type="application/json")
-import contextlib
 @contextlib.asynccontextmanager
 async def life(app):
-    await pool.open()
+    for _ in range(24):
+        idle.put_nowait(await psycopg.AsyncConnection.connect(sys.argv[1], autocommit=True))
     yield
-    await pool.close()
 app = Starlette(routes=[Route("/put", put, methods=["POST"]), Route("/get", get)], lifespan=life)
 uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="error")
 """
@@ -115,6 +121,19 @@ class Http1:
         if self.writer is not None:
             self.writer.close()
             self.writer = None
+
+
+async def listening(port: int, patience: float = 60) -> None:
+    until = time.monotonic() + patience
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(0.1)
 
 
 def processor_time(process: subprocess.Popen) -> float:
@@ -191,8 +210,9 @@ async def throughput(clients: int, seconds: float, beside: str | None, workers: 
                 ("f. before", ports[4]),
                 ("f. after", ports[2]),
             ]
-        await asyncio.sleep(2)
         try:
+            for port in ports[: len(processes)]:
+                await listening(port)
             before = processor_time(processes[0])
             bare = await rate(ports[0], clients, seconds, lambda n, c: ("POST", "/put", TURN))
             bare_work = (processor_time(processes[0]) - before) / max(1, bare[0] * seconds)

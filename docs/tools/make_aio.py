@@ -20,7 +20,8 @@ SOURCES = {
     "LiveTurn": {"rawko_state/tasks/live_turn.py": ["LiveTurn"]},
 }
 METHODS = {
-    "Store": """history search stats by_source find_source find summary status children turn_rows turn_page runs files snapshots
+    "Store": """history count search stats by_source find_source find summary status children turn_rows turn_page runs files
+        snapshots
         source entries records turns notes latest_state folded turn said memory open_question last_note turn_output blobs_of
         events now cursors active alive start open_task fork attach create reconcile delete trash restore erase redact
         verify check""",

@@ -22,7 +22,8 @@ COSTS: Final = {
         SYNCS: "start open_task resume fork create reconcile delete restore erase redact",
         WAITS: "follow",
         NOTHING: "close",
-        READS: """history search stats by_source find_source find summary status children turn_rows turn_page runs files snapshots
+        READS: """history count search stats by_source find_source find summary status children turn_rows turn_page runs files
+        snapshots
             source entries records turns notes latest_state folded reading turn said memory open_question last_note turn_output
             blobs_of events now cursors active alive attach trash verify check""",
     },

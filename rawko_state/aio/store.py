@@ -98,6 +98,10 @@ class Store:
         """The tasks that match, newest first by default."""
         return await self._threads.run(self.blocking.history, wanted)
 
+    async def count(self, wanted: TaskFilter) -> int:
+        """How many tasks match, whatever ``limit`` and ``after`` say."""
+        return await self._threads.run(self.blocking.count, wanted)
+
     async def search(self, query: str, wanted: TaskFilter | None = None, *, turns: bool = False) -> Answer:
         """The results of a query (docs/reference/query.md), up to date with the last append."""
         return await self._threads.run(self.blocking.search, query, wanted, turns=turns)

@@ -100,12 +100,12 @@ class IndexedStore(BaseStore):
             for offset, length in queries.request_places(index, name.id, up_to):
                 entry = reader.entry_at(offset, length)
                 if isinstance(entry, entry_types.Request):
-                    found.append(Said(offset, "request", entry.text or "", entry_types.said_by(entry)))
+                    found.append(Said(offset, "request", entry.text or "", entry_types.said_by(entry), entry.at))
             for offset, purpose in queries.notes_for(index, name.id):
                 if purpose == entry_types.IN_CONTEXT and (last is None or offset <= last[1]):
                     note = reader.entry_at(offset, reader.size - offset)
                     if isinstance(note, entry_types.Note) and note.content:
-                        found.append(Said(offset, "note", note.content, note.by))
+                        found.append(Said(offset, "note", note.content, note.by, note.at))
         return sorted(found, key=lambda said: said.offset) or [Said(0, "request", "", entry_types.UNKNOWN_USER)]
 
     def memory(self, prefix: str) -> dict[str, Any]:
@@ -287,6 +287,11 @@ class IndexedStore(BaseStore):
         """Matching tasks, newest first by default."""
         alive = self.alive()
         return cast("list[TaskSummary]", self.sync.guarded(lambda index: queries.history(index, wanted, alive)))
+
+    def count(self, wanted: TaskFilter) -> int:
+        """How many tasks match."""
+        alive = self.alive()
+        return cast("int", self.sync.guarded(lambda index: queries.count(index, wanted, alive)))
 
     def summary(self, prefix: str) -> TaskSummary:
         """One task as shown in lists. Checks first whether its file was edited by hand."""

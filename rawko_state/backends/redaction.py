@@ -50,6 +50,19 @@ def redactor_for(root: Path, warn: Callable[[str], None]) -> Redactor:
     )
 
 
+def own_pattern_problems(settings: Settings) -> list[str]:
+    problems: list[str] = []
+    _own_patterns(settings, problems.append)
+    return problems
+
+
+def check_own_pattern(pattern: str) -> None:
+    try:
+        Pattern(pattern)
+    except Refused as refused:
+        raise InvalidValue(f"This pattern is refused: {refused}. Rewrite it without that.") from None
+
+
 def _own_patterns(settings: Settings, warn: Callable[[str], None]) -> dict[str, Pattern]:
     """The user's patterns, tested with their own samples. One that is refused is not applied; one that fails its samples is."""
     found = {}

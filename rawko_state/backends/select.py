@@ -192,6 +192,16 @@ def open_values(root: Path, remote: str | None = None, workspace: str | None = N
     return remote_values.RemoteValues(store.http) if isinstance(store, remote_store.RemoteStore) else user_state()
 
 
+def own_pattern_problems(settings: Settings) -> list[str]:
+    """What is wrong with the user's own patterns: too slow, or at odds with their samples."""
+    return redaction.own_pattern_problems(settings)
+
+
+def check_own_pattern(pattern: str) -> None:
+    """Raises InvalidValue if the pattern could take exponentially long."""
+    redaction.check_own_pattern(pattern)
+
+
 def redactor_for(root: Path) -> Redactor:
     """The project's redactor, configured from its settings."""
     return redaction.redactor_for(root, _silent)

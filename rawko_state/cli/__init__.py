@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from rawko_state.errors import AmbiguousTask, InvalidValue, RawkoError, ServerAway, TaskNotFound
+from rawko_state.late import late
 
 # Heading -> command -> help line. The lines are here so that `rawko --help` imports none of the modules.
 GROUPS = {
@@ -63,8 +64,10 @@ GROUPS = {
 }
 COMMANDS = {name: line for commands in GROUPS.values() for name, line in commands.items()}
 _MODULES = {"show": "history_show", "export": "history_export"}
+_RANGE = late(r"; [\d<=>x]*x[\d<=>]*(?=\])|  \[[\d<=>x]*x[\d<=>]*\]")
+"""How click writes the range of a number in a help page. A wrong number is told what fits."""
 _CLOSING = """\
-New here? Try 'rawko demo'. To bring in past sessions: 'rawko import claude-code'.
+New here? Try 'rawko demo'. To bring in past sessions: 'rawko import'.
 Help for a command: rawko COMMAND --help"""
 
 
@@ -103,7 +106,8 @@ class Page(click.Command):
         rows: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*self.headings, "Options")}
         for parameter in self.get_params(ctx):
             row = parameter.get_help_record(ctx)
-            if row is not None:
+            if row is not None and row[1]:  # newer versions of click name arguments here, with nothing to say of them
+                row = row[0], _RANGE.sub("", row[1])
                 rows[places.get(parameter.name or "", "Options")].append(row)
         for heading, found in rows.items():
             if found:
@@ -128,6 +132,14 @@ class PageGroup(Page, click.Group):
             ctx.exit(0)
         return super().parse_args(ctx, args)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """In a list, what a command does stands without the full stop, and is not cut."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(200).rstrip(".")) for name, each in found if each and not each.hidden]
+            )
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_commands(ctx, formatter)
         self.format_parameters(ctx, formatter)
@@ -137,8 +149,10 @@ class PageGroup(Page, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
-            advice = _nearest(name, self.list_commands(ctx)) or f"\n  List them: {ctx.command_path} --help"
-            raise _Typo(f"Unknown command: {name}.{advice}", ctx)
+            from rawko_state.cli.misuse import Typo, nearest  # only needed for typos
+
+            advice = nearest(name, self.list_commands(ctx)) or f"\n  List them: {ctx.command_path} --help"
+            raise Typo(f"Unknown command: {name}.{advice}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -177,10 +191,6 @@ class FrontDoor(PageGroup):
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help(ctx, formatter)
         self.format_epilog(ctx, formatter)
-
-
-class _Typo(click.UsageError):
-    """A usage error whose message says all there is to say."""
 
 
 @click.command(cls=FrontDoor, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -231,7 +241,9 @@ def main(argv: list[str] | None = None) -> None:
         click.echo("rawko: Stopped.", err=True)
         code = 130
     except click.UsageError as error:
-        _say(_misuse(error))
+        from rawko_state.cli.misuse import said_of
+
+        _say(said_of(error))
         code = 2
     except click.ClickException as error:
         _say(error.format_message())
@@ -254,26 +266,6 @@ def main(argv: list[str] | None = None) -> None:
         _say(f"{error.filename or 'Output'}: {error.strerror or error}.")
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _misuse(error: click.UsageError) -> str:
-    """What was wrong with a command line; on a second line, where to read how it is done."""
-    if isinstance(error, click.NoSuchOption):
-        known = error.possibilities or ()
-        message = f"Unknown option: {error.option_name}.{_nearest(error.option_name, known, known)}"
-    else:
-        message = error.format_message().strip()
-        message += "" if message.endswith((".", "?", "…")) or "\n" in message else "."
-    if isinstance(error, _Typo) or error.ctx is None or "\n" in message:
-        return message
-    return f"{message}\n  Help: {error.ctx.command_path} --help"
-
-
-def _nearest(word: str, known: Sequence[str], near: Sequence[str] = ()) -> str:
-    import difflib  # only needed for typos
-
-    found = list(near) or difflib.get_close_matches(word, known, n=1)
-    return f" Did you mean {found[0]}?" if found else ""
 
 
 class _NobodyReads(Exception):

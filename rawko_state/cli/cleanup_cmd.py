@@ -87,7 +87,11 @@ def _clean(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
         if not policy.is_set:
             click.echo("No retention is set, so nothing is ever removed.")
             click.echo("  Set one: rawko config set state.retention.max_age 90d --project")
-        _show(store, chosen, expired, quiet=not policy.is_set)
+        plan = _show(store, chosen, expired)
+        if plan and not yes:
+            click.echo(f"Would {plan}." + (" Nothing was changed." if dry_run else ""))
+        elif not plan and policy.is_set:
+            click.echo("Nothing to do.")
     if dry_run:
         if as_json:
             click.echo(json.dumps(_as_json(store, chosen, expired, dry_run=True), indent=1))
@@ -135,8 +139,8 @@ def _in_short(chosen: Plan, expired: list[InTrash]) -> str:
     return said[:1].upper() + said[1:]
 
 
-def _show(store: Store, chosen: Plan, expired: list[InTrash], *, quiet: bool) -> None:
-    """What would be done. ``quiet``: nothing is said if that is nothing."""
+def _show(store: Store, chosen: Plan, expired: list[InTrash]) -> str:
+    """Lists the tasks that would go, and returns what would be done in words; nothing if that is nothing."""
     blobs = store.freed_bytes([task.id for task, _ in chosen.removals])
     total = 0
     rows = []
@@ -148,16 +152,14 @@ def _show(store: Store, chosen: Plan, expired: list[InTrash], *, quiet: bool) ->
             total += size
             rows.append([task.id, ago(task.last), task.status, rule, size_text(size), titles.get(task.id, "")])
     _table(["ID", "ENDED", "STATUS", "RULE", "SIZE", "REQUEST"], rows)
-    if chosen.removals:
-        click.echo(f"To the trash: {counted(len(chosen.removals), 'task')} ({size_text(total)}).")
+    parts = [f"move {counted(len(rows), 'task')} to the trash ({size_text(total)})"] if rows else []
     if chosen.packings:
-        size = sum(task.size for task in chosen.packings)
-        click.echo(f"To compress: {counted(len(chosen.packings), 'task')} ({size_text(size)} now).")
+        now = size_text(sum(task.size for task in chosen.packings))
+        parts.append(f"compress {counted(len(chosen.packings), 'task')} ({now} now)")
     if expired:
-        size = sum(each.size for each in expired)
-        click.echo(f"To delete from the trash for good: {counted(len(expired), 'task')} ({size_text(size)}).")
-    if not (chosen.removals or chosen.packings or expired or quiet):
-        click.echo("Nothing to do.")
+        now = size_text(sum(each.size for each in expired))
+        parts.append(f"permanently delete {counted(len(expired), 'task')} from the trash ({now})")
+    return ", ".join(parts)
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> None:
@@ -204,7 +206,10 @@ def _restore(store: Store, prefix: str | None, as_json: bool) -> None:
         return
     for task_id in back:
         click.echo(task_id)
-    click.echo(f"Restored {counted(len(back), 'task')}. Cleanup leaves them alone from now on.", err=True)
+    click.echo(
+        f"Restored {counted(len(back), 'task')}. Cleanup leaves {'it' if len(back) == 1 else 'them'} alone from now on.",
+        err=True,
+    )
 
 
 def _not_in_trash(store: Store, prefix: str) -> RawkoError:

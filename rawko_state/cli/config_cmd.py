@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from rawko_state.backends.select import apply_sharing
+from rawko_state.backends import select
 from rawko_state.cli import PageGroup
-from rawko_state.cli.printing import counted, is_terminal, table, visible, warn
-from rawko_state.cli.project import complete_settings
+from rawko_state.cli.printing import counted, is_terminal, say, table, visible, warn
+from rawko_state.cli.project import complete_settings, with_tilde
 from rawko_state.config import settings as layers
-from rawko_state.config.change import put
+from rawko_state.config.change import parse_value, place_of, put
 from rawko_state.config.project import find_project
 from rawko_state.config.schema import BY_KEY, DURATION, SETTINGS, write_duration
 from rawko_state.errors import InvalidValue, NoProject, RawkoError
@@ -84,7 +84,28 @@ def _shown(key: str, value: Any) -> str:
         return visible(", ".join(value))
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return write_duration(value) if BY_KEY[key].type is DURATION else visible(str(value))
+    return write_duration(value) if place_of(key).setting.type is DURATION else visible(str(value))
+
+
+def _current(ctx: click.Context, key: str) -> Any:
+    place = place_of(key)
+    return place.read(_loaded(ctx)[place.setting.key])
+
+
+def _short(ctx: click.Context, path: Path) -> str:
+    """A settings file as people name it: within the project, or with ~."""
+    root = _root(ctx)
+    return visible(str(path.relative_to(root))) if root is not None and path.is_relative_to(root) else with_tilde(path)
+
+
+def _overruled(ctx: click.Context, key: str, path: Path) -> None:
+    """Warns if what a file says has no effect here, as another layer wins."""
+    found = _loaded(ctx).value(place_of(key).setting.key)
+    file, _, line = found.origin.rpartition(":")
+    if found.origin == "default" or Path(file if line.isdecimal() else found.origin) == path:
+        return
+    origin = found.origin if not line.isdecimal() else _short(ctx, Path(file))
+    warn(f"warning: It has no effect here: {origin} sets it to {_shown(key, _current(ctx, key))}.")
 
 
 @command.command(
@@ -108,9 +129,10 @@ def list_command(ctx: click.Context, origin: bool, as_json: bool) -> None:
     rows = []
     for setting in SETTINGS:
         value = found.value(setting.key)
-        rows.append([setting.key, _shown(setting.key, value.value), *([visible(value.origin)] if origin else [])])
+        origins = [_short(ctx, Path(value.origin)) if is_terminal() else visible(value.origin)] if origin else []
+        rows.append([setting.key, _shown(setting.key, value.value), *origins])
     if is_terminal():
-        click.echo("\n".join(table(["KEY", "VALUE", *(["FROM"] if origin else [])], rows)))
+        say(table(["KEY", "VALUE", *(["FROM"] if origin else [])], rows))
     else:
         click.echo("\n".join("\t".join(row) for row in rows))
 
@@ -125,7 +147,7 @@ def list_command(ctx: click.Context, origin: bool, as_json: bool) -> None:
 @click.pass_context
 def get(ctx: click.Context, key: str) -> None:
     """Print one setting. Exits with 1 if it is not set."""
-    value = _loaded(ctx)[key]
+    value = _current(ctx, key)
     if value is None:
         ctx.exit(1)
     click.echo(_shown(key, value))
@@ -136,6 +158,7 @@ def get(ctx: click.Context, key: str) -> None:
     examples="""
     rawko config set user.name ann
     rawko config set state.retention.max_age 90d --project
+    rawko config set redact.patterns.acme-token 'acme_[0-9a-f]{32}'
     """,
 )
 @click.argument("key", shell_complete=complete_settings)
@@ -143,14 +166,23 @@ def get(ctx: click.Context, key: str) -> None:
 @_where
 @click.pass_context
 def set_command(ctx: click.Context, key: str, value: str, layer: str | None) -> None:
-    """Set one setting. The rest of the file stays unchanged."""
-    if layer in ("project", "project-user") and key in BY_KEY and BY_KEY[key].own_only:
+    """Set one setting. The rest of the file stays unchanged.
+
+    For a setting that is a mapping, give the name after a dot: redact.patterns.NAME, runners.NAME.
+    """
+    if layer in ("project", "project-user") and place_of(key).setting.own_only:
         raise InvalidValue(f"{key} can't be set for a project: it {layers.OWN_ONLY}. Use --user.")
+    if key.startswith("redact.patterns."):
+        parse_value(key, value)
+        select.check_own_pattern(value)
     path = _file(ctx, layer)
+    was = _current(ctx, key)
     put(path, key, value)
     _follow(ctx, key)
-    now = _shown(key, _loaded(ctx)[key])
-    click.echo(f"Set {key} in {path}. Its value here is now {now}.", err=True)
+    now = _current(ctx, key)
+    before = "" if was is None or was == now else f" (was {_shown(key, was)})"
+    click.echo(f"Set {key} to {visible(value)} in {_short(ctx, path)}{before}.", err=True)
+    _overruled(ctx, key, path)
 
 
 @command.command(
@@ -167,14 +199,17 @@ def unset(ctx: click.Context, key: str, layer: str | None) -> None:
     path = _file(ctx, layer)
     put(path, key, None)
     _follow(ctx, key)
-    click.echo(f"Removed {key}. Its value here is now {_shown(key, _loaded(ctx)[key])}.", err=True)
+    now = _current(ctx, key)
+    left = "It is not set now." if now in (None, (), {}) else f"It is now {_shown(key, now)}."
+    click.echo(f"Removed {key} from {_short(ctx, path)}. {left}", err=True)
+    _overruled(ctx, key, path)
 
 
 def _follow(ctx: click.Context, key: str) -> None:
     """Applies settings that are also stored elsewhere."""
     if key == "state.share":
         with contextlib.suppress(NoProject):  # then it applies to future projects
-            apply_sharing(find_project(override=ctx.find_root().obj))
+            select.apply_sharing(find_project(override=ctx.find_root().obj))
 
 
 @command.command(
@@ -207,10 +242,13 @@ def edit(ctx: click.Context, layer: str | None) -> None:
 )
 @click.pass_context
 def check(ctx: click.Context) -> None:
-    """Check all settings files and variables. Exits with 1 if something is wrong."""
+    """Check all settings files and variables, and your own redaction patterns. Exits with 1 if something is wrong."""
     found = _loaded(ctx)
-    if not found.problems:
+    problems = select.own_pattern_problems(found)
+    for problem in problems:
+        warn(f"warning: {problem}")
+    if not found.problems and not problems:
         files = [path for path in layers.files(_root(ctx)).values() if path.exists()]
         given = f"{len(found.values)} of {counted(len(BY_KEY), 'setting')} set"
         click.echo(f"No problems: {counted(len(files), 'file')}, {given}.")
-    ctx.exit(1 if found.problems else 0)
+    ctx.exit(1 if found.problems or problems else 0)

@@ -96,7 +96,7 @@ class _Demo:
                     [
                         (f"cd {with_tilde(folder)} && rawko", "look around"),
                         (f"rm -r {with_tilde(folder)}", "when you are done"),
-                        ("rawko", "then, in a project of yours: how to start"),
+                        ("rawko", "in a project of yours: how to start"),
                     ]
                 )
             )
@@ -169,8 +169,12 @@ class _Demo:
             if "token_validation" in line:
                 click.echo(f"   {number}:{visible(line)}")
         self._next()
-        click.echo(f"\n   $ cat .rawko/state/tasks/{path.name}\n")
-        click.echo(visible(whole).rstrip())
+        # A person has seen enough; the rest is a command away, and the steps above stay on the screen.
+        lines = whole.rstrip().split("\n")
+        shown = lines[:12] if self._pause else lines
+        click.echo(f"\n   $ {'head -n 12' if self._pause else 'cat'} .rawko/state/tasks/{path.name}")
+        for line in shown:
+            click.echo(f"   {visible(line)}".rstrip())
         store.close()
 
     def _listen(self, writer: subprocess.Popen[str]) -> tuple[str, str]:

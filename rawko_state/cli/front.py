@@ -5,9 +5,6 @@ It costs no more than `rawko history`: what only some projects need is imported 
 
 from __future__ import annotations
 
-import os
-import re
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,8 +34,6 @@ if TYPE_CHECKING:
     from rawko_state.store.contract import Store
 
 _MOST = 5
-_PATIENCE = 0.05
-"""Seconds that counting the sessions of an agent may take."""
 
 
 def show(ctx: click.Context) -> None:
@@ -56,7 +51,8 @@ def show(ctx: click.Context) -> None:
 
 
 def _overview(store: Store, recent: Sequence[TaskSummary]) -> Iterator[str]:
-    yield click.style(project_name(store.root), bold=True) + click.style(f" · {_where(store)}", dim=True)
+    total = counted(store.count(TaskFilter()), "task")
+    yield click.style(project_name(store.root), bold=True) + click.style(f" · {_where(store)} · {total}", dim=True)
     groups = {
         status: store.history(TaskFilter(status=(status,), limit=_MOST + 1))
         for status in (words.WAITING, words.RUNNING, words.INTERRUPTED)
@@ -73,7 +69,8 @@ def _overview(store: Store, recent: Sequence[TaskSummary]) -> Iterator[str]:
             if status == words.WAITING:
                 yield from _question(store, summary.id)
         if len(found) > _MOST:
-            yield click.style(f"  more: rawko history --status {status}", dim=True)
+            more = store.count(TaskFilter(status=(status,))) - _MOST
+            yield click.style(f"  and {more:,} more: rawko history --status {status}", dim=True)
     shown = {summary.id for found in groups.values() for summary in found}
     others = [summary for summary in recent if summary.id not in shown]
     if others:
@@ -142,18 +139,17 @@ def _fitting(groups: dict[str, list[TaskSummary]], recent: Sequence[TaskSummary]
 
 
 def _new_project(root: Path) -> Iterator[str]:
+    from rawko_state.cli.agents_here import agents_here
+
     yield f"No tasks in {project_name(root)} yet."
-    found = list(_sessions(root))
+    found = list(agents_here(root))
     if found:
         yield ""
         yield click.style("Found on this machine:", bold=True)
         width = max(width_of(name) for name, _, _ in found)
         for name, _, what in found:
             yield f"  {padded(name, width)}   {what}"
-    commands = [
-        (f"rawko import {source}", f"bring in {name} (the originals are only read)") for name, source, _ in found
-    ]
-    commands = commands[:1]
+    commands = [("rawko import", "bring them in (the originals are only read)")] if found else []
     agent = next((source for _, source, _ in found if source in ("claude-code", "codex")), "claude-code")
     commands.append((f"rawko hook install {agent}", "record every session from now on"))
     if not found:
@@ -163,52 +159,12 @@ def _new_project(root: Path) -> Iterator[str]:
     yield from commands_shown(commands)
 
 
-def _sessions(root: Path) -> Iterator[tuple[str, str, str]]:
-    """The agents with sessions here: name, the word for `rawko import`, and how many. Opens no file: names tell enough."""
-    claude = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "projects"
-    total = _count(claude, 2)
-    if total:
-        mine = _count(claude / re.sub(r"[^A-Za-z0-9]", "-", str(root)), 1)
-        yield "Claude Code", "claude-code", _how_many(total) + (f", {mine:,} from this project" if mine else "")
-    codex = _count(Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex") / "sessions", 4)
-    if codex:
-        yield "Codex", "codex", _how_many(codex)
-    if (root / ".aider.chat.history.md").is_file():
-        yield "aider", "aider", "here, in .aider.chat.history.md"
-    if (Path.home() / ".cowork" / "sessions.db").is_file():
-        yield "cowork", "cowork", "in ~/.cowork"
-
-
-def _how_many(number: int) -> str:
-    return counted(number, "session") if number > 0 else "many sessions"
-
-
-def _count(folder: Path, depth: int) -> int:
-    """The number of session files below a folder; negative if counting takes too long."""
-    until = time.monotonic() + _PATIENCE
-    number, folders = 0, [(str(folder), depth)]
-    while folders:
-        path, left = folders.pop()
-        try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    if entry.name.endswith((".jsonl", ".jsonl.zst")):
-                        number += 1
-                    elif left > 1 and entry.is_dir(follow_symlinks=False):
-                        folders.append((entry.path, left - 1))
-        except OSError:
-            continue
-        if time.monotonic() > until:
-            return -1
-    return number
-
-
 # Outside any project
 
 
 def _nowhere() -> Iterator[str]:
     from rawko_state.backends.select import user_state
-    from rawko_state.cli.projects_cmd import is_there
+    from rawko_state.cli.projects_cmd import is_there, tasks_in
 
     yield f"Not in a project: {with_tilde(Path.cwd())} has no .rawko folder and is not in a repository."
     try:
@@ -222,7 +178,9 @@ def _nowhere() -> Iterator[str]:
         yield click.style("Projects on this machine", bold=True)
         width = max(width_of(with_tilde(each.root)) for each in known)
         for each in known:
-            yield f"  {padded(with_tilde(each.root), width)}   {click.style(ago(each.seen), dim=True)}"
+            tasks = tasks_in(each.root)
+            facts = f"{tasks:>7} task{' ' if tasks == '1' else 's'}   {ago(each.seen)}"
+            yield f"  {padded(with_tilde(each.root), width)}{click.style(facts, dim=True)}"
         commands = [
             (f"cd {with_tilde(known[0].root)}", "then: rawko"),
             ("rawko search WORDS --all-projects", "look in all of them"),

@@ -12,9 +12,9 @@ import click
 from rawko_state.cli import PageGroup
 from rawko_state.cli.printing import STATUS_COLOURS as STATUS_COLOURS
 from rawko_state.cli.printing import (
-    cut,
+    counted,
     first_line,
-    hint,
+    footer,
     is_terminal,
     one_line,
     screen,
@@ -220,7 +220,9 @@ def command(
         limit=limit,
     )
     if all_projects:
-        everywhere(ctx, search, wanted, turns=turns, form=form, utc=utc, iso=iso)
+        from rawko_state.cli import history_everywhere
+
+        history_everywhere.run(ctx, search, wanted, turns=turns, form=form, utc=utc, iso=iso)
         return
     store = store_of(ctx)
     if search is not None:
@@ -242,8 +244,13 @@ def command(
     else:
         shown = found[: wanted.limit]
         page(listed(shown, utc=utc, iso=iso))
-        if len(found) > len(shown):
-            hint(("rawko history --limit 0", f"list all; these are the first {len(shown):,}"))
+        if len(found) > len(shown) and is_terminal():
+            more_below(len(shown), store.count(wanted))
+
+
+def more_below(shown: int, total: int) -> None:
+    if total > shown:
+        footer(f"{shown:,} of {counted(total, 'task')} · --limit 0 lists all")
 
 
 def _as_json(found: list[TaskSummary], *, in_lines: bool) -> None:
@@ -258,23 +265,6 @@ def _as_json(found: list[TaskSummary], *, in_lines: bool) -> None:
             click.echo(json.dumps({"version": JSON_VERSION, **task}))
     else:
         click.echo(json.dumps({"version": JSON_VERSION, "tasks": tasks}, indent=1))
-
-
-def everywhere(
-    ctx: click.Context,
-    search: str | None,
-    wanted: TaskFilter,
-    *,
-    turns: bool,
-    form: str | None,
-    utc: bool,
-    iso: bool,
-) -> None:
-    if ctx.find_root().meta.get("rawko.remote") not in (None, "local"):
-        raise click.UsageError("--all-projects covers this machine's projects; it can't be used with --remote", ctx)
-    from rawko_state.cli import history_everywhere
-
-    history_everywhere.run(search, wanted, turns=turns, form=form, utc=utc, iso=iso)
 
 
 def _statuses(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -341,7 +331,9 @@ def listed(
     if wide:
         columns.append(("TOOK", [took(summary.duration_ms) for summary in found]))
     if projects:
-        columns.append(("PROJECT", _short_names(projects)))
+        from rawko_state.cli.everywhere import short_names
+
+        columns.append(("PROJECT", short_names(projects)))
     elif size.columns >= 60 and any(agents) and (wide or len(set(agents)) > 1):
         more = [max(0, len([a for a in s.agents if a not in ("user", "arbiter")]) - 1) for s in found]
         columns.append(
@@ -394,19 +386,6 @@ def _when(text: str | None, *, utc: bool, iso: bool) -> str:
     if iso:
         return text or "-"
     return local(text, utc=True) if utc else ago(text)
-
-
-def _short_names(paths: Sequence[str]) -> list[str]:
-    """The shortest end of each path that tells it apart from the others, in at most 20 columns."""
-    parts = {path: path.rstrip("/").split("/") for path in set(paths)}
-    names = {}
-    for path, mine in parts.items():
-        others = [theirs for other, theirs in parts.items() if other != path]
-        length = 1
-        while length < len(mine) and any(theirs[-length:] == mine[-length:] for theirs in others):
-            length += 1
-        names[path] = cut(first_line("/".join(mine[-length:])), 20)
-    return [names[path] for path in paths]
 
 
 def about(summary: TaskSummary) -> str:

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rawko_state.backends.select import open_files, user_state
-from rawko_state.cli.history_cmd import JSON_VERSION, in_words, listed
-from rawko_state.cli.history_search import hit_line, nothing_found
-from rawko_state.cli.printing import first_line, is_terminal, page, screen, warn
-from rawko_state.cli.projects_cmd import is_there
-from rawko_state.errors import RawkoError
+from rawko_state.cli.everywhere import each_project
+from rawko_state.cli.history_cmd import JSON_VERSION, in_words, listed, more_below
+from rawko_state.cli.history_search import hit_line, more_match, nothing_found
+from rawko_state.cli.printing import first_line, is_terminal, page, screen
 from rawko_state.store import RELEVANCE, Hit, TaskFilter, TaskSummary
 from rawko_state.store.wire import summary_json
+
+if TYPE_CHECKING:
+    from rawko_state.store.contract import Store
 
 Found = tuple[str, TaskSummary, Hit | None]
 
 
 def run(
-    search: str | None, wanted: TaskFilter, *, turns: bool, form: str | None, utc: bool = False, iso: bool = False
+    ctx: click.Context,
+    search: str | None,
+    wanted: TaskFilter,
+    *,
+    turns: bool,
+    form: str | None,
+    utc: bool = False,
+    iso: bool = False,
 ) -> None:
-    found = list(_all(search, wanted, turns))
+    # Totals are shown below a list on a terminal; nothing else pays for counting.
+    counting = form is None and search is None and is_terminal()
+    found, total = _all(ctx, search, wanted, turns, counting=counting)
     found.sort(key=lambda each: _rank(each, wanted), reverse=not wanted.reverse)
-    found = found[: wanted.limit]
+    matching, found = len(found), found[: wanted.limit]
     if form == "ids":
         for _, summary, _ in found:
             click.echo(summary.id)
@@ -36,6 +45,9 @@ def run(
         click.echo(json.dumps({"version": JSON_VERSION, "tasks": [_object(each) for each in found]}, indent=1))
     elif found:
         _show(found, utc=utc, iso=iso)
+        more_below(len(found), total)
+        if search is not None and matching > len(found):
+            more_match(len(found), turns=turns)
     elif search is not None:
         nothing_found(search, wanted, "in any project", None)
     else:
@@ -43,22 +55,23 @@ def run(
         click.echo(f"No task in any project matches: {asked}." if asked else "No tasks in any project yet.", err=True)
 
 
-def _all(search: str | None, wanted: TaskFilter, turns: bool) -> Iterator[Found]:
-    with user_state() as user:
-        projects = user.projects()
-    for project in projects:
-        if not is_there(project.root):
-            warn(f"warning: {project.root} is gone. Forget it: rawko projects forget --gone")
-            continue
-        try:
-            store = open_files(project.root)
-            if search is None:
-                yield from ((project.root, summary, None) for summary in store.history(wanted))
-            else:
-                yield from ((project.root, hit.task, hit) for hit in store.search(search, wanted, turns=turns).hits)
-            store.close()
-        except RawkoError as error:
-            warn(f"warning: {project.root}: {error}")
+def _all(
+    ctx: click.Context, search: str | None, wanted: TaskFilter, turns: bool, *, counting: bool
+) -> tuple[list[Found], int]:
+    """What each project has, and with ``counting`` how many tasks match in all of them."""
+    found: list[Found] = []
+    total = 0
+
+    def ask(root: str, store: Store) -> None:
+        nonlocal total
+        if search is not None:
+            found.extend((root, hit.task, hit) for hit in store.search(search, wanted, turns=turns).hits)
+            return
+        found.extend((root, summary, None) for summary in store.history(wanted))
+        total += store.count(wanted) if counting else 0
+
+    each_project(ctx, ask)
+    return found, total
 
 
 def _rank(found: Found, wanted: TaskFilter) -> tuple[Any, ...]:

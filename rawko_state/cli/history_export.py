@@ -72,10 +72,10 @@ def command(
     """Export tasks to a file or to standard output.
 
     \b
-    json, jsonl  everything; 'rawko import rawko FILE' restores the same file, byte for byte
+    json, jsonl  everything; 'rawko import rawko FILE' restores the same bytes
     md           Markdown, for a pull request or a chat
     html         one page to send to someone; it needs no network and no script
-    atif         a trajectory for Harbor, Terminal-Bench and others; 'rawko import atif' reads it
+    atif         a trajectory for Harbor, Terminal-Bench and others
     task         the task file itself
 
     Several tasks as md or html are one file. json, jsonl and task are exact, so tasks with secrets are refused; with --redact,

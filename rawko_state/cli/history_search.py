@@ -11,8 +11,10 @@ import click
 
 from rawko_state.cli.history_cmd import JSON_VERSION, about
 from rawko_state.cli.printing import (
+    counted,
     cut,
     first_line,
+    footer,
     hint,
     is_terminal,
     one_line,
@@ -26,6 +28,7 @@ from rawko_state.cli.printing import (
 from rawko_state.cli.project import place_of
 from rawko_state.cli.times import ago
 from rawko_state.errors import RawkoError
+from rawko_state.model.frozen import replace
 from rawko_state.store import Answer, Hit, TaskFilter
 
 if TYPE_CHECKING:
@@ -34,7 +37,10 @@ if TYPE_CHECKING:
 
 def run(store: Store, query: str, wanted: TaskFilter, *, turns: bool, form: str | None) -> None:
     """Prints the results, then updates the search index if due."""
-    answer = store.search(query, wanted, turns=turns)
+    # One more than is shown, to tell whether that is all; counting them all would be a longer search.
+    listing = form is None and is_terminal()
+    asked = replace(wanted, limit=wanted.limit + 1) if listing and wanted.limit is not None else wanted
+    answer = store.search(query, asked, turns=turns)
     if answer.hint:
         warn(answer.hint)
     if form == "ids":
@@ -43,7 +49,12 @@ def run(store: Store, query: str, wanted: TaskFilter, *, turns: bool, form: str 
     elif form in ("json", "jsonl"):
         _print_json(answer, in_lines=form == "jsonl")
     elif answer.hits:
-        _print(answer.hits, turns)
+        hits = answer.hits[: wanted.limit]
+        _print(hits)
+        if len(answer.hits) > len(hits):
+            more_match(len(hits), turns=turns)
+        best = hits[0]
+        hint((f"rawko show {best.task.id}{'' if best.turn is None else f' {best.turn}'}", "read the best match"))
     if not answer.hits and form != "json":
         nothing_found(query, wanted, place_of(store), answer.suggestion)
     _flush(store)
@@ -89,7 +100,7 @@ def nothing_found(query: str, wanted: TaskFilter, where: str, suggestion: str | 
         click.echo(f"  Did you mean: rawko search {shlex.quote(first_line(suggestion))}", err=True)
 
 
-def _print(hits: tuple[Hit, ...], turns: bool) -> None:
+def _print(hits: tuple[Hit, ...]) -> None:
     if not is_terminal():
         for hit in hits:
             place = "" if hit.turn is None else str(hit.turn)
@@ -105,9 +116,10 @@ def _print(hits: tuple[Hit, ...], turns: bool) -> None:
         if hit.kind:
             lines.append(hit_line(hit, columns))
     page(lines)
-    best = hits[0]
-    turn = "" if best.turn is None else f" {best.turn}"
-    hint((f"rawko show {best.task.id}{turn}", "read the best match"))
+
+
+def more_match(limit: int, *, turns: bool) -> None:
+    footer(f"{counted(limit, 'turn' if turns else 'task')} shown, more match · --limit 0 lists all")
 
 
 def _task_line(hit: Hit, width: int) -> str:

@@ -99,7 +99,7 @@ def command(
     if diff:
         page(shown.diffs(summary, turns))
     elif turns is not None:
-        page(line for part in (shown.head(summary, whole=False), *map(shown.entry, turns)) for line in part)
+        page(shown.turns(summary, turns))
     elif brief:
         page(shown.brief(summary))
     elif follow:

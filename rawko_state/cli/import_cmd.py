@@ -135,14 +135,15 @@ def _whatever_is_here(
     found = {}
     for source in SOURCES:
         if source not in ("jsonl", "atif"):
-            report = import_sessions(store, source, (), belonging=belonging, since=since, dry_run=True)
+            step = progress(f"Looking at {source}")
+            report = import_sessions(store, source, (), belonging=belonging, since=since, dry_run=True, step=step)
             known = len(report.new) + len(report.grown) + report.same
             if known + report.elsewhere:
                 found[source] = report
                 if len(found) == 1:
-                    click.echo(f"{'AGENT':<12}  {'SESSIONS':>8}  {'OF THIS PROJECT':>15}  {'NEW':>5}")
+                    click.echo(f"{'AGENT':<12}  {'SESSIONS':>8}  {'THIS PROJECT':>12}  {'NEW':>5}")
                 fresh = len(report.new) + len(report.grown)
-                click.echo(f"{source:<12}  {known + report.elsewhere:>8}  {known:>15}  {fresh:>5}")
+                click.echo(f"{source:<12}  {known + report.elsewhere:>8,}  {known:>12,}  {fresh:>5,}")
     if not found:
         click.echo(
             "No sessions of other agents on this machine. 'rawko import --help' lists where they are looked for."
@@ -155,11 +156,12 @@ def _whatever_is_here(
         return 0
     if dry_run:
         return 0
-    sessions = "1 session" if count == 1 else f"{count} sessions"
+    sessions = counted(count, "session")
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError(f"{sessions} to import: repeat with --yes, or name an agent")
-        if not click.confirm(f"Import {sessions}?", default=True):
+            raise click.UsageError(f"{sessions} to import. Confirm with --yes, or look first with --dry-run.")
+        which = "" if belonging.everywhere else " of this project"
+        if not click.confirm(f"\nImport {sessions}{which}? The originals are only read.", default=True, err=True):
             return 0
     began = time.monotonic()
     whole = Report()
@@ -238,7 +240,7 @@ def _report(store: Store, report: Report, dry_run: bool, as_json: bool, seconds:
     if rest:
         click.echo(f"  {' · '.join(rest)}")
     if report.new and not dry_run:
-        hint("rawko history", "rawko search WORDS")
+        hint(("rawko history", "list them"), ("rawko search WORDS", "find one"))
     if report.unknown:
         kinds = ", ".join(f"{visible(kind)} {count}" for kind, count in report.unknown.most_common(8))
         click.echo(f"Kept records of unknown kinds: {kinds}", err=True)

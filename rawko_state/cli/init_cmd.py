@@ -62,13 +62,14 @@ def command(ctx: click.Context, gitignore: bool | None) -> None:
             click.echo("  .rawko/config.yaml   settings; commit it (empty: everything has a default)")
             click.echo("  .rawko/state/        recorded tasks; private to you, ignored by git")
         else:
-            click.echo(f"{with_tilde(root)} is already a project.")
-        _gitignore(root / ".gitignore", gitignore)
+            click.echo(f"{with_tilde(root)} is already a project." + (" Nothing was changed." if not gitignore else ""))
+        if new or gitignore:
+            _gitignore(root / ".gitignore", gitignore)
     except OSError as error:
         raise StorageError(f"Can't write to {root}: {error.strerror}.", str(root), error.errno) from error
     if new:
         hint(
-            ("rawko import claude-code", "bring in past sessions"),
+            ("rawko import", "bring in past sessions"),
             ("rawko hook install claude-code", "record every session from now on"),
         )
 

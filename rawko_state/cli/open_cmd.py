@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
-import json
-import os
 import webbrowser
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import click
 
 from rawko_state.cli import Page
 from rawko_state.cli.printing import visible
-from rawko_state.cli.project import complete_ids, is_remote, root_of, store_of
+from rawko_state.cli.project import complete_ids, is_remote, me, root_of, store_of
 from rawko_state.errors import RawkoError
 
 
@@ -37,11 +32,12 @@ from rawko_state.errors import RawkoError
 def command(ctx: click.Context, task_id: str | None, all_projects: bool, port: int, browser: bool) -> None:
     """Look at tasks in the browser: read, search, follow, answer.
 
-    Starts a server that only this machine can reach, or uses the one that an earlier 'rawko open' left running, and opens a link
-    that works once. Ctrl-C stops it. For a team: rawko serve.
+    Starts a server that only this machine can reach, or uses one that you already run for this project with 'rawko open' or
+    'rawko serve', and opens a link that works once. Ctrl-C stops it. For a team: rawko serve.
     """
     try:
         from rawko_state.backends.select import open_projects
+        from rawko_state.cli.running_server import ALL_PROJECTS, OPEN, SERVE, ServerNote
         from rawko_state.server.run import Options, run
         from rawko_state.web.pages import routes
         from rawko_state.web.sessions import Links
@@ -56,13 +52,12 @@ def command(ctx: click.Context, task_id: str | None, all_projects: bool, port: i
         )
     root = root_of(ctx)
     place = f"/t/{store_of(ctx).find(task_id).id}" if task_id is not None else "/"
-    note = _Note(root, all_projects)
-    found = note.running()
+    note = ServerNote(root, ALL_PROJECTS if all_projects else OPEN)
+    found = note.running() or (None if all_projects else ServerNote(root, SERVE).running())
     if found is not None:
-        address = _link(found["url"], found["link"], place)
-        _show(address, browser)
+        _show(_link(*found, place), browser)
         return
-    links = Links(_me())
+    links = Links(me(root))
 
     def started(url: str) -> None:
         note.write(url, links.key)
@@ -84,13 +79,6 @@ def _warn(message: str) -> None:
         click.echo(f"rawko: {visible(message)}", err=True)
 
 
-def _me() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return "me"
-
-
 def _link(url: str, link: str, place: str) -> str:
     return f"{url}/open?{urlencode({'once': link, **({'next': place} if place != '/' else {})})}"
 
@@ -103,53 +91,3 @@ def _show(address: str, browser: bool) -> None:
                 return
     # On standard output, so that it can be piped. It works once, and not for long.
     click.echo(address)
-
-
-class _Note:
-    """Where a running server is, and its key: a file that only this user can read."""
-
-    def __init__(self, root: Path, all_projects: bool) -> None:
-        from rawko_state.config.secret import key_path, keyed, user_key
-
-        key = user_key()
-        name = keyed("open", f"{root}\n{all_projects}", key)[:24] if key is not None else None
-        self._path = key_path().parent / "open" / f"{name}.json" if name is not None else None
-
-    def write(self, url: str, key: str) -> None:
-        if self._path is None:
-            return
-        with contextlib.suppress(OSError):
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            beside = self._path.with_suffix(f".{os.getpid()}")
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as stream:
-                json.dump({"url": url, "key": key, "pid": os.getpid()}, stream)
-            os.replace(beside, self._path)
-
-    def remove(self) -> None:
-        """Removes it, unless another server has written its own since."""
-        if self._path is not None:
-            with contextlib.suppress(OSError, ValueError):
-                if json.loads(self._path.read_text())["pid"] == os.getpid():
-                    self._path.unlink()
-
-    def running(self) -> dict[str, Any] | None:
-        """The server that runs, with a new link to it; None if there is none."""
-        import http.client
-        from urllib.parse import urlsplit
-
-        if self._path is None:
-            return None
-        try:
-            known = json.loads(self._path.read_text())
-            address = urlsplit(known["url"])
-            connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=3)
-            try:
-                connection.request("POST", "/open/link", headers={"Authorization": f"Bearer {known['key']}"})
-                response = connection.getresponse()
-                link = response.read(200).decode("ascii")
-            finally:
-                connection.close()
-        except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
-            return None
-        return {"url": known["url"], "link": link} if response.status == 200 else None

@@ -38,7 +38,7 @@ def command(ctx: click.Context, words: tuple[str, ...], only_print: bool) -> Non
     Exits with 130 if nothing was chosen.
     """
     if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError("pick needs a terminal. In a script: rawko search QUERY --ids")
+        raise click.UsageError("pick needs a terminal.\n  In a script: rawko search QUERY --ids")
     try:
         from rawko_state.cli import pick_screen
     except ImportError:

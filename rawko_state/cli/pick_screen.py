@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from rawko_state.cli.history_search import fitted
 from rawko_state.cli.printing import counted, one_line, padded, screen, visible, width_of, wrapped
 from rawko_state.cli.times import ago, took
 from rawko_state.errors import RawkoError
-from rawko_state.store import RELEVANCE, Hit, TaskFilter, TaskSummary
+from rawko_state.store import RELEVANCE, Answer, Hit, TaskFilter, TaskSummary
 
 if TYPE_CHECKING:
     from rawko_state.store.contract import Store
@@ -34,6 +35,9 @@ _STYLES = {"waiting": "ansiyellow bold", "paused": "ansiyellow", "interrupted": 
 _STYLES |= {"running": "ansicyan", "cancelled": "#888888"}
 Shown = Any
 """Text with styles: a list of pairs of style and text, which prompt_toolkit types as more than that."""
+
+_HALF_TYPED = re.compile(r"\w{2,}\s*$")
+"""A query that ends in a word may end in the beginning of one."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class Finder:
         self.found: list[tuple[TaskSummary, Hit | None]] = []
         self.at = 0
         self.problem = ""
+        self._total: int | None = None
         self._previews: dict[tuple[str, int], list[str]] = {}
 
     def ask(self, query: str) -> None:
@@ -59,7 +64,9 @@ class Finder:
         self.at, self.problem = 0, ""
         try:
             if query.strip():
-                answer = self._store.search(query, TaskFilter(sort=RELEVANCE, limit=_MOST))
+                answer = self._search(query)
+                if not answer.hits and _HALF_TYPED.search(query):
+                    answer = self._search(f"{query.rstrip()}*")
                 self.found = [(hit.task, hit) for hit in answer.hits]
                 if not self.found and answer.suggestion:
                     self.problem = f"Did you mean: {one_line(answer.suggestion, 60)}"
@@ -67,6 +74,16 @@ class Finder:
                 self.found = [(summary, None) for summary in self._store.history(TaskFilter(limit=_MOST))]
         except RawkoError as error:
             self.problem = one_line(str(error), 100)
+
+    def _search(self, query: str) -> Answer:
+        return self._store.search(query, TaskFilter(sort=RELEVANCE, limit=_MOST))
+
+    @property
+    def total(self) -> int:
+        """How many tasks there are, counted once."""
+        if self._total is None:
+            self._total = self._store.count(TaskFilter())
+        return self._total
 
     def move(self, by: int) -> None:
         self.at = max(0, min(len(self.found) - 1, self.at + by))
@@ -167,7 +184,8 @@ def choose(store: Store, query: str) -> Chosen | None:
         return finder.rows(height() if columns >= _WIDE else max(3, height() - 6), _list_width(columns))
 
     def count() -> Shown:
-        number = counted(len(finder.found), "task") + ("+" if len(finder.found) == _MOST else "")
+        more = "+" if len(finder.found) == _MOST < finder.total else ""
+        number = f"{len(finder.found):,}{more} of {counted(finder.total, 'task')}"
         return [("#888888", finder.problem or number)]
 
     keys = "enter show · ^R resume · ^F fork · ^Y copy id · ^T copy resume command · esc"

@@ -205,6 +205,12 @@ def hint(*commands: tuple[str, str] | str) -> None:
         click.echo(line, err=True)
 
 
+def footer(text: str) -> None:
+    """What a list leaves out, below it, on standard error: only for a person at a terminal."""
+    if is_terminal() and sys.stderr.isatty():
+        click.echo(f"\n{click.style(text, dim=True) if use_colour() else text}", err=True, color=use_colour())
+
+
 def commands_shown(commands: Iterable[tuple[str, str] | str]) -> list[str]:
     """Commands with what each is for, below one another."""
     pairs = [(each, "") if isinstance(each, str) else each for each in commands]

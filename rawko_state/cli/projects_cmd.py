@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
-from rawko_state.backends.select import learn_of, user_state
+from rawko_state.backends.select import learn_of, open_files, user_state
 from rawko_state.cli import PageGroup
-from rawko_state.cli.printing import counted, is_terminal, table, visible
+from rawko_state.cli.printing import counted, is_terminal, say, table, visible
 from rawko_state.cli.project import with_tilde
 from rawko_state.cli.times import ago
-from rawko_state.errors import NoProject
+from rawko_state.errors import NoProject, RawkoError
 
 
 @click.group(
@@ -50,12 +50,25 @@ def list_command(as_json: bool = False) -> None:
     if not found:
         click.echo("No projects yet.\n  Find them: rawko projects scan DIR", err=True)
     elif is_terminal():
-        gone = "gone (moved or deleted)"
-        shown = [[with_tilde(each.root), ago(each.seen) if is_there(each.root) else gone] for each in found]
-        click.echo("\n".join(table(["PROJECT", "LAST USED"], shown)))
+        listed = [(each.root, ago(each.seen) if is_there(each.root) else "gone (moved or deleted)") for each in found]
+        shown = [[with_tilde(root), tasks_in(root), last] for root, last in listed]
+        say(table(["PROJECT", "TASKS", "LAST USED"], shown, right=[1]))
     else:
         for each in found:
             click.echo(f"{visible(each.root)}\t{each.seen}\t{'' if is_there(each.root) else 'gone'}".rstrip())
+
+
+def tasks_in(root: str) -> str:
+    """How many tasks a project has; ``-`` if that can't be told."""
+    from rawko_state.store import TaskFilter
+
+    try:
+        if not is_there(root):
+            return "-"
+        with open_files(root) as store:
+            return f"{store.count(TaskFilter()):,}"
+    except RawkoError:
+        return "-"
 
 
 def is_there(root: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -12,6 +12,7 @@ import click
 from rawko_state.cli.printing import (
     STATUS_COLOURS,
     counted,
+    cut,
     in_short,
     is_terminal,
     one_line,
@@ -20,7 +21,7 @@ from rawko_state.cli.printing import (
     visible,
     width_of,
 )
-from rawko_state.cli.terminal_markdown import shown, wrap
+from rawko_state.cli.terminal_markdown import fitting, shown, wrap
 from rawko_state.cli.times import day_and_time, took
 from rawko_state.errors import RawkoError
 from rawko_state.exchange.coloured import runs, settled
@@ -62,6 +63,10 @@ _PROGRAMS_OWN: Final = ("imported", "imported-before", "session")
 """Notes for programs: which session was recorded, how far, and what came before its first turn."""
 _ANSI: Final = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _MOST_RELATIVES: Final = 60
+_LONG: Final = 2_000
+"""Of a longer line only the beginning is shown, unless everything is."""
+_INDENT: Final = " " * 6
+"""Of what a tool printed and of diffs."""
 
 
 class View(NamedTuple):
@@ -71,11 +76,16 @@ class View(NamedTuple):
     utc: bool = False
     iso: bool = False
     width: int = PROSE
+    edge: int | None = None
+    """Where the terminal ends: output and diffs are broken there, with their indent. In a pipe, lines are left as they are."""
 
     @classmethod
     def here(cls, *, full: bool = False, utc: bool = False, iso: bool = False) -> View:
         """For this terminal; in a pipe, as wide as prose is read."""
-        return cls(full, utc, iso, min(screen().columns, PROSE) if is_terminal() else PROSE)
+        if not is_terminal():
+            return cls(full, utc, iso)
+        columns = screen().columns
+        return cls(full, utc, iso, min(columns, PROSE), columns)
 
 
 class Reader:
@@ -115,6 +125,14 @@ class Reader:
                 yield "\n" + click.style("DAMAGED: the text below was changed after it was recorded", fg="red")
             yield from self.entry(entry)
 
+    def turns(self, summary: TaskSummary, turns: Iterable[Turn]) -> Iterator[str]:
+        """Some of its turns, below its first line."""
+        _, header = next(self._store.entries(summary.id, whole=False), (None, None))
+        self._within = _folder(self._store, header) if isinstance(header, TaskHeader) else None
+        yield from self.head(summary, whole=False)
+        for turn in turns:
+            yield from self.entry(turn)
+
     def head(self, summary: TaskSummary, *, whole: bool = True) -> Iterator[str]:
         """The first line. ``whole``: it says whether anything in the task is damaged, not only in what follows."""
         bad = bool(summary.damaged) and whole
@@ -153,7 +171,7 @@ class Reader:
             asked = isinstance(entry, Request) or (isinstance(entry, Turn) and entry.agent == "user")
             if asked or isinstance(entry, Result):
                 yield from self._said(answer)
-                self._answer, answer = answer, None
+                self._answer, answer = answer or self._answer, None
                 if isinstance(entry, Result):
                     yield from self._result(entry, brief=True)
                 else:
@@ -241,7 +259,6 @@ class Reader:
             yield from self._turn_rest(entry)
         elif self._view.full:
             yield from self._extra(entry)
-        self._answer = None
 
     def turn(self, turn: Turn) -> Iterator[str]:
         yield ""
@@ -275,7 +292,8 @@ class Reader:
         facts += [turn.model or ""] if self._view.full else []
         told = click.style(visible(" · ".join(fact for fact in facts if fact)), dim=True) if any(facts) else ""
         if status:
-            told = click.style(one_line(status, 20), fg=_TURN_COLOURS.get(status)) + (f" · {told}" if told else "")
+            dot = click.style(" · ", dim=True) if told else ""
+            told = click.style(one_line(status, 20), fg=_TURN_COLOURS.get(status)) + dot + told
         if turn.damaged:
             told = click.style("DAMAGED", fg="red", bold=True) + (f" · {told}" if told else "")
         lines = wrap(f"{turn.number} {one_line(turn.agent, 60)}{words}", self._view.width, 2)
@@ -293,7 +311,7 @@ class Reader:
 
     def _thinking(self, text: str) -> Iterator[str]:
         lines = [part for line in visible(text).strip().split("\n") for part in wrap(line, self._view.width - 2)]
-        most = len(lines) if self._view.full else _THOUGHT_LINES
+        most = len(lines) if self._view.full or len(lines) == _THOUGHT_LINES + 1 else _THOUGHT_LINES
         yield from (click.style(f"  {line}".rstrip(), dim=True) for line in lines[:most])
         if len(lines) > most:
             yield click.style(f"  … {counted(len(lines) - most, 'line')} of thinking", dim=True)
@@ -331,6 +349,8 @@ class Reader:
     def _tool(self, call: ToolCall, told: Telling, turn: Turn) -> Iterator[str]:
         head = visible(told.head)
         detail = visible(f"{told.mark}{told.detail}")
+        # A long error leaves room for what failed; it follows in full below.
+        detail = cut(detail, self._view.width - 2 - min(width_of(head), self._view.width // 2))
         room = self._view.width - 2 - width_of(detail)
         colour = "red" if told.outcome == FAILED else "cyan"
         if self._view.full and told.command is not None:
@@ -340,10 +360,8 @@ class Reader:
             )
             if detail:
                 yield click.style(f"  {detail.strip()}", fg=colour)
-        elif width_of(head) <= room or room < 30:
-            yield click.style(f"  {one_line(head + detail, 400) if room < 30 else head + detail}", fg=colour)
         else:
-            yield click.style(f"  {one_line(head, room)}{detail}", fg=colour)
+            yield click.style(f"  {head if width_of(head) <= room else one_line(head, room)}{detail}", fg=colour)
         for diff in told.diffs:
             yield from self._diff(diff, turn=turn.number)
         if told.diffs and not self._view.full:
@@ -358,13 +376,13 @@ class Reader:
                 words = f"not here; .rawko/state/blobs/{call.blob.sha256}" if self._view.full else where
                 yield click.style(f"      … {size_text(call.blob.size)} of output: {words}", dim=True)
                 return
-            yield from _coloured(whole.rstrip("\n"))
+            yield from self._printed(whole.rstrip("\n"))
             return
         text = (call.output or "" if self._view.full else told.output).strip("\n")
         if not text:
             return
         if self._view.full:
-            yield from _coloured(text)
+            yield from self._printed(text)
             return
         failed = told.outcome == FAILED
         if told.family not in (RUN, OTHER) and not failed:
@@ -373,11 +391,42 @@ class Reader:
         if failed and len(lines) == 1 and lines[0].strip() in told.detail:
             return
         most = _FAILED_LINES if failed else _OUTPUT_LINES
-        if len(lines) > most:
+        if len(lines) > most + 1:  # in the place of one line that line can stand
             yield click.style(f"      … {counted(len(lines) - most, 'line')}", dim=True)
-        yield from _coloured("\n".join(line[:2000] for line in lines[-most:]))
+            lines = lines[-most:]
+        yield from self._printed("\n".join(line[:_LONG] for line in lines))
 
-    def _diff(self, diff: Diff, *, indent: str = "      ", whole: bool = False, turn: int = 0) -> Iterator[str]:
+    def _printed(self, text: str) -> Iterator[str]:
+        """What a program printed, in its own colours where that is safe, else dim."""
+        line = _INDENT
+        for style, piece in runs(text):
+            colour = None if style.colour is None else ("bright_" if style.colour > 7 else "") + _ANSI[style.colour % 8]
+            # No blue and no bright black: they can't be read on some backgrounds.
+            colour = {"blue": "cyan", "bright_black": None, "black": None}.get(colour or "", colour)
+            dim = style.colour is None and not style.bold
+            for number, part in enumerate(piece.split("\n")):
+                if number:
+                    yield line.rstrip()
+                    line = _INDENT
+                *before, last = self._broken(part, width_of(line))
+                for some in before:
+                    yield line + click.style(some, fg=colour, dim=dim or None, bold=style.bold or None)
+                    line = _INDENT
+                line += click.style(last, fg=colour, dim=dim or None, bold=style.bold or None) if last else ""
+        yield line.rstrip()
+
+    def _broken(self, text: str, used: int) -> list[str]:
+        """A line in parts that fit, the first one behind so many columns, the others behind the indent."""
+        parts: list[str] = []
+        while self._view.edge is not None and width_of(text) > self._view.edge - used > 0:
+            end = fitting(text, self._view.edge - used)
+            space = text.rfind(" ", end // 2, end)
+            end = end if space < 0 else space + 1
+            parts.append(text[:end])
+            text, used = text[end:], len(_INDENT)
+        return [*parts, text]
+
+    def _diff(self, diff: Diff, *, indent: str = _INDENT, whole: bool = False, turn: int = 0) -> Iterator[str]:
         if diff.blob is not None:
             hunks = self._store.turn_output(ToolCall("", blob=diff.blob)) if whole or self._view.full else None
             if hunks is None:
@@ -389,9 +438,11 @@ class Reader:
         if whole:
             yield click.style(visible(first), bold=True)
             yield click.style(visible(second), bold=True)
-        most = len(hunk) if whole or self._view.full else _DIFF_LINES
+        most = len(hunk) if whole or self._view.full or len(hunk) == _DIFF_LINES + 1 else _DIFF_LINES
         for line in hunk[:most]:
-            yield click.style(visible(f"{indent}{line}"), fg=_DIFF_COLOURS.get(line[:1]))
+            text = visible(line if whole or self._view.full or len(line) <= _LONG else f"{line[:_LONG]}…")
+            for part in [text] if whole else self._broken(text, len(indent)):
+                yield click.style(f"{indent}{part}", fg=_DIFF_COLOURS.get(line[:1]))
         if len(hunk) > most:
             rest = counted(len(hunk) - most, "more line")
             yield click.style(f"{indent}… {rest}: rawko show {self._id} {turn} --diff", dim=True)
@@ -429,7 +480,8 @@ class Reader:
             yield from self._extra(result)
 
     def _note(self, note: Note) -> Iterator[str]:
-        if (note.kind in _PROGRAMS_OWN or (note.kind or "").endswith("-data")) and not self._view.full:
+        of_program = note.kind is not None and note.kind.endswith("-data") and note.context == "out"
+        if (note.kind in _PROGRAMS_OWN or of_program) and not self._view.full:
             return
         said = [f"title: {note.title}" if note.title is not None else "", note.status or ""]
         said += [f"{name}={value}" for name, value in note.labels.items()] + [f"-{name}" for name in note.unlabel]
@@ -446,7 +498,13 @@ class Reader:
             yield from (f"  {line}".rstrip() for line in shown(note.content, self._view.width - 2))
         if self._view.full:
             if note.data is not None:
-                yield f"  {visible(json.dumps(note.data, ensure_ascii=False))}"
+                data = json.dumps(note.data, ensure_ascii=False)
+                # Only the program can tell what of it counts: it may say that something before is gone.
+                yield (
+                    f"  {len(data.encode(errors='replace')):,} bytes for the program"
+                    if of_program
+                    else f"  {visible(data)}"
+                )
             yield from self._extra(note)
 
 
@@ -470,23 +528,6 @@ def _folder(store: Store, header: TaskHeader) -> str | None:
 
 def _changes(diff: Diff) -> str:
     return f"+{diff.added} \u2212{diff.removed}"
-
-
-def _coloured(text: str) -> Iterator[str]:
-    """What a program printed, in its own colours where that is safe, else dim."""
-    line = "      "
-    for style, piece in runs(text):
-        colour = None if style.colour is None else ("bright_" if style.colour > 7 else "") + _ANSI[style.colour % 8]
-        # No blue and no bright black: they can't be read on some backgrounds.
-        colour = {"blue": "cyan", "bright_black": None, "black": None}.get(colour or "", colour)
-        first, *rest = piece.split("\n")
-        plain = style.colour is None and not style.bold
-        for number, part in enumerate((first, *rest)):
-            if number:
-                yield line.rstrip()
-                line = "      "
-            line += click.style(part, fg=colour, dim=plain or None, bold=style.bold or None) if part else ""
-    yield line.rstrip()
 
 
 def _question(question: Question) -> Iterator[str]:

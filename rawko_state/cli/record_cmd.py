@@ -36,7 +36,7 @@ def command(ctx: click.Context, task_id: str | None, quiet: bool) -> None:
 
     \b
     {"type": "start", "request": "Fix the login bug", "agent": "dev"}
-    {"type": "turn", "agent": "dev", "content": "Done.", "tools": [{"tool": "shell.exec", "args": "ls"}]}
+    {"type": "turn", "agent": "dev", "content": "Done."}
     {"type": "result", "status": "success", "summary": "Fixed"}
 
     The protocol is described in docs/reference/record.md.

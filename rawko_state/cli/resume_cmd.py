@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli import Page
-from rawko_state.cli.printing import one_line, visible
+from rawko_state.cli.printing import commands_shown, counted, one_line, screen, visible
 from rawko_state.cli.project import complete_ids, me, store_of, text_of
 from rawko_state.config.settings import load
 from rawko_state.errors import RawkoError, Stopped
@@ -43,12 +43,12 @@ else:
     name="resume",
     cls=Page,
     examples="""
-    rawko resume                                  print the context; change nothing
-    rawko resume abc123 --with claude             continue in Claude Code
-    rawko resume abc123 --with "my-agent --auto"  run a command and record what it does
-    rawko resume abc123 -m "and now the tests"    start another run of a finished task
-    rawko resume abc123 --open                    reopen it; other commands record to it
-    rawko resume abc123 --at-turn 4               fork: continue from turn 4 in a new task
+    rawko resume                              print the context, change nothing
+    rawko resume abc123 --with claude         continue in Claude Code
+    rawko resume abc123 --with "my-agent -y"  run a command and record it
+    rawko resume abc123 -m "now the tests"    add a run to a finished task
+    rawko resume abc123 --open                reopen it, for other commands
+    rawko resume abc123 --at-turn 4           fork it after turn 4
     """,
 )
 @click.argument("task_id", metavar="[ID]", required=False, shell_complete=complete_ids)
@@ -154,33 +154,38 @@ def command(
         )
     if command_line is None and settings["runners"] and not (only_print or dry_run or finished):
         command_line = settings["runners"].get(_context(store, task_id, at_turn, _FEW).next_agent)
-        goes_on = goes_on or command_line is not None
+        if command_line is not None:
+            runner.checked(command_line)  # here, too
+            goes_on = True
     if dry_run or (at_turn is None and not goes_on):
         with store.reading():
             found = _context(store, task_id, at_turn, budget)
-            _print(store, found, form, budget, how=_how(found, running=task_id in store.alive()))
+            _print(store, found, form, budget, changed=False)
         return
     task = _opened(store, task_id, at_turn, message, by, attached=command_line is not None)
     with store.reading():
         with_context = _context(store, task.id, None, budget)
-        _say(with_context, forked=at_turn is not None)
+        _say(store, with_context, forked=at_turn is not None, message=message)
         if command_line is None:
             task.close()
-            _print(store, with_context, form, budget, how=_how(with_context, running=False))
+            _print(store, with_context, form, budget, changed=True)
             return
     ctx.exit(_run(store, task, with_context, command_line, form, budget))
 
 
-def _how(context: Context, *, running: bool) -> str:
-    """The command that continues from here."""
+def _ways_on(store: Store, context: Context) -> list[tuple[str, str]]:
+    """The commands that continue from here."""
     task = context.task
     if context.question is not None:
-        return f"rawko answer {task.id} ANSWER"
-    if running:
-        return f"it is running now. Follow it: rawko watch {task.id}"
+        return [(f"rawko answer {task.id} ANSWER", "answer its question")]
+    if task.id in store.alive():
+        return [(f"rawko watch {task.id}", "follow it: it is running now")]
     if task.status in FINISHED:
-        return f"rawko resume {task.id} -m 'what to do next'"
-    return f"rawko resume {task.id} --with COMMAND, or: rawko task turn {task.id} --agent {context.next_agent} TEXT"
+        return [(f"rawko resume {task.id} -m TEXT", "say what to do next")]
+    turn = f"rawko task turn {task.id} --agent {one_line(context.next_agent, 40)} TEXT"
+    by_hand = (turn, "add a turn") if task.status == "running" else (f"rawko resume {task.id} --open", "do it yourself")
+    agent = context.next_agent if context.next_agent in handover.AGENTS else "claude"
+    return [(f"rawko resume {task.id} --with {agent}", f"continue in {agent}, or with any command"), by_hand]
 
 
 _FEW = 1_000
@@ -221,16 +226,27 @@ def _context(store: Store, task_id: str, at_turn: int | None, budget: int | None
     return build(store, task_id, at_turn, budget)
 
 
-def _say(context: Context, *, forked: bool) -> None:
+def _say(store: Store, context: Context, *, forked: bool, message: str | None) -> None:
     """Prints to standard error, as this is for people."""
     task = context.task
-    what = f"Forked {task.parent} as {task.id}" if forked else f"Resumed {task.id}"
-    click.echo(f"{what}: {one_line(task.title or ''.join(context.requests[-1:]), 80)}", err=True)
+    if forked:
+        parent, _, turn = (task.parent or "").partition("@")
+        said = f"Forked {parent} after turn {turn} as {task.id}. {parent} is unchanged."
+    elif message is not None:
+        said = f"Started run {len(store.runs(task.id))} of {task.id}: {one_line(message, 80)}"
+    else:
+        said = f"Opened {task.id}: {one_line(task.title or ''.join(context.requests[-1:]), 80)}"
+    click.echo(said, err=True)
+    _say_what_is_open(context)
+    click.echo(f"Next: {visible(context.next_agent)}", err=True)
+
+
+def _say_what_is_open(context: Context) -> None:
     for place in context.interrupted:
-        click.echo(f"Turn {place.row.turn} ({visible(place.row.agent)}) was interrupted.", err=True)
+        who = f"{place.row.turn} ({visible(place.row.agent)})"
+        click.echo(f"Turn {who} was interrupted; what it had said is in the context.", err=True)
     if context.question is not None and context.question.question is not None:
         click.echo(f"Waiting for an answer: {one_line(context.question.question.text, 80)}", err=True)
-    click.echo(f"Next: {visible(context.next_agent)}", err=True)
 
 
 def _rendered(store: Store, context: Context, form: str, budget: int | None) -> str:
@@ -241,16 +257,24 @@ def _rendered(store: Store, context: Context, form: str, budget: int | None) -> 
     return contexts.prompt(store, context, budget)
 
 
-def _print(store: Store, context: Context, form: str, budget: int | None, how: str) -> None:
-    """Prints the context, and for a prompt also how to continue."""
-    if form == "prompt":
-        told = f"\nTo continue: {how}\n"
-        text = (
-            _rendered(store, context, form, None if budget is None else max(1, budget - contexts.tokens(told))) + told
-        )
-    else:
-        text = _rendered(store, context, form, budget)
-    click.echo(visible(text) if form == "prompt" else text, nl=False)
+def _print(store: Store, context: Context, form: str, budget: int | None, *, changed: bool) -> None:
+    """Prints the context; and beside it, for people, what it is and how to continue."""
+    text = _rendered(store, context, form, budget)
+    if form != "prompt":
+        click.echo(text, nl=False)
+        return
+    click.echo(visible(text), nl=False)
+    click.echo("", err=True)
+    if not changed:
+        task = context.task
+        about = one_line(task.title or "".join(context.requests[-1:]), max(20, screen().columns - 24))
+        click.echo(f"{task.id}  {one_line(task.status, 20)}  {about}", err=True)
+        _say_what_is_open(context)
+    turns = counted(len(context.conversation) + context.unread, "turn")
+    size = f"Context: {turns}, about {max(100, round(contexts.tokens(text), -2)):,} tokens."
+    click.echo(size if changed else f"{size} Nothing was changed.", err=True)
+    for line in commands_shown(_ways_on(store, context)):
+        click.echo(line, err=True)
 
 
 def _run(store: Store, task: Task, context: Context, command_line: str, form: str, budget: int | None) -> int:

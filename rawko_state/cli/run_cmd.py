@@ -27,7 +27,8 @@ class _NoCommand(click.ClickException):
     examples="""
     rawko run "Nightly build" -- make all
     rawko run "Fix the tests" -- codex exec --json "Fix the tests"
-    rawko run "Fix it" -- claude -p "Fix it" --output-format stream-json --verbose
+    rawko run "Fix it" -- claude -p "Fix it" --verbose \\
+        --output-format stream-json
     """,
 )
 @click.argument("request")

@@ -7,7 +7,7 @@ from datetime import datetime
 import click
 
 from rawko_state.cli import Page
-from rawko_state.cli.history_cmd import FILTERS, OUTPUT, everywhere, filter_of, filters
+from rawko_state.cli.history_cmd import FILTERS, OUTPUT, filter_of, filters
 from rawko_state.cli.history_search import run
 from rawko_state.cli.project import store_of
 from rawko_state.store import RELEVANCE, SORTS, TIME
@@ -64,6 +64,8 @@ def command(
         ctx, statuses, agent, file, labels, since, until, sort=sort or RELEVANCE, reverse=reverse, limit=limit
     )
     if all_projects:
-        everywhere(ctx, query, wanted, turns=turns, form=form, utc=utc, iso=iso)
+        from rawko_state.cli import history_everywhere
+
+        history_everywhere.run(ctx, query, wanted, turns=turns, form=form, utc=utc, iso=iso)
     else:
         run(store_of(ctx), query, wanted, turns=turns, form=form)

@@ -6,7 +6,7 @@ import click
 
 from rawko_state.cli import Page
 from rawko_state.cli.printing import visible
-from rawko_state.cli.project import root_of
+from rawko_state.cli.project import me, root_of
 from rawko_state.errors import RawkoError
 
 
@@ -89,9 +89,11 @@ def command(
     docs/howto/deploy.md.
     """
     try:
+        from rawko_state.cli.running_server import SERVE, ServerNote
         from rawko_state.server.limits import Limits
         from rawko_state.server.run import Options, run
         from rawko_state.web.pages import routes
+        from rawko_state.web.sessions import Links
     except ImportError as error:
         raise RawkoError(
             f"The server needs more packages ({error.name} is missing).\n  pip install 'rawko-state[server]'"
@@ -99,5 +101,19 @@ def command(
 
     root = root_of(ctx, anywhere=database is not None)
     limits = Limits(connections=connections)
-    options = Options(root, host, port, database, listen, hosts, rate, quiet, limits, workers, pages=routes)
-    run(options, lambda message: click.echo(f"rawko: {visible(message)}", err=True))
+    # 'rawko open' of the same user comes in by a one-time link. Another user can't read the note.
+    note, links = (ServerNote(root, SERVE), Links(me(root))) if database is None else (None, None)
+
+    def started(url: str) -> None:
+        if note is not None and links is not None:
+            note.write(url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:"), links.key)
+
+    options = Options(
+        root, host, port, database, listen, hosts, rate, quiet, limits, workers,
+        pages=lambda server: routes(server, links), started=started,
+    )  # fmt: skip
+    try:
+        run(options, lambda message: click.echo(f"rawko: {visible(message)}", err=True))
+    finally:
+        if note is not None:
+            note.remove()

@@ -13,7 +13,7 @@ import click
 
 from rawko_state.cli import Page
 from rawko_state.cli.printing import counted, in_short, is_terminal, one_line, say, screen, size_text, table
-from rawko_state.cli.project import complete_agents, place_of, project_name, store_of
+from rawko_state.cli.project import complete_agents, place_of, project_name, store_of, with_tilde
 from rawko_state.cli.times import When, took
 from rawko_state.format.figures import money
 from rawko_state.lazy import lazy
@@ -36,6 +36,7 @@ _SPARK = "▁▂▃▄▅▆▇█"
     rawko stats
     rawko stats --since monday
     rawko stats --agent claude --days 90
+    rawko stats --all-projects --since '4 weeks ago'
     """,
 )
 @click.option("--since", type=When(), metavar="WHEN", help="Only tasks created at or after WHEN")
@@ -45,6 +46,7 @@ _SPARK = "▁▂▃▄▅▆▇█"
 )
 @click.option("--days", type=click.IntRange(1, 3650), default=30, show_default=True, metavar="N", help="Days to plot")
 @click.option("--top", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N", help="Rows per table")
+@click.option("--all-projects", is_flag=True, help="Sum over every project on this machine, with a table of them")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON")
 @click.pass_context
 def command(
@@ -54,22 +56,37 @@ def command(
     agent: str | None,
     days: int,
     top: int,
+    all_projects: bool,
     as_json: bool,
 ) -> None:
-    """Show tasks, time, tokens and cost by status, agent, model, day and file.
+    """Show tasks, time, tokens and cost by status, agent, model, day, file and project.
 
     A cost that the agent stated is a sum. Where it stated none, the cost is estimated from list prices and marked with ~; a model
     without a known price has no estimate.
     """
-    store = store_of(ctx)
-    stats = store.stats(TaskFilter(since=since, until=until, agent=agent), days=days, top=top)
-    if as_json:
+    wanted = TaskFilter(since=since, until=until, agent=agent)
+    by_project: dict[str, Stats] = {}
+    if all_projects:
+        from rawko_state.cli import stats_everywhere
+
+        by_project = stats_everywhere.asked(ctx, wanted, days=days, top=top)
+        stats = stats_everywhere.summed(by_project, top)
+        name = counted(len(by_project), "project")
+        place = "in any project"
+    else:
+        store = store_of(ctx)
+        stats = store.stats(wanted, days=days, top=top)
+        name = project_name(store.root) if store.is_local else store.where
+        place = place_of(store)
+    if as_json and all_projects:
+        rows = [{"project": root, **asdict(each)} for root, each in by_project.items()]
+        click.echo(json.dumps({"version": 1, "projects": rows}, indent=1))
+    elif as_json:
         click.echo(json.dumps({"version": 1, **asdict(stats)}, indent=1))
     elif not stats.tasks:
-        click.echo(f"No tasks {place_of(store)}" + (" match." if since or until or agent else " yet."), err=True)
+        click.echo(f"No tasks {place}" + (" match." if since or until or agent else " yet."), err=True)
     else:
-        name = project_name(store.root) if store.is_local else store.where
-        say(_lines(stats, name, top))
+        say(_lines(stats, name, top, by_project))
 
 
 @dataclass
@@ -123,17 +140,20 @@ def _summed(rows: Iterable[Usage], key: Callable[[Usage], str]) -> dict[str, _Su
     return found
 
 
-def _lines(stats: Stats, name: str, top: int) -> list[str]:
+def _lines(stats: Stats, name: str, top: int, by_project: Mapping[str, Stats]) -> list[str]:
     facts = [name, counted(stats.tasks, "task"), counted(stats.turns, "turn"), took(stats.duration_ms)]
     lines = [click.style(facts[0], bold=True) + " · " + " · ".join(facts[1:])]
     total = _Sum()
     for row in stats.usage:
         total.add(row)
-    if stats.tokens_in is not None or stats.tokens_out is not None:
+    used = []
+    if total.tokens_in is not None or total.tokens_out is not None:
         cached = f" ({in_short(total.cached)} more from a cache)" if total.cached else ""
-        lines.append(f"{in_short(stats.tokens_in)} tokens in{cached}, {in_short(stats.tokens_out)} out")
-    if stats.cost is not None:
-        lines.append(f"{money(Decimal(stats.cost))} as stated by the agents")
+        used.append(f"{in_short(total.tokens_in)} tokens in{cached}, {in_short(total.tokens_out)} out")
+    if total.cost is not None:
+        stated = f", {money(Decimal(stats.cost))} of it stated by agents" if stats.cost and total.is_estimate else ""
+        used.append(f"{total.money}{stated}")
+    lines += [" · ".join(used)] if used else []
     if stats.time_to_finish_ms:
         median, most = (took(stats.time_to_finish_ms.get(key)) for key in ("median", "p90"))
         lines.append(f"Half of the completed tasks took less than {median}, nine of ten less than {most}.")
@@ -142,7 +162,7 @@ def _lines(stats: Stats, name: str, top: int) -> list[str]:
         "STATUS",
         ["TASKS", "TIME", ""],
         {
-            s: [f"{n:,}", took(stats.time_by_status_ms.get(s)), _bar(n, stats.by_status)]
+            s: [f"{n:,}", _time(stats.time_by_status_ms.get(s)), _bar(n, stats.by_status)]
             for s, n in stats.by_status.items()
         },
     )
@@ -150,7 +170,7 @@ def _lines(stats: Stats, name: str, top: int) -> list[str]:
     lines += _table(
         "AGENT",
         ["TURNS", "TIME", "IN", "CACHED", "OUT", "COST"],
-        {agent: [f"{used.turns:,}", took(used.duration_ms), *used.cells] for agent, used in agents},
+        {agent: [f"{used.turns:,}", _time(used.duration_ms), *used.cells] for agent, used in agents},
     )
     by_model = _summed((row for row in stats.usage if row.model), lambda row: row.model or "")
     models = sorted(by_model.items(), key=lambda each: (-(each[1].cost or 0), -each[1].turns))[:top]
@@ -160,6 +180,7 @@ def _lines(stats: Stats, name: str, top: int) -> list[str]:
     )
     recent = sorted(by_day.items(), reverse=True)[:top]
     lines += _table("DAY", ["IN", "CACHED", "OUT", "COST"], {day: used.cells for day, used in recent})
+    lines += _projects(by_project, top)
     lines += _table("FILE", ["TASKS"], {file: [f"{n:,}"] for file, n in stats.by_file.items()})
     lines.append("")
     if total.is_estimate:
@@ -168,6 +189,21 @@ def _lines(stats: Stats, name: str, top: int) -> list[str]:
     disk = ", ".join(f"{size_text(size)} {what}" for what, size in stats.disk.items() if size)
     lines.append(f"Disk: {disk or 'nothing'}.")
     return lines
+
+
+def _projects(by_project: Mapping[str, Stats], top: int) -> list[str]:
+    rows = {}
+    for root, stats in sorted(by_project.items(), key=lambda each: -each[1].tasks)[:top]:
+        total = _Sum()
+        for row in stats.usage:
+            total.add(row)
+        rows[with_tilde(root)] = [f"{stats.tasks:,}", _time(stats.duration_ms), *total.cells]
+    return _table("PROJECT", ["TASKS", "TIME", "IN", "CACHED", "OUT", "COST"], rows)
+
+
+def _time(milliseconds: int | None) -> str:
+    """Nothing at all means that no time was recorded, not that it took none."""
+    return took(milliseconds or None)
 
 
 def _days(stats: Stats) -> list[str]:

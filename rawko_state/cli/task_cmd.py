@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     cls=PageGroup,
     examples="""
     id=$(rawko task start "Fix the tests")
-    rawko task turn "$id" --agent developer "I fixed them." --file write:tests/a.py
+    rawko task turn "$id" --agent dev "I fixed them." --file write:tests/a.py
     rawko task finish "$id" --summary "Two tests fixed"
     """,
 )
@@ -96,9 +96,9 @@ def start(
 
 @command.command(
     examples="""
-    rawko task turn abc123 --agent developer "I fixed them." --file write:tests/a.py
-    rawko task turn abc123 - --agent developer --tokens 'in=1200 out=300' < answer.md
-    rawko task turn abc123 --agent developer --tool 'shell.exec make test -> exit 0'
+    rawko task turn abc123 --agent dev "I fixed them." --file write:tests/a.py
+    rawko task turn abc123 - --agent dev --tokens 'in=1200 out=300' < said.md
+    rawko task turn abc123 --agent dev --tool 'shell.exec make test -> exit 0'
     """
 )
 @click.argument("task_id", metavar="ID", shell_complete=complete_ids)

@@ -65,14 +65,14 @@ def wrap(line: str, width: int, hang: int = 0) -> list[str]:
             lines.append(current.rstrip())
             current, space = " " * hang, ""
         while width_of(current) + len(space) + width_of(word) > width and len(word) > 1:
-            taken = _fitting(word, max(1, width - width_of(current) - len(space)))
+            taken = fitting(word, max(1, width - width_of(current) - len(space)))
             lines.append(current + space + word[:taken])
             current, space, word = " " * hang, "", word[taken:]
         current, empty = current + space + word, False
     return [*lines, current.rstrip()]
 
 
-def _fitting(word: str, width: int) -> int:
+def fitting(word: str, width: int) -> int:
     """How many characters of a word fit into this many columns; at least one."""
     used = 0
     for number, character in enumerate(word):

@@ -63,7 +63,7 @@ def _server_state(ctx: click.Context, database: str | None) -> Iterator[ServerSt
 @command.command(
     examples="""
     rawko token create --role write --note ann
-    rawko token create --role read --workspace web --database postgresql://rawko@db/rawko
+    rawko token create --role read --workspace web --database postgresql://db/x
     """
 )
 @click.option("--role", type=click.Choice(["read", "write", "admin"]), required=True, help="What the token allows")

@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -75,18 +75,19 @@ def show(events: Iterator[Event | None], *, as_json: bool = False, many: bool = 
 
 
 def all_running(store: Store) -> Iterator[Event | None]:
-    """The events of all tasks from now on; for tasks started later, all events. Open tasks are polled continuously, the others
-    once a second."""
+    """The open questions, then the events of all tasks from now on; for tasks started later, all events. Open tasks are polled
+    continuously, the others once a second."""
     cursors = store.cursors()
     readers: dict[str, EventStream] = {}
     pace = store.pace()
-    running = [task.id for task in store.history(TaskFilter(status=(RUNNING,)))]
+    watched = [task.id for task in store.history(TaskFilter(status=(RUNNING, WAITING)))]
     click.echo(
-        f"Watching {', '.join(running[:10])}. New tasks appear as they start; ^C stops watching."
-        if running
+        f"Watching {', '.join(watched[:10])}. New tasks appear as they start; ^C stops watching."
+        if watched
         else "No task is running. Waiting for one to start; ^C stops.",
         err=True,
     )
+    yield from _open_questions(store, cursors)
     looked = time.monotonic()
     while True:
         active = store.active()
@@ -106,6 +107,16 @@ def all_running(store: Store) -> Iterator[Event | None]:
                 readers.pop(task_id)  # its last events have just been read
         yield None
         pace.wait(happened)
+
+
+def _open_questions(store: Store, cursors: Mapping[str, str]) -> Iterator[Event]:
+    """For each task that waits for an answer, the event that says so."""
+    for task in store.history(TaskFilter(status=(WAITING,))):
+        turn = store.open_question(task.id)
+        if turn is not None and turn.question is not None:
+            asked = turn.question
+            data = {"question": asked.text, "choices": list(asked.choices), "default": asked.default}
+            yield Event(task.id, cursors.get(task.id, ""), "status", turn=turn.number, text=WAITING, data=data)
 
 
 class View:

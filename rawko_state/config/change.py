@@ -8,50 +8,69 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rawko_state.config.schema import BY_KEY, WHOLE, Wrong, nearest
+from rawko_state.config.schema import BY_KEY, WHOLE, Place, Wrong, find, is_mapping, nearest
 from rawko_state.config.settings import Problem, entries
 from rawko_state.errors import InvalidValue, RawkoError, StorageError
 
 
 def parse_value(key: str, text: str) -> Any:
     """Parses a value from the command line."""
-    setting = BY_KEY.get(key)
-    if setting is None:
-        raise InvalidValue(f"Unknown setting: {key!r}.{nearest(key)}")
+    setting, entry = place_of(key)
+    if entry is None and is_mapping(setting):
+        raise InvalidValue(f"{key} takes a value for each name: rawko config set {key}.NAME VALUE")
     try:
-        return setting.type.of_text(text)
+        return setting.type.of_text(text) if entry is None else setting.type.read({entry: text})[entry]
     except Wrong as wrong:
-        raise InvalidValue(f"{key} takes {wrong}, not {text!r}.") from None
+        said = f"{setting.key} takes {wrong}" if entry else f"{key} takes {wrong}, not {text!r}"
+        raise InvalidValue(f"{said}.") from None
+
+
+def place_of(key: str) -> Place:
+    place = find(key)
+    if place is None:
+        raise InvalidValue(f"Unknown setting: {key!r}.{nearest(key)}")
+    return place
 
 
 def put(path: Path, key: str, text: str | None) -> None:
     """Sets a key, or removes it if the text is None. The file is replaced atomically."""
-    if text is not None:
-        parse_value(key, text)
-    elif key not in BY_KEY:
-        raise InvalidValue(f"Unknown setting: {key!r}.{nearest(key)}")
+    place = place_of(key)
+    wanted = None if text is None else parse_value(key, text)
+    keys = place.setting.key.split(".") + ([] if place.entry is None else [place.entry])
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"Can't read {path}: {error}.", str(path)) from error
-    wanted = None if text is None else parse_value(key, text)
     for change in (changed, part_anew, whole_anew):
-        after = change(before, key.split("."), text, path)
-        if _says(after, key, wanted, before, path):
+        after = change(before, keys, text, path)
+        if _says(after, place, wanted, before, path):
             _replace(path, after)
             return
     raise RawkoError(f"Can't change {path} automatically.\n  Edit it: rawko config edit")
 
 
-def _says(text: str, key: str, wanted: Any, before: str, path: Path) -> bool:
-    """Whether the changed file has the wanted value and every other setting is unchanged."""
+def _says(text: str, place: Place, wanted: Any, before: str, path: Path) -> bool:
+    """Whether the changed file has the wanted value and everything else in it is unchanged."""
+    key = place.setting.key
     problems: list[Problem] = []
     now = {name: value for name, value, _ in entries(text, path, problems)}
     earlier: list[Problem] = []
     then = {name: value for name, value, _ in entries(before, path, earlier)}
-    found = None if key not in now else BY_KEY[key].type.read(now.pop(key))
-    then.pop(key, None)
-    return found == wanted and now == then and len(problems) <= len(earlier)
+    value, old = now.pop(key, None), then.pop(key, None)
+    found = place.read(None if value is None else place.setting.type.read(value))
+    return (
+        found == wanted
+        and _others(value, place) == _others(old, place)
+        and now == then
+        and len(problems) <= len(earlier)
+    )
+
+
+def _others(value: Any, place: Place) -> dict[str, Any]:
+    """The entries of a mapping beside the one that is changed."""
+    if place.entry is None or not isinstance(value, dict):
+        return {}
+    return {name: each for name, each in value.items() if name != place.entry}
 
 
 def changed(text: str, keys: list[str], value: str | None, path: Path) -> str:
@@ -166,7 +185,8 @@ def _put(data: dict[str, Any], keys: list[str], value: Any) -> None:
 
 def _is_number(keys: list[str]) -> bool:
     """Whether a setting may be written as a number: text that looks like one is quoted."""
-    return BY_KEY[".".join(keys)].type is WHOLE
+    setting = BY_KEY.get(".".join(keys))
+    return setting is not None and setting.type is WHOLE
 
 
 def _scalar(value: str, *, number: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rawko_state.late import late
 from rawko_state.model.frozen import Frozen
@@ -175,8 +175,33 @@ SETTINGS: Final = (
     Setting("workspace", TEXT, None, "Workspace to use (servers with workspaces only)."),
 )  # fmt: skip
 BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
+_MAPPINGS: Final = (COMMANDS, TEXTS, PATTERNS)
 # The mappings that contain settings.
 SECTIONS: Final = frozenset(key[:at] for key in BY_KEY for at, letter in enumerate(key) if letter == ".")
+
+
+class Place(NamedTuple):
+    """What a key names: a setting, or one entry of a setting that is a mapping, such as ``runners.developer``."""
+
+    setting: Setting
+    entry: str | None
+
+    def read(self, value: Any) -> Any:
+        """The value of the setting, or of the entry in it."""
+        return value if self.entry is None else (value or {}).get(self.entry)
+
+
+def find(key: str) -> Place | None:
+    setting = BY_KEY.get(key)
+    if setting is not None:
+        return Place(setting, None)
+    parent, _, entry = key.rpartition(".")
+    setting = BY_KEY.get(parent)
+    return Place(setting, entry) if setting is not None and is_mapping(setting) and entry else None
+
+
+def is_mapping(setting: Setting) -> bool:
+    return setting.type in _MAPPINGS
 
 
 def nearest(key: str) -> str:

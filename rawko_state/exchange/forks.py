@@ -2,23 +2,28 @@
 
 Some agents name the session that a fork goes on with, and the place in it. Others copy the records so far into a new file. The
 copies have the same ids, and nothing else may say that there was a fork. So sessions whose first records have the same id are
-compared, and the one that went its own way first is taken for the original.
+compared, and the one that went its own way first is taken for the original. A fork of a session that was compacted begins with
+the compaction, so its first id is looked for in the other sessions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from itertools import islice
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from rawko_state.exchange.transcript import Session, Step
+from rawko_state.exchange.transcript import Session, Step, is_session_id
 from rawko_state.exchange.turns import TurnBuilder
 from rawko_state.model.entries import Turn
 from rawko_state.model.frozen import replace
 
 _FEW: Final = 50
 """The first record with an id is among these."""
+_PIECE: Final = 1 << 20
+_TOGETHER: Final = timedelta(seconds=1)
+"""Records of one moment may be written in any order."""
 _ALWAYS: Final = datetime.min.replace(tzinfo=timezone.utc)
 
 
@@ -31,13 +36,21 @@ class Fork(NamedTuple):
     """How many turns those are."""
     loose: tuple[Step, ...]
     """Records before that place that are its own: they belong to no turn."""
+    is_copy: bool = False
+    """It has nothing of its own, so there is nothing to record."""
 
 
 class _Records(NamedTuple):
     session: Session
-    keys: list[str]
-    places: list[int]
+    places: dict[str, int]
+    """The place after each record, by its id."""
     times: list[datetime | None]
+    told: str
+    """The session that its records name."""
+    forked: str | None
+    """The session that it was forked from, if its records say so."""
+    is_copied: bool
+    """Whether something was noted in it before its first records were made, or its records name another session."""
 
 
 def forks(found: Iterable[Session], wanted: Sequence[Session]) -> dict[str, Fork]:
@@ -47,13 +60,16 @@ def forks(found: Iterable[Session], wanted: Sequence[Session]) -> dict[str, Fork
     by_root: dict[str, list[Session]] = {}
     named: dict[str, Session] = {}
     bases: dict[str, tuple[str, int]] = {}
+    headless = set[str]()
     for session in found:
-        root, base = _root(session) if session.parent is None else (None, None)
+        root, base, is_headless = _root(session) if session.parent is None else (None, None, False)
         named[session.key] = session
         if base is not None:
             bases[session.key] = base
         elif root is not None:
             by_root.setdefault(root, []).append(session)
+            headless |= {root} if is_headless else set()
+    _join(by_root, headless)
     keys = {session.key for session in wanted}
     made = {
         key: Fork(bases[key][0], 0, _turns_before(key, bases, named), ())
@@ -66,21 +82,45 @@ def forks(found: Iterable[Session], wanted: Sequence[Session]) -> dict[str, Fork
     return made
 
 
-def _root(session: Session) -> tuple[str | None, tuple[str, int] | None]:
-    """The id of the first record that has one; or the session that this one goes on with, and the place in it, if it says so."""
-    root = None
+def _root(session: Session) -> tuple[str | None, tuple[str, int] | None, bool]:
+    """The id of the first record that has one; or the session that this one goes on with, and the place in it, if it says so.
+    And whether the first record is a compaction, which must have had something before it."""
+    root, is_headless = None, False
     try:
         own = (step for _, step in session.steps(0, []) if "continues" not in step.facts)
         for step in islice(own, _FEW):
             base, place = step.facts.get("forked"), step.facts.get("forked_at", "")
             if base is not None and place.isdecimal():
-                return None, (base, int(place))
+                return None, (base, int(place)), False
             root = root or step.key
             if root is not None:
+                is_headless = step.aside is not None
                 break
     except OSError:
         pass
-    return root, None
+    return root, None, is_headless
+
+
+def _join(by_root: dict[str, list[Session]], headless: set[str]) -> None:
+    """Puts sessions that begin with a compaction beside those in which it happened."""
+    for root in headless:
+        group = by_root.pop(root)
+        there = (one for one, others in by_root.items() if any(_holds(session.path, root) for session in others))
+        by_root.setdefault(next(there, root), []).extend(group)
+
+
+def _holds(path: Path, key: str) -> bool:
+    """Whether a file has a record with this id, or one that refers to it."""
+    wanted, before = key.encode("utf-8", "replace"), b""
+    try:
+        with open(path, "rb") as stream:
+            while piece := stream.read(_PIECE):
+                if wanted in before + piece:
+                    return True
+                before = piece[-len(wanted) :]
+    except OSError:
+        pass
+    return False
 
 
 def _turns_before(key: str, bases: Mapping[str, tuple[str, int]], named: Mapping[str, Session]) -> int:
@@ -94,7 +134,7 @@ def _turns_before(key: str, bases: Mapping[str, tuple[str, int]], named: Mapping
     return turns
 
 
-def _turns_until(session: Session, place: int, *, only_keyed: bool = False) -> int:
+def _turns_until(session: Session, place: int, start: int = 0, *, only_keyed: bool = False) -> int:
     def before(_: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
         for at, step in session.steps(start, wrong):
             if at > place:
@@ -102,39 +142,65 @@ def _turns_until(session: Session, place: int, *, only_keyed: bool = False) -> i
             if step.key is not None or not only_keyed:
                 yield at, step
 
-    builder = TurnBuilder(replace(session, read=before), 0, (), [])
+    builder = TurnBuilder(replace(session, read=before), start, (), [])
     return sum(isinstance(entry, Turn) for record in builder.turns() for entry in record)
 
 
 def _compared(group: Sequence[Session]) -> Iterator[tuple[str, Fork]]:
     found = [_records(session) for session in group]
     # The original has nothing of its own, or went its own way first.
-    records = sorted(found, key=lambda each: (_own_since(each, found), len(each.keys), each.session.key))
+    records = sorted(
+        found,
+        key=lambda each: (
+            _generation(each, found), each.is_copied, _own_since(each, found), len(each.places), each.session.key
+        ),
+    )  # fmt: skip
+    made: dict[str, Fork] = {}
     for number, child in enumerate(records):
         shared = [(_shared(child, other), other) for other in records[:number]]
         if not shared:
             continue
         most, parent = max(shared, key=lambda pair: pair[0])
-        if 0 < most < len(child.keys):  # a mere copy is no fork
-            yield child.session.key, _fork(child, parent.session, child.places[most - 1])
+        is_copy = most == len(child.places)
+        # Without a word of where they come from, the same records make no copy.
+        if most and (not is_copy or parent.session.key in (child.told, child.forked)):
+            made[child.session.key] = _fork(child, parent, most, made.get(parent.session.key))
+    yield from made.items()
 
 
 def _records(session: Session) -> _Records:
-    found = _Records(session, [], [], [])
+    places: dict[str, int] = {}
+    times: list[datetime | None] = []
+    facts: dict[str, str] = {}
+    noted: datetime | None = None
+    is_copied = False
     for place, step in session.steps(0, []):
-        if step.key is not None:
-            found.keys.append(step.key)
-            found.places.append(place)
-            found.times.append(step.at)
-    return found
+        facts = {**step.facts, **facts}
+        if step.key is not None and step.key not in places:
+            places[step.key] = place
+            times.append(step.at)
+            is_copied = is_copied or (noted is not None and step.at is not None and step.at < noted - _TOGETHER)
+        elif step.key is None and not places:
+            noted = step.at or noted
+    told = facts.get("session", "")
+    told = told if is_session_id(told) else session.key
+    return _Records(session, places, times, told, facts.get("forked"), is_copied or told != session.key)
+
+
+def _generation(each: _Records, records: Sequence[_Records]) -> int:
+    """How many forks led to a session, as far as records say."""
+    by_key = {other.session.key: other.forked for other in records}
+    seen, above = set[str](), each.forked
+    while above in by_key and above not in seen:
+        seen.add(above)
+        above = by_key[above]
+    return len(seen) if above is None or above in seen else len(seen) + 1
 
 
 def _shared(one: _Records, other: _Records) -> int:
-    """How many records two sessions have in common, from the first one on."""
-    return next(
-        (n for n, (mine, theirs) in enumerate(zip(one.keys, other.keys, strict=False)) if mine != theirs),
-        min(len(one.keys), len(other.keys)),
-    )
+    """How many records, from its first one on, a session has in common with another one. That one may have more between them, as
+    a branch that was left is not copied."""
+    return next((n for n, key in enumerate(one.places) if key not in other.places), len(one.places))
 
 
 def _own_since(each: _Records, records: Sequence[_Records]) -> datetime:
@@ -142,7 +208,11 @@ def _own_since(each: _Records, records: Sequence[_Records]) -> datetime:
     return next((at for at in each.times[most:] if at is not None), _ALWAYS)
 
 
-def _fork(child: _Records, parent: Session, place: int) -> Fork:
-    turns = _turns_until(child.session, place, only_keyed=True)
+def _fork(child: _Records, parent: _Records, shared: int, above: Fork | None) -> Fork:
+    """``above``: what the parent is a fork of in turn."""
+    copied = list(child.places)[:shared]
+    place, left = child.places[copied[-1]], max(parent.places[key] for key in copied)
+    before = 0 if above is None else above.turns
+    turns = before + _turns_until(parent.session, left, 0 if above is None else above.place, only_keyed=True)
     loose = tuple(step for at, step in child.session.steps(0, []) if at <= place and step.key is None)
-    return Fork(parent.key, place, turns, loose)
+    return Fork(parent.session.key, place, turns, loose, is_copy=shared == len(child.places))

@@ -173,7 +173,6 @@ class _Page:
         by = said_by(entry)
         who = "You" if by in (None, UNKNOWN_USER) else text_html(by or "")
         who = "Prompt" if who == "You" else who
-        self._answer = None
         return (
             f'<article class="turn user" id="{_id(self._task)}-{place}"><header><span class="who">{who}</span>'
             f'<span class="r">{self._when(at)}</span></header>{markdown_html(text)}</article>\n'
@@ -228,7 +227,7 @@ class _Page:
                 if id(diff) not in own:
                     head = f'<span class="v">Edit</span> <span class="o">{text_html(diff.path or "")}</span>'
                     opened = _opened([diff])
-                    yield f'<details class="tool edit"{opened}><summary>{head}</summary>'
+                    yield f'<details class="tool edit"{opened}><summary>{_LINE % head}</summary>'
                     yield f'<div class="in">{_diff(diff)}</div></details>'
             yield "</div>"
         if turn.question is not None:
@@ -251,6 +250,10 @@ class _Page:
         yield "</section>\n"
 
 
+_LINE: Final = '<span class="l">%s</span>'
+"""Around what a folded call says in one line: where it is too long, what was done is cut, and how it ended is not."""
+
+
 def _tool(call: ToolCall, told: Telling) -> str:
     head = f'<span class="v">{text_html(told.verb)}</span> <span class="o">{text_html(told.subject)}</span>'
     detail = _lines(told.detail) if told.diffs and told.outcome != FAILED else text_html(told.detail)
@@ -264,7 +267,7 @@ def _tool(call: ToolCall, told: Telling) -> str:
     if not inside:
         return f'<div class="{names} flat">{head}</div>'
     opened = _opened(told.diffs) if told.diffs else ""
-    return f'<details class="{names}"{opened}><summary>{head}</summary><div class="in">{inside}</div></details>'
+    return f'<details class="{names}"{opened}><summary>{_LINE % head}</summary><div class="in">{inside}</div></details>'
 
 
 def _opened(diffs: Sequence[Diff]) -> str:

@@ -24,9 +24,10 @@ from rawko_state.exchange.forks import Fork, forks
 from rawko_state.exchange.linking import progress, recorded_until
 from rawko_state.exchange.sources import sessions, siblings
 from rawko_state.exchange.transcript import Session, Trouble
-from rawko_state.exchange.turns import TurnBuilder
+from rawko_state.exchange.turns import Facts, TurnBuilder
 from rawko_state.format.parts import read_parent
-from rawko_state.model.entries import Entry, Parent, Turn
+from rawko_state.format.values import write_time
+from rawko_state.model.entries import Entry, Json, Parent, Turn
 from rawko_state.model.frozen import Frozen
 from rawko_state.model.names import name_for
 from rawko_state.model.status import ENDED, INTERRUPTED
@@ -146,6 +147,8 @@ class _Done:
     wrong: list[str] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
     is_empty: bool = False
+    copy_of: str | None = None
+    """The task that has all of it."""
     is_here: bool = False
     """A task for it already exists, and may need new turns."""
     is_new: bool = False
@@ -172,6 +175,9 @@ def _brought(job: _Job, elsewhere: Store | None = None) -> _Done:
     session, done = job.session, _Done(job.session)
     try:
         fork = job.fork
+        if fork is not None and fork.is_copy:
+            done.copy_of = _task_of(session.source, fork.parent)
+            return done
         start, loose = (fork.place, fork.loose) if fork is not None else (0, ())
         grouping = TurnBuilder(session, start, job.belonging.roots, done.wrong, loose=loose)
         if grouping.is_empty:
@@ -332,6 +338,9 @@ class _Import:
         report.unknown.update(done.unknown)
         if done.is_empty:
             report.empty += [session.path] if not done.wrong else []
+        elif done.copy_of is not None:
+            report.same += 1
+            self._see(session, done.copy_of)
         elif done.is_here and done.root is not None and done.task is not None:
             self.grow(session, self._store_of(done.root), done.task)
         elif done.root is None and not done.wrong:
@@ -384,6 +393,7 @@ def grow(
         place = data.get("place")
         if own is None:
             place = recorded_until(store, task, session)
+            data = _stood(session, place)
         start = place if isinstance(place, int) else 0
         if not session.is_marked(start, data.get("mark")):
             raise RawkoError(
@@ -408,6 +418,16 @@ def grow(
                 _added(opened, record)
             grew = opened.state.turns > before or not running
         return grew, grouping.facts.unknown
+
+
+def _stood(session: Session, place: int) -> Mapping[str, Json]:
+    """How a session stood at a place up to which it was recorded as it ran, as a note of an import would say."""
+    facts = Facts()
+    for at, step in session.steps(0, []):
+        if at <= place:
+            facts.take(step)
+    begun = {} if facts.first is None else {"since": write_time(facts.first)}
+    return {**begun, "standing": facts.standing()}
 
 
 def _requested(store: Store, task: str, turns: int) -> str | None:
@@ -437,6 +457,8 @@ def start(
 ) -> str | None:
     """Creates the task for a new session; None while there is nothing to record."""
     fork = forks(siblings(session), [session]).get(session.key)
+    if fork is not None and fork.is_copy:
+        return None
     begin, loose = (fork.place, fork.loose) if fork is not None else (0, ())
     grouping = TurnBuilder(session, begin, (str(store.root),), wrong, ended=ended, loose=loose)
     if grouping.is_empty or (grouping.prompt is None and not ended):
@@ -465,9 +487,14 @@ def _parent(session: Session, grouping: TurnBuilder, fork: Fork | None) -> Paren
     above = fork.parent if fork is not None else above
     if not above:
         return None
-    moved = _moved.get(f"{session.source}:{above}")
-    at = fork.turns if fork is not None and moved is None else None
-    return Parent(moved or task_id(session.source, above), at)
+    parent = _task_of(session.source, above)
+    at = fork.turns if fork is not None and parent == task_id(session.source, above) else None
+    return Parent(parent, at)
+
+
+def _task_of(source: str, key: str) -> str:
+    """The task that has a session, whether it is there yet or not."""
+    return _moved.get(f"{source}:{key}") or task_id(source, key)
 
 
 def _key(session: Session) -> str:

@@ -110,7 +110,6 @@ class _Text:
     def _prompt(self, entry: Request | Turn, text: str) -> str:
         by = said_by(entry)
         who = "Prompt" if by in (None, UNKNOWN_USER) else _line(by or "")
-        self._answer = None
         quoted = "\n".join(f"> {line}".rstrip() for line in prose(text).split("\n"))
         return f"\n## {who}\n\n{quoted}\n"
 

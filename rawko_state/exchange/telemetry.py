@@ -15,9 +15,10 @@ from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
+from rawko_state.exchange.sources import apply_patch
 from rawko_state.exchange.sources.messages import asked_of, call_of
-from rawko_state.model.entries import Field, FileTouch, Money, ToolCall, Turn
-from rawko_state.model.frozen import Frozen
+from rawko_state.model.entries import Diff, Field, FileTouch, Money, ToolCall, Turn
+from rawko_state.model.frozen import Frozen, replace
 from rawko_state.model.status import FINISHED
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ _CONVERSATION: Final = ("gen_ai.conversation.id", "session.id", "conversation.id
 _CHAT: Final = frozenset(("chat", "text_completion", "generate_content"))
 _REMEMBERED: Final = 20_000
 """Signals that are recognised when they are sent again."""
+_NEAR: Final = 20
+"""An event that belongs to another is among so many that follow it."""
 _EVENTS: Final = ("claude_code.", "codex.", "gemini_cli.", "qwen-code.")
 
 
@@ -59,22 +62,36 @@ class TelemetryRecorder:
         """Records what is new, in the order in which it ended. Returns the tasks that were written to."""
         written: set[str] = set()
         with self._lock:
-            for signal in sorted(signals, key=_end):
-                if signal.key not in self._seen and _is_of_an_agent(signal):
-                    task_id = self._recorded(signal)
-                    written |= {task_id} if task_id is not None else set()
-                    self._seen[signal.key] = None
-                    while len(self._seen) > _REMEMBERED:
-                        self._seen.popitem(last=False)
+            new = [each for each in sorted(signals, key=_end) if each.key not in self._seen and _is_of_an_agent(each)]
+            for signal, response in _with_responses(self._prompts_first(new)):
+                task_id = self._recorded(signal)
+                written |= {task_id} if task_id is not None else set()
+                for each in filter(None, (signal, response)):
+                    self._seen[each.key] = None
+                while len(self._seen) > _REMEMBERED:
+                    self._seen.popitem(last=False)
         return written
+
+    def _prompts_first(self, signals: list[Signal]) -> list[Signal]:
+        """Puts the prompt that opens a conversation first: Claude Code asks for a title before it tells of the prompt."""
+        opened = set[str]()
+        for prompt in [each for each in signals if each.is_event and _asked(each)]:
+            name = _conversation(prompt)
+            if name in opened:
+                continue
+            first = next(each for each in signals if _conversation(each) == name)
+            if first is not prompt and self._store.find_source(_source(name)) is None:
+                signals.remove(prompt)
+                signals.insert(signals.index(first), prompt)
+            opened.add(name)
+        return signals
 
     def _recorded(self, signal: Signal) -> str | None:
         asked = _asked(signal)
         if _turn(signal) is None and not asked and not signal.outermost:
             return None
-        name = next((str(signal.attributes[key]) for key in _CONVERSATION if signal.attributes.get(key)), signal.trace)
         task = self._store.open_task(
-            f"otel:{name}",
+            _source(_conversation(signal)),
             asked or signal.name,
             agent=_agent(signal),
             model=_model(signal),
@@ -93,9 +110,57 @@ class TelemetryRecorder:
             task.say(asked)
         if turn is not None:
             task.add_turn(turn)
+        title = _title(signal)
+        if title is not None and task.state.title is None:
+            task.note(title=title)
         if signal.outermost and task.state.status not in FINISHED:
             said = _text(signal, "final_result", "gen_ai.output") or _said(signal)[0] or None
             task.finish("failure" if signal.error else "success", said, error=signal.error)
+
+
+def _source(conversation: str) -> str:
+    return f"otel:{conversation}"
+
+
+def _conversation(signal: Signal) -> str:
+    return next((str(signal.attributes[key]) for key in _CONVERSATION if signal.attributes.get(key)), signal.trace)
+
+
+def _with_responses(signals: Sequence[Signal]) -> Iterator[tuple[Signal, Signal | None]]:
+    """Each signal, and the event with the response that was merged into it: Claude Code tells of a request in two events, one
+    with the tokens, one with what the model said."""
+    merged = set[int]()
+    for at, signal in enumerate(signals):
+        if id(signal) in merged:
+            continue
+        response = None
+        if _kind(signal) == "api_request":
+            about = _about(signal)
+            after = (each for each in signals[at + 1 : at + _NEAR] if _about(each) == about)
+            found = next((each for each in after if _kind(each) in ("api_request", "assistant_response")), None)
+            response = found if found is not None and _kind(found) == "assistant_response" else None
+        if response is None:
+            yield signal, None
+        else:
+            merged.add(id(response))
+            said = {"response": response.attributes.get("response")}
+            yield replace(signal, attributes={**signal.attributes, **said}), response
+
+
+def _about(signal: Signal) -> tuple[Any, ...]:
+    return (_conversation(signal), *map(signal.attributes.get, ("request_id", "prompt.id", "query_source", "model")))
+
+
+def _kind(signal: Signal) -> str:
+    return signal.name.partition(".")[2] if signal.is_event else ""
+
+
+def _title(signal: Signal) -> str | None:
+    """The title that Claude Code asks a model for."""
+    if signal.attributes.get("query_source") != "generate_session_title":
+        return None
+    found = _data(signal.attributes.get("response"))
+    return _string(found.get("title")) if isinstance(found, dict) else None
 
 
 def _end(signal: Signal) -> tuple[float, bool]:
@@ -113,17 +178,20 @@ def _turn(signal: Signal) -> Turn | None:
     """The turn that a signal stands for; None if it stands for none."""
     given = signal.attributes
     operation = given.get("gen_ai.operation.name")
-    kind = signal.name.partition(".")[2] if signal.is_event else ""
+    kind = _kind(signal)
     content = thinking = None
     tools: tuple[ToolCall, ...] = ()
     files: tuple[FileTouch, ...] = ()
+    diffs: tuple[Diff, ...] = ()
     if operation == "execute_tool" or kind == "tool_result":
-        tools, files = _tool(signal)
+        tools, files, diffs = _tool(signal)
     elif operation in _CHAT:
         content, thinking = _said(signal)
     elif kind == "api_error":
         content = str(given.get("error") or given.get("error.message") or "")
-    elif kind not in ("api_request", "api_response", "sse_event") or not _tokens(given):
+    elif kind in ("api_request", "assistant_response") and (_response(signal) or _tokens(given)):
+        content = _response(signal)
+    elif kind not in ("api_response", "sse_event") or not _tokens(given):
         return None  # several events tell of one request; that with the tokens counts
     failed = signal.error is not None or kind == "api_error" or _is_false(given.get("success"))
     return Turn(
@@ -141,11 +209,12 @@ def _turn(signal: Signal) -> Turn | None:
         tools=tools,
         tool_calls=len(tools) or None,
         files=files,
+        diffs=diffs,
         extra=(Field("X-Span", signal.key),),
     )
 
 
-def _tool(signal: Signal) -> tuple[tuple[ToolCall, ...], tuple[FileTouch, ...]]:
+def _tool(signal: Signal) -> tuple[tuple[ToolCall, ...], tuple[FileTouch, ...], tuple[Diff, ...]]:
     given = signal.attributes
     name = _text(signal, "gen_ai.tool.name", "tool_name", "function_name") or signal.name
     arguments = _data(_first(given, "gen_ai.tool.call.arguments", "tool_input", "tool_parameters", "arguments"))
@@ -156,16 +225,19 @@ def _tool(signal: Signal) -> tuple[tuple[ToolCall, ...], tuple[FileTouch, ...]]:
     more: dict[str, Any] = {"id": call.id} if call.id != "None" else {}
     more |= {"input": arguments} if isinstance(arguments, dict) else {}
     more |= {"error": failed} if failed else {}
-    args = (
-        asked_of(arguments)
-        if isinstance(arguments, dict) and arguments
-        else ""
-        if arguments is None
-        else str(arguments)
-    )
+    patch = arguments if isinstance(arguments, str) and not failed else ""
+    diffs = apply_patch.diffs(patch)  # Codex sends the text of the patch
+    more |= {"diff": list(range(1, len(diffs) + 1)) if len(diffs) > 1 else 1} if diffs else {}
+    if diffs:
+        args = asked_of({"patch": patch})
+    elif isinstance(arguments, dict) and arguments:
+        args = asked_of(arguments)
+    else:
+        args = "" if arguments is None else str(arguments)
     time = signal.at.astimezone(timezone.utc).strftime("%H:%M:%S") if signal.at is not None else None
     tool = ToolCall(name, " ".join(args.split())[:500], "failed" if failed else "ok", time, shown or None, more=more)
-    return (tool,), () if failed else tuple(FileTouch(operation, path) for operation, path in call.touches)
+    touches = () if failed else (*call.touches, *apply_patch.touched(patch))
+    return (tool,), tuple(FileTouch(operation, path) for operation, path in touches), diffs
 
 
 def _said(signal: Signal) -> tuple[str, str]:
@@ -176,6 +248,12 @@ def _said(signal: Signal) -> tuple[str, str]:
         if isinstance(text, str):
             (thought if part.get("type") in ("thinking", "reasoning") else said).append(text)
     return "\n\n".join(said), "\n\n".join(thought)
+
+
+def _response(signal: Signal) -> str | None:
+    """What Claude Code says that the model said; but not what it asked a model for itself."""
+    said = _text(signal, "response")
+    return said if said != "<REDACTED>" and _title(signal) is None else None
 
 
 def _asked(signal: Signal) -> str | None:
@@ -204,7 +282,9 @@ def _tokens(given: Mapping[str, Any]) -> dict[str, int]:
         "in": _count(given, "gen_ai.usage.input_tokens", "input_tokens", "input_token_count"),
         "out": _count(given, "gen_ai.usage.output_tokens", "output_tokens", "output_token_count"),
         "cache_read": _count(given, "gen_ai.usage.cache_read.input_tokens", "cache_read_tokens", "cached_token_count"),
-        "cache_write": _count(given, "gen_ai.usage.cache_creation.input_tokens", "cache_creation_tokens"),
+        "cache_write": _count(
+            given, "gen_ai.usage.cache_creation.input_tokens", "cache_creation_tokens", "cache_write_token_count"
+        ),
         "reasoning": _count(given, "gen_ai.usage.reasoning.output_tokens", "reasoning_token_count"),
     }  # fmt: skip
     tokens = {name: count for name, count in found.items() if count is not None}

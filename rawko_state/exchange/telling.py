@@ -89,6 +89,12 @@ _REJECTED: Final = (
     "The user doesn't want to proceed with this tool use",
     "[Operation Cancelled] Reason: User cancelled",
 )
+_PYTEST = late(
+    r"=* ?(?:[0-9]+ (?:failed|passed|skipped|errors?|xfailed|xpassed|deselected|warnings?|rerun)(?:, )?)+ in [0-9.]+s.{0,30}"
+)
+_CARGO = late(r"test result: \w+\. [0-9]+ passed; [0-9]+ failed")
+_JEST = late(r"Tests:\s+(?:[0-9]+ (?:failed|passed|skipped|todo), )+[0-9]+ total")
+_COUNTED = late(r"([0-9]+) (passed|failed|error)")
 _STOPPED = late(r"(?:Wall time:? [0-9.]+ seconds\s+)?aborted by user|exec_command failed")
 _LONGEST: Final = 4000
 
@@ -315,18 +321,34 @@ def _detail(
     if outcome == UNKNOWN:
         return NO_RESULT
     facts: list[str] = []
+    tests = _tests(output) if family == RUN else ""
     if family == RUN and exit_code is not None:
-        facts.append(f"exit {exit_code}")
+        facts += [tests] if tests and not exit_code else [f"exit {exit_code}", tests]
     elif outcome == FAILED:
         facts.append(_error(call, output, last=family == RUN))
     elif own:
         added, removed = sum(diff.added for diff in own), sum(diff.removed for diff in own)
         facts.append(changes_text(added, None if verb == "Write" and not removed else removed))
     else:
-        facts.append(_result(family, call, output))
+        facts.append(tests or _result(family, call, output))
     if duration:
         facts.append(took(duration))
     return ", ".join(fact for fact in facts if fact)
+
+
+def _tests(output: str) -> str:
+    """How many tests failed or else passed, by the last lines of pytest, cargo test or jest."""
+    counts = {"passed": 0, "failed": 0}
+    for line in output[-4000:].splitlines()[-40:]:
+        found = _PYTEST.fullmatch(line.strip()) or _CARGO.match(line) or _JEST.fullmatch(line)
+        if found is None:
+            continue
+        if not line.startswith("test result"):  # cargo says it for each of its parts
+            counts = {"passed": 0, "failed": 0}
+        for number, word in _COUNTED.findall(found[0]):
+            counts["passed" if word == "passed" else "failed"] += int(number)
+    word = "failed" if counts["failed"] else "passed"
+    return f"{counts[word]:,} {word}" if counts[word] else ""
 
 
 def _error(call: ToolCall, output: str, *, last: bool) -> str:

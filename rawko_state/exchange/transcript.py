@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -26,6 +27,8 @@ _MARKED: Final = 1024
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 HANDED_OVER: Final = "rawko"
 """The key by which a record that rawko wrote into an agent's session names the task it came from, and the last turn of it."""
+_AHEAD: Final = 32
+_AHEAD_BYTES: Final = 1 << 20
 LONGEST_LINE: Final = 512 << 20
 """Longer records are skipped and reported."""
 
@@ -50,6 +53,8 @@ class Output(Frozen):
     failed: bool = False
     diffs: tuple[Diff, ...] = ()
     """What the call changed, if the source says so: then what its arguments tell does not count."""
+    is_unchanged: bool = False
+    """The source says that the file was written as it was."""
 
 
 class Usage(NamedTuple):
@@ -109,6 +114,8 @@ class Step(Frozen):
     """Facts about the session: cwd, branch, commit, repo, version, parent, provider, session, forked."""
     key: str | None = None
     """The id of the record, if copies in another session have the same."""
+    follows: str | None = None
+    """The key of the record that this one comes after, if the source says so: then its place in the file does not matter."""
     unknown: str | None = None
     """The kind of a record that was not understood and is only passed on."""
     continued: bool = False
@@ -254,6 +261,52 @@ def stated(cost: Decimal | None, tokens: Mapping[str, int]) -> Decimal | None:
     return None if cost == 0 and any(tokens.values()) else cost
 
 
+def in_order(steps: Iterable[tuple[int, Step]], start: int) -> Iterator[tuple[int, Step]]:
+    """Puts steps behind those that they follow, where a source wrote them a little earlier. While one is put back, the place of
+    the others is before it, so that whoever stops there reads it again."""
+    ahead: deque[tuple[int, Step]] = deque()
+    waiting: dict[str, list[Step]] = {}
+    follows: dict[str, str | None] = {}
+    """Of the steps that are ahead or waiting, by their keys."""
+    size, safe, place = 0, start, start
+
+    def is_early(step: Step) -> bool:
+        before = step.follows
+        for _ in follows:
+            if before not in follows:
+                break
+            before = follows[before]
+        return step.follows in follows and before not in follows  # else they follow one another in a circle
+
+    def come(step: Step) -> Iterator[Step]:
+        follows.pop(step.key or "", None)
+        yield step
+        for each in waiting.pop(step.key or "", ()):
+            yield from come(each)
+
+    def first() -> Iterator[tuple[int, Step]]:
+        nonlocal size, safe, place
+        place, step = ahead.popleft()
+        size -= len(step.raw)
+        if is_early(step):
+            waiting.setdefault(step.follows or "", []).append(step)
+            return
+        found = list(come(step))
+        safe = safe if waiting else place
+        for each in found:
+            yield safe, each
+
+    for at, step in steps:
+        ahead.append((at, step))
+        size += len(step.raw)
+        if step.key is not None:
+            follows[step.key] = step.follows
+        while len(ahead) > _AHEAD or (size > _AHEAD_BYTES and len(ahead) > 1):
+            yield from first()
+    while ahead:
+        yield from first()
+
+
 class NotAnObject(ValueError):
     """A line that holds something else than one JSON object."""
 
@@ -323,10 +376,14 @@ def files(paths: list[Path], folders: list[Path], pattern: str, wrong: list[Trou
 
 def session_id(name: str, told: Callable[[], object]) -> str:
     """The id of a session that has a file of its own: the file's name, or what the records tell if it was renamed or copied."""
-    if _UUID.fullmatch(name):
+    if is_session_id(name):
         return name
     said = told()
-    return said if isinstance(said, str) and _UUID.fullmatch(said) else name
+    return said if isinstance(said, str) and is_session_id(said) else name
+
+
+def is_session_id(text: str) -> bool:
+    return _UUID.fullmatch(text) is not None
 
 
 def walked(folder: Path, pattern: str, wrong: list[Trouble]) -> Iterator[Path]:

@@ -395,7 +395,8 @@ class _Open:
 
     def add(self, step: Step) -> None:
         self._raw.append(step.raw)
-        if step.happened and not step.working:  # what the agent noted for itself, or began next, may be much later
+        is_own = step.turn is not None or step.outputs or not step.working
+        if step.happened and is_own:  # what the agent noted for itself, or began next, may be much later
             self._last = step.at or self._last
         self._started = self._started or step.at
         self._model = step.model or self._model
@@ -430,7 +431,8 @@ class _Open:
         asked = self._waiting.pop(output.id, None)
         if not output.failed:
             self._touch(asked.touches if asked is not None else ())
-            self._edit(output.id, output.diffs or (() if asked is None or output.id in self._own else asked.diffs))
+            is_told = output.id in self._own or output.is_unchanged
+            self._edit(output.id, output.diffs or (() if asked is None or is_told else asked.diffs))
         at = self._called.get(output.id)
         if at is None:
             self._tools.append(ToolCall("result", output.id, result, _clock(step.at), output.text or None))
@@ -444,6 +446,8 @@ class _Open:
             self._diffs.append(replace(diff, old=old, new=new))
             self._own.setdefault(call, []).append(len(self._diffs))
             self._touch([("delete" if diff.new is None else "write", diff.path or "")])
+            if diff.old is not None and diff.new not in (None, diff.old):  # moved
+                self._touch([("delete", diff.old)])
         at = self._called.get(call)
         if diffs and at is not None:
             own = self._own[call]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -74,6 +75,11 @@ def _time(name: str) -> _Part:
     return _Part(name, name.lower(), values.write_time, values.read_time)
 
 
+def _words(name: str) -> _Part:
+    """A section of text. What is not text would come back changed."""
+    return _Part(name, name.lower(), partial(values.write_text, name))
+
+
 def _json(name: str) -> _Part:
     return _Part(name, name.lower(), values.write_json, values.read_json)
 
@@ -127,18 +133,18 @@ _FIELDS: Final[Mapping[type[Entry], tuple[_Part, ...]]] = {
 
 _SECTIONS: Final[Mapping[type[Entry], tuple[_Part, ...]]] = {
     Turn: (
-        _text("Thinking"),
-        _text("Content"),
+        _words("Thinking"),
+        _words("Content"),
         _Part("Tool Log", "tools", lines.emit_tools, lines.parse_tools),
         _Part("Diff", "diffs", lambda value: diffs.emit_diffs(value), lambda text: diffs.parse_diffs(text)),
         _Part("Progress", "progress", lines.emit_progress, lines.parse_progress),
         _Part("Files", "files", lines.emit_files, lines.parse_files),
         _Part("Question", "question", parts.write_question, parts.read_question),
         _json("State"),
-        _text("Payload"),
+        _words("Payload"),
     ),
     Result: (_json("Output"),),
-    Note: (_text("Content"), _json("Data")),
+    Note: (_words("Content"), _json("Data")),
 }
 
 
@@ -183,11 +189,11 @@ def encode(entry: Entry) -> Block:
 
 
 def _values(parts: _Parts, entry: Entry) -> list[tuple[_Part, Any]]:
-    """The parts that the entry has. An empty string counts as present; an empty list or mapping does not."""
+    """The parts that the entry has. An empty string counts as present, and so does any JSON value; no labels or tools do not."""
     return [
         (part, value)
         for part, value in zip(parts.parts, parts.of(entry), strict=True)
-        if value is not None and (value or not isinstance(value, (tuple, dict)))
+        if value is not None and (value or not isinstance(value, (tuple, dict)) or part.write is values.write_json)
     ]
 
 

@@ -6,6 +6,7 @@ from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import cache
 from typing import Any, Final
 
 from rawko_state.format.values import write_time
@@ -15,14 +16,21 @@ VERSION: Final = 1
 """The version of all JSON formats built from these."""
 
 
+@cache
+def _names(kind: type) -> tuple[str, ...] | None:
+    """The fields of a dataclass; None for other types. One answer holds many values of few types."""
+    return tuple(item.name for item in dataclass_fields(kind)) if is_dataclass(kind) else None
+
+
 def plain(value: Any) -> Any:
     """A value as JSON data, without absent fields."""
-    if is_dataclass(value) and not isinstance(value, type):
+    names = _names(value.__class__)
+    if names is not None:
         found = {}
-        for item in dataclass_fields(value):
-            inner = getattr(value, item.name)
+        for name in names:
+            inner = getattr(value, name)
             if inner is not None and inner != () and inner != {}:
-                found[item.name] = plain(inner)
+                found[name] = plain(inner)
         if isinstance(value, (Request, Turn)) and (by := said_by(value)) is not None:
             found["by"] = by
         return found

@@ -7,9 +7,12 @@ characters made visible, as task files contain whatever a model or a web page sa
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Final
 
 from rawko_state.late import late
 
+_SLICE: Final = 1 << 20
 # Searched for first: a pattern that starts with a fixed character takes a tenth of the time of one that starts with "^".
 _PERHAPS = late(r"\n\\*(?:=== |--- |\[[A-Z])")
 _LINE_TO_ESCAPE = late(r"^(?=\\*(?:=== |--- |\[[A-Z]))", re.MULTILINE)
@@ -21,7 +24,20 @@ _CONTROL = late("[\x00-\x1f\x7f]")
 
 
 def escape(text: str) -> str:
+    return _escaped(text) if len(text) <= _SLICE else "".join(map(_escaped, _slices(text)))
+
+
+def _escaped(text: str) -> str:
     return _LINE_TO_ESCAPE.sub(r"\\", text) if _PERHAPS.search("\n" + text) else text
+
+
+def _slices(text: str) -> Iterator[str]:
+    """Parts of a text, cut after lines: searching a long one in one go would keep other threads waiting."""
+    start = 0
+    while len(text) - start > _SLICE and (end := text.find("\n", start + _SLICE) + 1):
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def unescape(text: str) -> str:

@@ -138,12 +138,18 @@ def read_flag(text: str) -> bool | None:
     return {"yes": True, "no": False}.get(text)
 
 
+def write_text(name: str, value: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(f"{name} must be text, not {type(value).__name__}: {value!r:.80}.")
+    return value
+
+
 def write_json(value: Any) -> str:
-    import json
+    from rawko_state.format import fair_json
 
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        if isinstance(value, (dict, list, tuple)) and json.loads(text) != value:
+        text = fair_json.dumps(value, ensure_ascii=False, allow_nan=False)
+        if isinstance(value, (dict, list, tuple)) and not fair_json.same(fair_json.loads(text), value):
             raise ValueError(_what_changes(value, "the value"))
         return text
     except (TypeError, ValueError, RecursionError) as error:
@@ -165,16 +171,12 @@ def _what_changes(value: Any, place: str) -> str:
 
 
 def read_json(text: str) -> Any:
-    import json
+    from rawko_state.format import fair_json
 
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return fair_json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(constant)
 
 
 def seconds(text: str | None) -> int:

@@ -52,6 +52,13 @@ def history(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str]) -> 
     return [_summary(row, alive, touched.get(row[0], ())) for row in rows]
 
 
+def count(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str]) -> int:
+    """How many tasks match, whatever the limit and the place in the list."""
+    with index.mapped():
+        where, values = every(conditions(index, wanted, alive))
+        return int(next(iter(index.read(f"SELECT COUNT(*) FROM {index.at('tasks')} WHERE {where}", values)))[0])
+
+
 _ANY: Final[Condition] = ("1 = 1", ())
 _SORTED_BY: Final = {
     "updated": "updated_at",

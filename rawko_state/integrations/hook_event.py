@@ -4,10 +4,13 @@ It runs at every tool call of an agent, so it imports as little as a program can
 transcript, the folder), never what was said: that is read from the transcript by the sweeper, and redacted on the way.
 """
 
-import json
 import os
 import sys
 import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 AGENTS = ("claude-code", "codex")
 LOCK = "hooks.lock"
@@ -26,7 +29,7 @@ def run(agent: str, event: str | None = None) -> None:
     cwd = None
     try:
         text = event if event is not None else sys.stdin.buffer.read(_LARGEST).decode("utf-8", "replace")
-        said = json.loads(text)
+        said = _parsed(text.strip())
         if not isinstance(said, dict):
             raise ValueError("not an object")
         cwd = said.get("cwd") if isinstance(said.get("cwd"), str) else None
@@ -47,7 +50,7 @@ def note_event(agent: str, event: dict[str, object], *, sweeper: bool = True) ->
     live = os.path.join(root, ".rawko", "state", "live")
     # Set by `rawko run`, which records what the agent streams.
     noted = {**said, "agent": agent, "task": os.environ.get("RAWKO_TASK"), "process": _agent_process()}
-    line = json.dumps(noted).encode() + b"\n"
+    line = _written(noted)
     # The event file appears atomically, so that the sweeper never reads or deletes one that is still being written.
     name = os.path.join(live, f"hook-{time.time_ns():020d}-{os.getpid()}")
     descriptor = os.open(f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -58,6 +61,46 @@ def note_event(agent: str, event: dict[str, object], *, sweeper: bool = True) ->
     os.rename(f"{name}.new", f"{name}.event")
     if sweeper and not _is_swept(live):
         _start(root)
+
+
+class _Reading:
+    """What the parser of `json` asks for."""
+
+    def __init__(self) -> None:
+        self.strict = True
+        self.object_hook = self.object_pairs_hook = None
+        self.parse_float, self.parse_int, self.parse_constant = float, int, float
+        self.memo: dict[str, str] = {}
+
+
+def _parsed(text: str) -> object:
+    """The value in a JSON text. `json` itself loads `re`, which takes longer than all else that a hook does."""
+    try:
+        from _json import make_scanner
+    except ImportError:  # another Python
+        import json
+
+        return json.loads(text)
+    try:
+        value, end = make_scanner(_Reading())(text, 0)  # type: ignore[arg-type]
+    except StopIteration:
+        raise ValueError("not JSON") from None
+    if end != len(text):
+        raise ValueError("more than one value")
+    return value
+
+
+def _written(noted: "Mapping[str, object]") -> bytes:
+    """A line with a flat JSON object of texts, lists of numbers and nothing."""
+    try:
+        from _json import encode_basestring_ascii as quoted
+    except ImportError:
+        from json.encoder import encode_basestring_ascii as quoted
+    values = (
+        "null" if value is None else quoted(value) if isinstance(value, str) else value for value in noted.values()
+    )
+    parts = (f"{quoted(name)}: {value}" for name, value in zip(noted, values, strict=True))
+    return f"{{{', '.join(parts)}}}\n".encode()
 
 
 def _first(event: dict[str, object], keys: tuple[str, ...]) -> str | None:

@@ -101,31 +101,36 @@ class RawkoSaver(BaseCheckpointSaver):
         asked = config["configurable"]
         name, ns, parent = asked["thread_id"], asked.get("checkpoint_ns", ""), asked.get("checkpoint_id")
         skeleton = {key: value for key, value in checkpoint.items() if key != "channel_values"}
+        metadata = self._dumped(get_checkpoint_metadata(config, metadata))
         with self._lock:
             log, thread = self._logs.of(_quoted(name))
-            log.catch_up()
-            base = parent if (ns, parent) in thread.saved else next((key[1] for key in thread.visible(ns)), None)
-            versions = self._versions(thread, ns, base)
-            told = skeleton["channel_versions"]
-            values, at_hand = dict[str, Any](), dict[str, tuple[str, bytes]]()
-            known = thread.names(ns, base)
-            for channel, value in ((SKELETON, skeleton), *checkpoint["channel_values"].items()):
-                same = (
-                    channel in known
-                    and channel not in new_versions
-                    and versions.get(channel, known) == told.get(channel)
-                )
-                if channel != SKELETON and same:
-                    continue
-                kind, data = at_hand[channel] = self.serde.dumps_typed(value)
-                change = self._change(thread, ns, base if channel in known else None, channel, kind, data)
-                if change is not None:
-                    values[channel] = change
-            gone = sorted(known - set(checkpoint["channel_values"]) - {SKELETON})
-            told_metadata = self._dumped(get_checkpoint_metadata(config, metadata))
-            record = {"ns": ns, "id": checkpoint["id"], "parent": parent, "metadata": told_metadata, "values": values}
-            record |= {"base": base} if base != parent else {}
-            log.append([record | ({"gone": gone} if gone else {})])
+            at_hand = dict[str, tuple[str, bytes]]()
+
+            def made() -> list[Any]:
+                at_hand.clear()
+                base = parent if (ns, parent) in thread.saved else next((key[1] for key in thread.visible(ns)), None)
+                versions = self._versions(thread, ns, base)
+                told = skeleton["channel_versions"]
+                values = dict[str, Any]()
+                known = thread.names(ns, base)
+                for channel, value in ((SKELETON, skeleton), *checkpoint["channel_values"].items()):
+                    same = (
+                        channel in known
+                        and channel not in new_versions
+                        and versions.get(channel, known) == told.get(channel)
+                    )
+                    if channel != SKELETON and same:
+                        continue
+                    kind, data = at_hand[channel] = self.serde.dumps_typed(value)
+                    change = self._change(thread, ns, base if channel in known else None, channel, kind, data)
+                    if change is not None:
+                        values[channel] = change
+                gone = sorted(known - set(checkpoint["channel_values"]) - {SKELETON})
+                record = {"ns": ns, "id": checkpoint["id"], "parent": parent, "metadata": metadata, "values": values}
+                record |= {"base": base} if base != parent else {}
+                return [record | ({"gone": gone} if gone else {})]
+
+            log.append_next(made)
             for channel, (kind, data) in at_hand.items():
                 thread.newest[ns, channel] = (checkpoint["id"], kind, data)
         return _config(name, ns, checkpoint["id"])

@@ -7,7 +7,6 @@ for the best answer: it follows both versions as long as they agree, and tries t
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -19,6 +18,8 @@ _AGREED: Final = 12
 _NEAR: Final = 64
 _MOST: Final = 32
 _BASE64: Final = "base64:"
+_CONTROLS: Final = bytes(set(range(32)) - set(b"\t\n\r"))
+_NOT_PLAIN: Final = _CONTROLS + b'\t\n\r"\\' + bytes(range(128, 256))
 
 
 def difference(old: bytes, new: bytes) -> list[Patch] | None:
@@ -81,11 +82,12 @@ def patched(data: bytearray, patches: Sequence[Patch]) -> None:
 
 def to_text(data: bytes) -> str:
     """Bytes as text: readable if most of them are, else in base64."""
-    text = data.decode("latin-1")
     # Latin letters take two bytes in a file, and controls six.
-    costly = len(json.dumps(text, ensure_ascii=False).encode())
-    if costly <= len(data) * 4 // 3 + 8 and not text.startswith(_BASE64):
-        return text
+    plain = len(data.translate(None, _NOT_PLAIN))
+    letters = len(data.translate(None, _CONTROLS))
+    costly = len(data) + (letters - plain) + 5 * (len(data) - letters)
+    if costly <= len(data) * 4 // 3 + 8 and not data.startswith(_BASE64.encode()):
+        return data.decode("latin-1")
     return _BASE64 + base64.b64encode(data).decode()
 
 

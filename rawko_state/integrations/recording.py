@@ -154,7 +154,7 @@ def _another(kind: str, record: dict[str, Any]) -> tuple[str, Callable[[str], St
     if kind.startswith(_COPILOT) and "data" in record and "timestamp" in record:
         from rawko_state.exchange.sources import copilot
 
-        return "copilot", copilot.Reader("copilot").step_of
+        return "copilot", copilot.Stream().step_of
     if kind in _CLINE and "ts" in record:
         from rawko_state.exchange.sources import cline
 

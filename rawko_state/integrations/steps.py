@@ -144,7 +144,8 @@ class Steps:
         if not output.failed:
             for operation, path in call.touches:
                 self._touch(turn, operation, self._inside(path))
-            diffs = output.diffs or (() if output.id in self._has_diffs else call.diffs or self._written(call))
+            is_told = output.id in self._has_diffs or output.is_unchanged
+            diffs = output.diffs or (() if is_told else call.diffs or self._written(call))
             self._edit(turn, output.id, diffs)
         turn.end_tool(key, result, output=output.text or None)
         del self._waiting[output.id]
@@ -178,6 +179,8 @@ class Steps:
             text = diff_text(Diff(old, new, diff.hunks))
             turn.edit(new or old or "", diff=text, tool=key)
             self._touch(turn, "delete" if new is None else "write", new or old or "")
+            if old is not None and new not in (None, old):  # moved
+                self._touch(turn, "delete", old)
 
     def _touch(self, turn: LiveTurn, operation: str, path: str) -> None:
         if (operation, path) not in self._touched:

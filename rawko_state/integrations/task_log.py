@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _OPEN: Final = 64
 """Tasks that are kept open, with what was read of them in memory: about the size of their files."""
+_LOOK_EVERY: Final = 1.0
+"""Seconds between two looks for the task with a source."""
 
 
 class TaskLog:
@@ -44,6 +47,7 @@ class TaskLog:
         self.lock = threading.RLock()
         self._task: Task | None = None
         self._end, self._seal = 0, GENESIS
+        self._looked = 0.0
         self._id: str | None = None
         """The task that was read up to there."""
 
@@ -53,22 +57,30 @@ class TaskLog:
             try:
                 self._append(values, None)
             except (ChainMoved, TaskNotFound):
-                if self._store.find_source(self._source) == self._id:
-                    raise
-                self._start_over()  # somebody has deleted the task: this begins a new one
+                self._start_over()  # somebody has deleted the task, so this begins a new one; or rewritten it
                 self._append(values, None)
 
     def append_next(self, make: Callable[[], Sequence[Any]]) -> None:
         """Appends values that depend on all that was appended before. ``make`` is called again if somebody was faster."""
         with self.lock:
+            # What is known is taken for all there is: if it is not, the append is refused.
+            known = self._task is not None and self._end > 0 and not self._is_look_due()
             while True:
-                self.catch_up()
+                if not known:
+                    self.catch_up()
                 values = make()
-                if not values:
+                if not values and not known:
                     return
-                with contextlib.suppress(ChainMoved):
-                    self._append(values, self._seal if self._end else None)
-                    return
+                try:
+                    if values:
+                        self._append(values, self._seal if self._end else None)
+                        return
+                except ChainMoved:
+                    pass
+                except TaskNotFound:
+                    if not known:
+                        raise
+                known = False
 
     def _append(self, values: Sequence[Any], expect: str | None) -> None:
         if self._task is None:
@@ -91,17 +103,34 @@ class TaskLog:
     def catch_up(self) -> bool:
         """Takes what was appended since. False if there is no such task."""
         with self.lock:
-            if self._store.find_source(self._source) != self._id or self._id is None:
-                self._start_over()
-                if self._store.find_source(self._source) is None:
-                    return False
-            if self._task is None:
-                self._task = self._opened()
-            self._task.refresh()
-            if self._task.end != self._end:
-                for value in self._fresh(self._task.id):
-                    self._take(value)
+            try:
+                return self._is_there() and self._catch_up()
+            except (ChainMoved, TaskNotFound):
+                self._start_over()  # somebody has deleted or rewritten the task
+                return self._is_there() and self._catch_up()
+
+    def _is_there(self) -> bool:
+        """Whether there is such a task. One that is open tells by itself that it was deleted."""
+        if self._task is not None and not self._is_look_due():
             return True
+        found = self._store.find_source(self._source)
+        if found != self._id or found is None:
+            self._start_over()
+        self._looked = time.monotonic()
+        return found is not None
+
+    def _is_look_due(self) -> bool:
+        """Whether to look up the source again: an older task that has the same may have been restored."""
+        return time.monotonic() - self._looked > _LOOK_EVERY
+
+    def _catch_up(self) -> bool:
+        if self._task is None:
+            self._task = self._opened()
+        self._task.refresh()
+        if self._task.end != self._end:
+            for value in self._fresh(self._task.id):
+                self._take(value)
+        return True
 
     def delete(self) -> None:
         """Moves the task to the trash, from where it can be restored."""
@@ -127,7 +156,9 @@ class TaskLog:
 
     def _opened(self) -> Task:
         task = self._store.open_task(self._source, self.request, agent=self._agent, exact=True)
-        self._id = task.id
+        if task.id != self._id:
+            self._start_over()
+        self._id, self._looked = task.id, time.monotonic()
         return task
 
     def _fresh(self, task_id: str) -> Iterator[Any]:

@@ -116,6 +116,10 @@ class Chain:
         found = os.fstat(self._descriptor)
         return found.st_size, found.st_mtime_ns
 
+    @property
+    def is_closed(self) -> bool:
+        return self._descriptor < 0
+
     def close(self) -> None:
         self._source.close()
         self._descriptor = -1

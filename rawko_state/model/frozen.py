@@ -30,9 +30,7 @@ else:
 
     def replace(value, /, **changes):
         """A copy with other values in some fields."""
-        cls = type(value)
-        names, values = cls._field_names, cls._field_values(value)
-        return cls(**{**dict(zip(names, values if len(names) > 1 else (values,), strict=True)), **changes})
+        return type(value)._copied(value, changes)
 
 
 T = TypeVar("T")
@@ -61,6 +59,7 @@ class FrozenType(type):
     _keyword_fields: frozenset[str]
     _field_values: Callable[[object], Any]
     """The values of all fields, as a tuple (of one field: its value)."""
+    _copied: Callable[[Any, dict[str, Any]], Any]
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, kw_only: bool = False
@@ -81,7 +80,12 @@ class FrozenType(type):
             _compile(made)
             made.__init__(self, *given, **named)  # type: ignore[misc]
 
+        def first_copy(value: Any, changes: dict[str, Any]) -> Any:
+            made._copied = _copier(made)
+            return made._copied(value, changes)
+
         namespace.setdefault("__init__", first_init)
+        namespace["_copied"] = staticmethod(first_copy)
         made = super().__new__(mcs, name, bases, namespace)
         return made
 
@@ -119,6 +123,25 @@ def _compile(cls: FrozenType) -> None:
     made = scope["__init__"]
     made.__qualname__ = f"{cls.__qualname__}.__init__"
     cls.__init__ = made  # type: ignore[misc]
+
+
+def _copier(cls: FrozenType) -> Callable[[Any, dict[str, Any]], Any]:
+    """Makes the function that copies values of a class. It is on the path of every append, several times."""
+    sets = {name: getattr(cls, name).__set__ for name in cls._field_names}
+    scope: dict[str, Any] = {"cls": cls, "make": object.__new__, "sets": sets, "unknown": _unknown}
+    body = ["  made = make(cls)"]
+    for name, put in sets.items():
+        scope[f"_set_{name}"] = put
+        body.append(f"  _set_{name}(made, value.{name})")
+    body += ["  for name in changes:", "    (sets.get(name) or unknown(cls, name))(made, changes[name])"]
+    if hasattr(cls, "__post_init__"):
+        body.append("  made.__post_init__()")
+    exec("def copied(value, changes):\n" + "\n".join([*body, "  return made"]), scope)
+    return staticmethod(scope["copied"])
+
+
+def _unknown(cls: FrozenType, name: str) -> NoReturn:
+    raise TypeError(f"{cls.__qualname__} has no field {name!r}")
 
 
 _fields: dict[FrozenType, dict[str, Any]] = {}

@@ -8,7 +8,7 @@ from typing import Final
 
 from rawko_state.redact import values
 from rawko_state.redact.late import Late
-from rawko_state.redact.rule import COLOUR, before
+from rawko_state.redact.rule import COLOUR, EDGE, before
 
 ASSIGNED: Final = "assigned-secret"
 VENDOR: Final = "vendor-secret"
@@ -16,10 +16,17 @@ SPOKEN_SECRET: Final = "spoken-secret"
 
 _KINDS = (
     r"(?:api|access|secret|private|auth|encryption|signing|account|master|consumer|subscription|license|storage|shared|app|application|deploy"
-    r"|webhook|session|admin|write|ingest|client|service|function|integration|developer|personal|rest)"
+    r"|webhook|session|admin|write|ingest|client|service|function|integration|developer|personal|rest|internal)"
 )
-_KIND = Late(_KINDS + r"[ _-]?\Z", re.IGNORECASE)
+_KIND = Late(_KINDS + r"[ _.-]?\Z", re.IGNORECASE)
 """A word before 'key' that makes it a secret. A match starts at the hint, so this is looked for when it has matched."""
+_KIND_OF_TOKEN = Late(
+    r"(?:api|access|auth|refresh|private|bearer|bot|deploy|personal|oauth2?|security|vault|registry|id|npm"
+    r"|csrf|xsrf|publish)[ _.-]?\Z"
+    r"|[?&]\Z|(?:\A|[\s\"'])--?\Z",  # ?token=X, --token=X
+    re.IGNORECASE,
+)
+"""A word before 'token' after which a UUID is a secret, too."""
 HINTS: Final = (
     "passw",
     "passphrase",
@@ -35,11 +42,12 @@ HINTS: Final = (
     "kennwort",
 )
 _WORD = (
-    r"passw(?:or)?[dt]|passphrase|passcode|pwd|(?:(?<![A-Za-z])|(?<=store)|(?<=key))pass|(?<![A-Za-z])pw(?![A-Za-z])"
+    r"passw(?:or)?[dt]|passphrase|passcode|pwd|(?:(?<![A-Za-z])|(?<=store)|(?<=key)|(?<=db)|(?<=ssh)|(?<=user)|(?<=smtp)|(?<=ftp)|(?<=mail)|(?<=root)"
+    r"|(?<=admin)|(?<=redis)|(?<=sql)|(?<=pg)|(?<=http)|(?<=proxy)|(?<=sudo)|(?<=bind))pass|(?<![A-Za-z])pw(?![A-Za-z])"
     r"|secret|token|credentials?|(?<=de )passe|contrase[^\s]a|kennwort"
 )
 NAME = (
-    rf"(?P<name>(?:{_WORD}|(?<=[A-Za-z_-])key)"
+    rf"(?P<name>(?:{_WORD}|(?<=[A-Za-z_.-])key)"
     # A lookahead and what it found: as the group is not tried shorter, a long row of such words costs no more.
     r"(?=(?P<more>(?:[_-]?(?:key|token|secret|value|string|base|base64|b64|prod|dev|live|test|production|staging|plain|text|[0-9]{1,2})){0,4}))(?P=more))"
 )
@@ -48,7 +56,7 @@ SEPARATOR = (
     rf"(?P<close>\\{{0,3}}[\"'`])?\]?{COLOUR}(?P<gap>[ \t]{{0,8}})"
     r"(?::[ \t]{0,2}(?:str|string|String|bytes|Optional\[str\]|str \| None|&(?:'static )?str|any|Secret)[ \t]{1,2}(?==))?"
     r"(?P<sep>[ \t,]{0,3}(?:\r?\n[ \t]{0,24}|\\{1,3}n[ \t]{0,24})?\\{0,3}[\"']?value\\{0,3}[\"']?[ \t]{0,2}[:=]"
-    r"|=>|:=|===?|=|:|>|%3D|%3A|</key>(?:\s|\\{1,3}n){0,24}<string>|,(?=[ \t]{0,3}\\{0,3}[\"']))"
+    r"|=>|:=|===?|=|:|>|%3D|%3A|</key>(?:\s|\\{1,3}n){0,24}<string>|,(?=[ \t]{0,3}\\{0,3}[\"']|[A-Za-z0-9!#%*+/_.@^~$-]{8}))"
     rf"[ \t]{{0,8}}{COLOUR}"
     # A block of YAML
     r"(?:[|>][-+0-9]{0,2}[ \t]{0,4}(?:\r?\n|\\{1,3}n)[ \t]{1,24})?"
@@ -70,22 +78,38 @@ OPEN_VALUE = (
     rf"|{_BARE}{{0,400}}={{0,2}}|[^\s\"'`\\]{{0,400}})\Z"
 )
 _ENV_NAME = Late(r"[A-Z][A-Z0-9_]{0,60}\Z")
-_LINE_START = Late(r"(?:^|[\n\r\"'→]|\\n)[ \t>+|*-]{0,40}(?:[A-Za-z0-9_.-]{0,60})\Z")
-_ENV_START = Late(
-    r"(?:^|[\n\r\t ;|&(+:→]|\\n)[ \t]*(?:export |set |env |declare -x |-e |--env[ =]|--build-arg[ =]|ENV |ARG |- )?"
-    r"[A-Z0-9_]{0,60}\Z"
+_CAPITALS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
+_NAMED: Final = _CAPITALS + "abcdefghijklmnopqrstuvwxyz.-"
+_DECORATION: Final = " \t>+|*-"
+_BEFORE_LINE: Final = ("\n", "\r", '"', "'", "`", "→", "\\n", "\\r", "\\t")
+_NUMBERED = Late(
+    r"(?:\A|[\n\r\"'`]|\\[nr])(?:[A-Za-z0-9_./-]{1,90}[:-])?[ \t]{0,8}[0-9]{1,6}(?:[:\t|-]|\\t)[ \t>+|*-]{0,24}\Z"
 )
-_SECTION = Late(r"(?:^|\n|\\n|\")\[[^\]\n]{1,60}\][ \t]*(?:\r?\n|\\{1,3}n)[^\[]{0,400}\Z")
+"""A line number, as from cat -n and grep -n."""
+_COLOURED = Late(r"(?:\x1b|\\{1,3}(?:x1b|u001b|033|e))\[[0-9;]{0,16}m[ \t>+|*-]{0,24}[A-Za-z0-9_.-]{0,90}\Z")
+_BEFORE_VARIABLE: Final = (*"\n\r\t ;|&(+:→", "\\n", "--env=", "--build-arg=")
+_SECTION = Late(
+    r"(?:^|\n|\\n|[\"'`])(?:[A-Za-z0-9_./-]{1,90}[:-])?[ \t>+|*-]{0,24}(?:[0-9]{1,6}(?:[:\t→|-]|\\t)[ \t>+|*-]{0,24})?"
+    r"\[[^\]\n]{1,60}\][ \t]*(?:\r?\n|\\{1,3}[nr])[^\[]{0,400}\Z"
+)
 """Behind the head of a section, as in INI files, what stands behind '=' is a value, not a variable."""
 _ENV_REST = Late(r"[^\s\"'`\\]{1,400}")
-_LINE_REST = Late(r"[^\s\"'`\\\x1b]{1,400}(?=[ \t]{0,8}(?:[\r\n\x1b\"]|\Z|\\n))")
+_LINE_REST = Late(r"[^\s\"'`\\\x1b]{1,400}(?=[ \t]{0,8}(?:[\r\n\x1b\"'`]|\Z|\\n))")
 _MORE = Late(r"[A-Za-z0-9_+/=.~-]{4,400}")
 _DIGIT = Late(r"[0-9]")
 _CALL = Late(r"[A-Za-z_][A-Za-z0-9_.]*[(\[]")
 _AFTER_PAIR: Final = ("", "`", "\n", "\r", " ", "\t", "&", ";", '"', "'", "\x1b", "<", "\\")
-_AFTER_LINE: Final = ("", "\n", "\r", "\x1b", '"', "'", "\\")
+_AFTER_LINE: Final = ("", "\n", "\r", "\x1b", '"', "'", "`", "\\")
 _QUOTED_NAME = Late(r"[\"'][A-Za-z0-9_.-]*\Z")
+_AFTER_CELL: Final = ("", ",", "\n", "\r", "\x1b", '"', "'", "`", "\\")
+_SETTER = Late(
+    r"(?:define|setdefault|(?:set|put|add)[A-Za-z_]{0,24}|[A-Za-z_]{0,24}(?:header|env|property|option))\([ \t]{0,3}"
+    r"(?:[\"'][^\"'\n]{0,60}[\"'],[ \t]{0,3})?[\"'][A-Za-z0-9_.-]{0,60}\Z",
+    re.IGNORECASE,
+)
+"""A call that sets a name to a value: define('DB_PASSWORD', 'X')."""
 _SHORTEST: Final = 4
+_SHORTEST_RANDOM: Final = 20
 _NAMES: Final = frozenset(
     ("password", "passwd", "passphrase", "secret", "token", "credentials", "apikey", "key", "pass")
 )
@@ -96,12 +120,40 @@ def is_kind_of_key(match: re.Match[str]) -> bool:
     return match["name"][:3].lower() == "key" and _KIND.search(before(match, 20)) is not None
 
 
+def _identifies(match: re.Match[str], name: str) -> bool:
+    """Whether a UUID behind this name is an identifier."""
+    if any(word in name for word in _GENERIC_SECRET):
+        return False
+    return not (name[:5] == "token" and _KIND_OF_TOKEN.search(before(match, 20)))
+
+
 def environment_name(match: re.Match[str]) -> bool:
     """Whether the name is written as in an .env file: all capitals, directly followed by '=', no space."""
     name = match["name"]
     if match["sep"] != "=" or match["gap"] or match["close"] or name != name.upper():
         return False
-    return _ENV_NAME.search(before(match, 60) + name) is not None
+    return _ENV_NAME.search(name) is not None
+
+
+def _starts_variable(match: re.Match[str]) -> bool:
+    """Whether the name starts where a shell, a Dockerfile or an .env file has a variable."""
+    text = before(match, 100).rstrip(_CAPITALS)
+    return not text or text.endswith(_BEFORE_VARIABLE)
+
+
+def _starts_line(match: re.Match[str]) -> bool:
+    """Whether the name is the first word of a line; list marks, quotes and the signs of a diff may precede it."""
+    text = before(match, 100)
+    lead = text.rstrip(_NAMED)
+    if lead.endswith("\\") and text[len(lead)] in "nrt":
+        return True  # an escaped line break
+    stripped = lead.rstrip(_DECORATION)
+    if not stripped or stripped.endswith(_BEFORE_LINE):
+        return True
+    if stripped[-1] in "0123456789:t" and _NUMBERED.search(lead):
+        return True
+    # The end of a colour code was taken for a part of the name.
+    return stripped[-1] in "[;" and _COLOURED.search(text) is not None
 
 
 def value_group(match: re.Match[str]) -> str:
@@ -114,15 +166,15 @@ def _span(match: re.Match[str], group: str) -> tuple[int, int]:
     if group != "bare":
         return start, end
     text = match.string
-    if environment_name(match) and _ENV_START.search(before(match, 100)):
+    if environment_name(match) and _starts_variable(match):
         # In an .env file, a value goes on to the next space, whatever the characters.
         rest = _ENV_REST.match(text, end)
         return start, end if rest is None else end + len(rest[0].rstrip(";,)]}>&|"))
-    if match["sep"] in (":", "=") and _LINE_START.search(before(match, 100)):
+    if match["sep"] in (":", "=") and _starts_line(match):
         rest = _LINE_REST.match(text, end)
         if rest is not None and not _CALL.match(text, start, rest.end()):
             return start, end + len(rest[0].rstrip(";,)]}>&|"))
-    if text[end - 1] == "=" and match["sep"] in ("=", ":", ">"):
+    if text[end - 1] == "=" and match["sep"][-1] in "=:>,":
         # Random letters have a digit among the first: hostile text without one is not judged at length.
         rest = _MORE.match(text, end) if _DIGIT.search(text, start, start + 24) else None
         if rest is not None and _MORE.fullmatch(text, start, rest.end()) and values.is_random(text[start : rest.end()]):
@@ -140,16 +192,24 @@ def is_assigned(match: re.Match[str]) -> bool:
             return False  # decided early, as hostile text has many of these
     start, end = _span(match, group)
     value, following = text[start:end], text[end : end + 1]
+    if values.repeats(value):
+        return False
     environment = environment_name(match)
-    starts_line = bare and match["sep"] in (":", "=") and bool(_LINE_START.search(before(match, 100)))
+    # A second pair that holds the value stands on a line of its own.
+    second = "value" in match["sep"]
+    starts_line = bare and (second or (match["sep"] in (":", "=") and _starts_line(match)))
     whole_line = starts_line and following in _AFTER_LINE
     if (
         value[0] in "&("
         and bare
-        and not ((whole_line or environment) and values.is_strong(value.rstrip(")")) and not _CALL.match(value[1:]))
+        and not (
+            (whole_line or environment)
+            and values.is_strong(value.rstrip(")"))
+            and (environment or not _CALL.match(value[1:]))
+        )
     ):
         return False  # an address, or brackets, in code
-    if bare and following and following in "([{" and not (environment and _ENV_START.search(before(match, 100))):
+    if bare and following and following in "([{" and not (environment and _starts_variable(match)):
         return False  # a call or an index in code
     if (match["sep"] == ">" and (match["gap"] or not bare or following != "<")) or (bare and match["sep"][:2] == "=="):
         return False  # a comparison
@@ -159,18 +219,25 @@ def is_assigned(match: re.Match[str]) -> bool:
         return False
     if lower == "pw" and (";" in value or not (values.is_strong(value) or values.is_random(value))):
         return False  # a short variable
-    identifies = not (kind or any(word in lower for word in _GENERIC_SECRET) or environment)
+    identifies = not (kind or environment) and _identifies(match, lower)
     if match["sep"] == ",":
+        call = "" if bare else before(match, 120)
+        if "(" in call and _SETTER.search(call):
+            return values.assigned(name, value, quoted=True, environment=False, identifies=identifies)
         # A list of words has the same form, so the value must look random.
         return (
-            _QUOTED_NAME.search(before(match, 60)) is not None
+            (
+                not match["close"] and not match["gap"] and _starts_line(match) and following in _AFTER_CELL
+                if bare
+                else _QUOTED_NAME.search(before(match, 60)) is not None
+            )
             and not values.is_no_secret(value, uuid=identifies)
             and (values.is_random(value) or (_is_personal(lower) and values.is_strong(value)))
         )
     # Name and value as in YAML or INI files, or as in a log or a query.
     line = bare and (
         (((match["sep"] == "=" and not match["gap"]) or match["inner"] is not None) and following in _AFTER_PAIR)
-        or (whole_line and (match["sep"] == ":" or _SECTION.search(before(match, 500)) is not None))
+        or (whole_line and (match["sep"] == ":" or second or _SECTION.search(before(match, 500)) is not None))
         or match["sep"] == ">"
     )
     return values.assigned(
@@ -206,6 +273,18 @@ SPOKEN_VALUE = r"[^\s\"'`\\|<>]"
 _ALGORITHM = Late(
     r"(?:sha|md|utf|base|aes|rsa|bcrypt|pbkdf|argon|scrypt|rfc|[hrep]s|iso|oauth|v)-?[0-9]", re.IGNORECASE
 )
+_MIXED = Late(r"[A-Za-z]+[0-9]+[A-Za-z][A-Za-z0-9]*")
+"""A digit among letters, as in hunter2zebra."""
+_OWNED = Late(
+    EDGE + r"(?:my|your|our|his|her|their|the|new|old|current|initial|temporary|temp|default"
+    r"|admin|root|wifi|login|user|sudo|db|database)[ ]\Z",
+    re.IGNORECASE,
+)
+_ACCOUNT = Late(
+    EDGE + r"(?:user(?:[ _]?name)?|login|e-?mail|account)[*`]{0,3}[ ]?(?:[:=][ ]?|[ ])[*`\"']{0,3}[^\s`\"']{1,80}"
+    r"[`\"',;]{0,3}[ ](?:and|with|/|\||-|,)?[ ]?[*`]{0,3}\Z",
+    re.IGNORECASE,
+)
 _SPACED_KIND = Late(_KINDS + r" \Z", re.IGNORECASE)
 
 
@@ -217,24 +296,40 @@ def _spoken_span(match: re.Match[str]) -> tuple[int, int]:
 def is_spoken(match: re.Match[str]) -> bool:
     start, end = _spoken_span(match)
     value, name, by = match.string[start:end], match["name"].lower(), match["by"].strip()
-    if len(value) < 6 or values.is_no_secret(value, uuid=name == "token") or _CALL.match(value):
+    if len(value) < 6:
         return False
-    if name == "key" and not _KIND.search(before(match, 20)):
-        return False
+    told = _is_told(match, name, value)
     if (
         by[:1] in ("=", ":")
+        and not told
         and not match["mark"]
         and not set("\n*\\") & set(match["by"])
         and not _SPACED_KIND.search(before(match, 20))
     ):
         return False  # the rule for assignments decides
+    if values.is_no_secret(value, uuid=name == "token" and _identifies(match, name)) or _CALL.match(value):
+        return False
+    if told and (by[:1] in ("=", ":") or (not by and match.string[start - 1] in "`\"'")):
+        return True
+    if name == "key" and not _KIND.search(before(match, 20)):
+        return False
     if values.UUID.fullmatch(value):
-        return name != "token"
+        return name != "token" or not _identifies(match, name)
     if values.is_random(value):
         return not values.is_identifier(value)
     if not by and match.string[match.end("by")] not in "`\"'":
         return False  # 'the token X' tells less than 'the token is X'
-    return _is_personal(name) and by[:1] != "=" and values.is_strong(value) and not _ALGORITHM.search(value)
+    if not _is_personal(name) or by[:1] == "=" or _ALGORITHM.search(value):
+        return False
+    return values.is_strong(value) or (by[:2] in ("is", "wa") and len(value) >= 8 and bool(_MIXED.fullmatch(value)))
+
+
+def _is_told(match: re.Match[str], name: str, value: str) -> bool:
+    """As in 'my password: X' or 'user: bob, password: X', where the value may have the form of a variable with a number."""
+    if len(value) < 8 or not _is_personal(name) or _DIGIT.search(value) is None or value.isdigit():
+        return False
+    text = before(match, 120)
+    return bool(_OWNED.search(text[-20:]) or _ACCOUNT.search(text))
 
 
 def spoken_parts(match: re.Match[str]) -> Iterable[tuple[int, int]]:
@@ -255,6 +350,8 @@ def is_vendors(match: re.Match[str]) -> bool:
     group = value_group(match)
     start, end = _span(match, group)
     name, value = match["name"], match.string[start:end]
+    if len(value) < _SHORTEST_RANDOM:
+        return False
     if _PUBLIC.search(name) or match["sep"] in ("==", "===", ","):
         return False
     if match["sep"] == ">" and (match["gap"] or match.string[end : end + 1] != "<"):
@@ -263,7 +360,7 @@ def is_vendors(match: re.Match[str]) -> bool:
         return False
     if values.UUID.fullmatch(value):
         return True
-    return len(value) >= 20 and re.fullmatch(r"[A-Za-z0-9_+/=.~-]+", value) is not None and values.is_random(value)
+    return re.fullmatch(r"[A-Za-z0-9_+/=.~-]+", value) is not None and values.is_random(value)
 
 
 # Vendors whose keys have no prefix: a random value behind a name with theirs in it.
@@ -362,7 +459,7 @@ def is_named_secret(name: str, value: str) -> bool:
     kind = match["name"][:3].lower() == "key" and _KIND.search(name[-200:][: match.start("name")]) is not None
     if match["name"][:3].lower() == "key" and not kind:
         return False
-    identifies = not (kind or any(word in match["name"].lower() for word in _GENERIC_SECRET))
+    identifies = not kind and _identifies(match, match["name"].lower())
     return values.assigned(match["name"], value, quoted=True, environment=False, identifies=identifies)
 
 

@@ -146,8 +146,8 @@ class Redactor:
                     spans = list(_in_match(rule, match)) if rule.check is None or rule.check(match) else []
                     found += spans
                     # Continue after the match, so that no text is scanned repeatedly. But a value that is no secret may contain
-                    # another name and value: url=https://…?token=…
-                    progress[rule] = at + 1 if rule.is_pair and not spans else max(at + 1, match.end())
+                    # one: url=https://…?token=…
+                    progress[rule] = max(at + 1, match.end() if spans else rule.judged(match))
                     if spans:
                         ended = max(ended, spans[-1].end)
                         progress[rule] = max(progress[rule], spans[-1].end)

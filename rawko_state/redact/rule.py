@@ -21,6 +21,10 @@ Check = Callable[["re.Match[str]"], bool]
 Parts = Callable[["re.Match[str]"], Iterable[tuple[int, int]]]
 
 
+_LOOKED_AT_AGAIN: Final = 400
+"""Up to so many characters of a match that is no secret are looked at again, for others in it."""
+
+
 class Rule:
     """One format. Several rows may have the same name."""
 
@@ -63,10 +67,12 @@ class Rule:
     def rest(self) -> re.Pattern[str] | None:
         return None if self.more is None else re.compile(f"{self.more}{{1,65536}}", re.ASCII)
 
-    @cached_property
-    def is_pair(self) -> bool:
-        """Whether it is for a name and a value."""
-        return "sep" in self.regex.groupindex
+    def judged(self, match: re.Match[str]) -> int:
+        """Up to where a match that is no secret need not be looked at again: its name, or what precedes its value. Of a long one,
+        all: else a hostile text could have its matches looked at again and again."""
+        groups = self.regex.groupindex
+        at = match.end("name") if "name" in groups else match.start("secret") if "secret" in groups else match.end()
+        return at if match.end() - at <= _LOOKED_AT_AGAIN else match.end()
 
     @property
     def is_bounded(self) -> bool:
@@ -83,8 +89,8 @@ BOUNDARY: Final = (
 """A token must not continue a word. The end of a JSON or URL escape, or of a terminal colour code, may precede it."""
 _OPEN_END = re.compile(r"(\[[^\]]+\])\{[0-9]+,\}(?:\(\?!\[?[_-]{1,2}\]?\))?\Z")
 COLOUR = r"(?:(?:\x1b|\\{1,3}(?:x1b|u001b|033|e))\[[0-9;]{0,16}m){0,2}"
-EDGE = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"
-"""Where a word starts; also behind an escaped line break."""
+EDGE = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=\[m)|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m)|(?<=;[0-9]m)|(?<=;[0-9]{2}m)|(?<=;[0-9]{3}m))"
+"""Where a word starts; also behind an escaped line break or a colour code."""
 QUOTE = r"(?:\\{0,3}[\"'`])?"
 
 

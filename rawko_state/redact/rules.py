@@ -38,7 +38,11 @@ from rawko_state.redact.named import (
 from rawko_state.redact.rule import BOUNDARY, COLOUR, EDGE, FOLD, LONGEST, QUOTE, TEXT, Rule, before, form, token
 from rawko_state.redact.tokens import TOKENS
 
-_SCHEME = r"(?:bearer|basic|token|digest|apikey|api-key|apitoken|api-token|negotiate|bot|key|oauth|sso-key|genie-?key|personal)"
+_SCHEME = r"(?:bearer|basic|token|digest|apikey|api-key|apitoken|api-token|negotiate|bot|key|oauth|sso-key|genie-?key|personal|ssws|splunk|hmac)"
+
+
+_SAME_COMMAND = r"(?:[^\n|;&\\]|\\(?![nr]))"
+"""A character of a command: none that ends it, also not an escaped line break."""
 
 
 # Checks
@@ -50,7 +54,7 @@ _USER_IS_TOKEN: Final = ("x-oauth-basic", "x-token-auth")
 
 def _is_url_password(match: re.Match[str]) -> bool:
     secret = match["secret"]
-    return not values.is_no_secret(secret) and secret not in _USER_IS_TOKEN and not _PORT.match(secret)
+    return not values.is_no_secret(secret, uuid=False) and secret not in _USER_IS_TOKEN and not _PORT.match(secret)
 
 
 _WITH_SCHEME = Late(rf"{_SCHEME}[ \t]{{1,3}}", re.IGNORECASE)
@@ -79,6 +83,7 @@ def _is_random(match: re.Match[str]) -> bool:
 
 
 _FLAG = Late(r"(?:\A|[\s\"'`\[(,])-{1,2}[A-Za-z0-9-]{0,30}\Z")
+_ANOTHER_OPTION = Late(r"-{1,2}[A-Za-z][A-Za-z-]*(?:=|\Z)")
 _BLANK: Final = ("", " ", "\t", "\n")
 _SETTING = Late(
     EDGE
@@ -100,7 +105,7 @@ def _is_spaced(match: re.Match[str]) -> bool:
     if not is_option and setting is None:
         return False
     value = match["secret"]
-    if values.is_no_secret(value, uuid=False):
+    if values.is_no_secret(value, uuid=False) or _ANOTHER_OPTION.match(value):
         return False
     if setting is not None and not setting["prose"]:
         return len(value) >= 4
@@ -108,8 +113,10 @@ def _is_spaced(match: re.Match[str]) -> bool:
     return values.is_password(value) or values.is_random(value)
 
 
-_LOGIN = Late(r"(?:\A|\s|\\n)(?:login|user|account)[ \t]{1,8}\S{1,128}(?:[ \t]|\r?\n|\\n){1,24}\Z")
-_MACHINE = Late(r"(?:\A|\s|\\n)(?:machine[ \t]{1,8}\S{1,253}|default)(?:[ \t]|\r?\n|\\n){1,24}\Z")
+# What may stand between words of a file: also line numbers, the signs of a diff, and escaped line breaks.
+_GAP = r"(?:[\s>|+→-]|\\{1,3}[nrt]|(?<=[\s>|nt])[0-9]{1,6}(?=[\t→:\\])|(?<=[0-9]):|(?:(?<=\n)|(?<=\\n))[A-Za-z0-9_./-]{1,80}(?=:[0-9])|:(?=[0-9]{1,6}:))"
+_LOGIN = Late(rf"(?:\A|\s|\\[nrt])(?:login|user|account)[ \t]{{1,8}}\S{{1,128}}?{_GAP}{{1,24}}\Z")
+_MACHINE = Late(rf"(?:\A|[\s\"'`→>+-]|\\[nrt])(?:machine[ \t]{{1,8}}\S{{1,253}}?|default){_GAP}{{1,24}}\Z")
 _VARIABLE = Late(r"variable[ \t]{1,4}\\{0,3}\"(?P<name>[^\"\n\\]{1,100})\\{0,3}\"[ \t]{0,4}\{[^}]{0,400}\Z")
 _SECRET_WORD = Late(NAME, re.IGNORECASE)
 
@@ -117,7 +124,7 @@ _SECRET_WORD = Late(NAME, re.IGNORECASE)
 def _is_netrc(match: re.Match[str]) -> bool:
     text, secret = before(match, 300), match["secret"]
     login = _LOGIN.search(text)
-    if values.is_no_secret(secret) or not (login or _MACHINE.search(text)):
+    if values.is_no_secret(secret) or not (login or _MACHINE.search(text) or "nmcli " in text):
         return False
     # Prose has these words too: then the value decides.
     return values.is_password(secret) or (login is not None and "machine " in text)
@@ -171,7 +178,7 @@ def _cookies(match: re.Match[str]) -> Iterable[tuple[int, int]]:
             yield each.span("value")
 
 
-_KEY_LINE = Late(r"(?:\A|[\s→|:>+-])(?P<line>[A-Za-z0-9+/]{4,80}={0,2})[\s\"',]{0,6}\Z")
+_KEY_LINE = Late(r"(?:\A|[\s→|:>+\"'`(m│-])(?P<line>[A-Za-z0-9+/]{4,80}={0,2})[\s\"',]{0,6}\Z")
 _ESCAPED_LINES = Late(
     r"(?P<lines>[A-Za-z0-9+/]{24,80}={0,2}(?:(?:\\{1,8}[nr]){1,2}[A-Za-z0-9+/]{4,80}={0,2}){0,100})(?:\\{1,8}[nr]){1,2}\Z"
 )
@@ -201,7 +208,7 @@ def _lines_above(match: re.Match[str]) -> Iterable[tuple[int, int]]:
 
 _DATA = Late(r"(?:(?<![A-Za-z])|(?<=\\n))(?:string)?data\\{0,3}[\"']?:(?:[ \t]*\{)?", re.IGNORECASE)
 _DATA_PAIR = Late(
-    r"(?:[\s,]|\\{1,3}n){1,40}\\{0,3}[\"']?(?P<name>[A-Za-z0-9_.-]{1,100})\\{0,3}[\"']?:[ \t]*\\{0,3}[\"']?"
+    r"(?:[\s,>|+→-]|\\{1,3}[nrt]|[0-9]{1,6}(?=[\t→:\\])){1,40}\\{0,3}[\"']?(?P<name>[A-Za-z0-9_.-]{1,100})\\{0,3}[\"']?:[ \t]*\\{0,3}[\"']?"
     r"(?P<value>[^\s\"',\\]{4,4096})[\"']?"
 )
 _DATA_FAR: Final = 1500
@@ -231,7 +238,7 @@ def _is_key_body(match: re.Match[str]) -> bool:
 
 _BASE64_LINE = r"[A-Za-z0-9+/=]"
 # What may stand between the lines of a key: line breaks, also escaped, quotes, '+' of code and diffs, and line numbers (cat -n, 12→).
-_BETWEEN = r"(?:\\{1,8}[nrt]|[\s|>\"',+:→-]|[0-9]{1,6}(?=[\s→|:\\])|\\{1,2}u2192|(?:(?<=\n)|(?<=\\n))[A-Za-z0-9_./-]{1,80}[:-][0-9]{1,6}[:-]|\\\n|(?:\x1b|\\u001b)\[[0-9;]{0,16}m)"
+_BETWEEN = r"(?:\\{1,8}[nrt]|[\s|>\"',+:→│┃║-]|[0-9]{1,6}(?=[\s→|:\\])|\\{1,8}[\"']|\\{1,2}u2(?:192|502|503|551)|(?:(?<=\n)|(?<=\\n))[A-Za-z0-9_./-]{1,80}[:-][0-9]{1,6}[:-]|\\\n|(?:\x1b|\\u001b)\[[0-9;]{0,16}m)"
 _PRIVATE_KEY = (
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?P<secret>"
     # Up to the end line. If the key was cut off, up to its last line.
@@ -241,7 +248,8 @@ _PRIVATE_KEY = (
 )
 
 _CREDENTIAL = r"[^\s\"'\\,;<>{}()$\x1b]"
-_OPTION = r"[^\s\"'`\\|;<>{}$]"
+# A dollar sign that starts no variable is part of a password.
+_OPTION = r"(?:[^\s\"'`\\|;<>{}$]|\$(?!(?-i:[A-Z_{(])))"
 _URL_TEXT = r"[^\s\"'`<>\\]"
 
 # A name with a dot or a port; any other only if no '@' follows, because the password may contain one.
@@ -290,6 +298,8 @@ _FORMS: Final[tuple[Rule, ...]] = (
          lambda match: values.is_random(match["tail"])),
     Rule("mailchimp-key", ("-us",), r"(?<=[0-9a-f]{32})-us[0-9]{1,2}(?![A-Za-z0-9])", ("«8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54-us14»",), ("region-us1",),
          parts=lambda match: [(match.start() - 32, match.end())]),
+    Rule("newrelic-key", ("NRAL",), r"(?<=[0-9a-zA-Z]{36})NRAL(?![A-Za-z0-9])", ("«eu01xx8e2b7c1d9f3a4056b8c7" "d2e1f0FFFFNRAL»",), ("the CENTRAL",),
+         parts=lambda match: [(match.start() - 36, match.end())]),
     Rule("maxmind-key", ("_mmk",), r"(?<=[A-Za-z0-9]{6}_[A-Za-z0-9]{29})_mmk(?![A-Za-z0-9_])", ("«k2JdQ8_sLZxYv7WbNm2Pt" "Rf5GhTyUiOpAsDf_mmk»",), ("the_mmk",),
          parts=lambda match: [(match.start() - 36, match.end())]),
     Rule("telegram-token", (":AA",), r"(?<=[0-9]{8}):(?P<secret>AA[A-Za-z0-9_-]{32,33})(?![A-Za-z0-9_-])",
@@ -317,12 +327,17 @@ _FORMS: Final[tuple[Rule, ...]] = (
           ("https://acme.blob.core.windows.net/c/f?sv=2024-01-01&sig=«k2JdQ8sLZxYv7WbNm2Pt" "Rf5GhTyUiOpAsDfGhJkLzXc%3D»",
            "https://b.s3.amazonaws.com/k?X-Amz-Date=20240115T000000Z&X-Amz-Signature=«8e2b7c1d9f3a4056b8c7d2e1f0a93b54" "8e2b7c1d9f3a4056b8c7d2e1f0a93b54»"),
           ("?signature=required", "the design=16 columns"), check=_is_random),
+    form("url-key", ("key", "code", "auth"), r"(?:(?<=[?&])|(?<=u0026)|(?<=&amp;))(?:key|code|auth)(?:=|%3D)", r"[A-Za-z0-9%+/=_.~-]", (24, 400),
+          ("https://maps.example.org/x?key=«k2JdQ8sLZxYv7WbNm2Pt" "Rf5G»", "https://app.azurewebsites.net/api/x?a=1&code=«k2JdQ8sLZxYv7WbNm2PtRf5GhTyU" "iOpAsDfGhJkLzXcVbNm1qAz2wSx3eDc4r==»"),
+          ("?key=the-name-of-a-setting-in-a-file", "?key=8e2b7c1d9f3a4056", "?code=invalid_request_parameters_1"), check=lambda match: _is_random(match) and values.UUID.fullmatch(match["secret"]) is None, needs="://"),
     # URLs
     Rule("url-password", ("://",), rf"://[^\s:/@\"'`<>\\\[\]]{{0,128}}:(?![0-9]{{1,5}}/)(?P<secret>{_URL_TEXT}{{1,256}}?)@(?={_HOST})",
          ("postgres://app:«hunter2" "-Zx9»@db.internal:5432/app", "redis://:«p4ssZ" "ebra»@cache:6379", "https://bob:«s3cr3t" "Zebra»@example.org/x",
           "postgres://app:«p@ss/w0rd" "#Zx9»@db.internal:5432/app", "mysql://root:«a@b@" "c99»@localhost/x"),
          ("http://localhost:8080/a@b", "postgres://user:password@localhost/db", "postgres://app:$DB_PASSWORD@db/app", "https://example.org/~bob:x"), TEXT, _is_url_password,
          rf"://[^\s:/@\"'`<>\\\[\]]{{0,128}}:(?![0-9]{{1,5}}(?:/|\Z))(?P<secret>{_URL_TEXT}{{0,256}})\Z"),
+    form("url-password", (":thin:",), r"(?<=oracle):thin:[A-Za-z0-9_]{1,64}/", r"[^\s\"'`@\\]", (3, 128),
+         ("jdbc:oracle:thin:bob/«hunter2" "Zebra»@db:1521/x",), ("jdbc:oracle:thin:@db:1521/x",), check=_is_given, where=TEXT),
     Rule("url-token", ("://",), r"://(?P<secret>[A-Za-z0-9_.~%-]{16,256})(?::(?:x-oauth-basic|x-token-auth|))?@(?=[A-Za-z0-9\[])",
          ("git clone https://«8e2b7c1d9f3a4056" "b8c7d2e1f0a93b548e2b7c1d»@github.com/acme/app.git", "https://«k2JdQ8sLZx" "Yv7WbNm2Pt»:x-oauth-basic@github.com/acme/app"),
          ("ssh://git@github.com/acme/app", "https://a-rather-long-user-name@example.org/"), TEXT, _is_random,
@@ -348,28 +363,31 @@ _FORMS: Final[tuple[Rule, ...]] = (
     form("command-password", HINTS, NAME + r"[ \t]{1,3}" + QUOTE, _OPTION, (4, 400),
           ("mysql --user root --password «hunter2" "Zebra» app", "tool --api-key «k2JdQ8sLZx" "Yv7WbNm2Pt» run", "ENV DB_PASSWORD «hunter2" "Zebra»", "keytool -storepass «hunter2" "Zebra»",
            "setenv API_TOKEN «k2JdQ8sLZx" "Yv7WbNm2Pt»"),
-          ("--password PASSWORD", "--token TOKEN is required", "the layout of the config token parser", "--password-stdin", "--password $DB_PASSWORD", "ENV PASSWORD $X", "the password is", "--token-file path/to/file1"),
+          ("--password PASSWORD", "--token TOKEN is required", "the layout of the config token parser", "--password-stdin", "--password $DB_PASSWORD", "keytool --genkey --token-type x", "ENV PASSWORD $X", "the password is", "--token-file path/to/file1"),
           check=_is_spaced),
-    form("command-secret", ("mysql", "mariadb", "sshpass", "redis-cli", "mongo", "ldapsearch", "ldapmodify", "ldapadd", "sqlcmd", "docker", "podman", "nerdctl", "helm", "twine", "htpasswd", "openssl", "smbclient", "ipmitool", "7z", "zip", "unzip", "sqlplus"),
-          EDGE + r"(?:(?:mysql(?:dump|admin|import|show|check)?|mariadb(?:-dump|-admin)?|7za?)(?:[ \t][^\n|;&]{0,160}?)??[ \t]-p"
-          r"|sshpass[ \t]+-p[ \t]{0,2}|redis-cli(?:[ \t][^\n|;&]{0,160}?)??[ \t]-a[ \t]{1,2}"
-          r"|(?:docker|podman|nerdctl|helm registry)[ \t]+login(?:[ \t][^\n|;&]{0,160}?)??[ \t]-p[ \t]{1,2}"
-          r"|mongo(?:sh|dump|restore|export|import)?(?:[ \t][^\n|;&]{0,160}?)??[ \t]-p[ \t]{1,2}|twine upload(?:[ \t][^\n|;&]{0,160}?)??[ \t]-p[ \t]{1,2}"
-          r"|ldap(?:search|modify|add)(?:[ \t][^\n|;&]{0,160}?)??[ \t]-w[ \t]{1,2}|(?:sqlcmd|ipmitool)(?:[ \t][^\n|;&]{0,160}?)??[ \t]-P[ \t]{1,2}"
-          r"|htpasswd[ \t]+-[a-zB]{0,4}b[a-zB]{0,4}[ \t]+[^\s]{1,200}[ \t]+[^\s]{1,100}[ \t]+|openssl(?:[ \t][^\n|;&]{0,160}?)??[ \t]-pass(?:in|out)?[ \t]+pass:"
-          r"|(?:un)?zip(?:[ \t][^\n|;&]{0,160}?)??[ \t]-P[ \t]{1,2}|openssl(?:[ \t][^\n|;&]{0,160}?)??[ \t]-k[ \t]{1,2}|sqlplus[ \t]+(?:-[a-zA-Z]+[ \t]+){0,3}[A-Za-z0-9_]{1,64}/"
-          r"|smbclient(?:[ \t][^\n|;&]{0,160}?)??[ \t]-U[ \t]{0,2}[^\s%]{1,64}%)" + QUOTE, _OPTION, (3, 400),
+    form("command-secret", ("mysql", "mariadb", "sshpass", "redis-cli", "mongo", "ldapsearch", "ldapmodify", "ldapadd", "sqlcmd", "docker", "podman", "nerdctl", "helm", "twine", "htpasswd", "openssl", "smbclient", "ipmitool", "7z", "zip", "unzip", "sqlplus", "requirepass", "masterauth", "auth", "add-mask", "password-stdin"),
+          EDGE + r"(?:(?:mysql(?:dump|admin|import|show|check)?|mariadb(?:-dump|-admin)?|7za?)(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-p"
+          r"|sshpass[ \t]+-p[ \t]{0,2}|redis-cli(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-a[ \t]{1,2}"
+          r"|(?:docker|podman|nerdctl|helm registry)[ \t]+login(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-p[ \t]{1,2}"
+          r"|mongo(?:sh|dump|restore|export|import)?(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-p[ \t]{1,2}|twine upload(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-p[ \t]{1,2}"
+          r"|ldap(?:search|modify|add)(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-w[ \t]{1,2}|(?:sqlcmd|ipmitool)(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-P[ \t]{1,2}"
+          r"|htpasswd[ \t]+-[a-zB]{0,4}b[a-zB]{0,4}[ \t]+[^\s]{1,200}[ \t]+[^\s]{1,100}[ \t]+|openssl(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-pass(?:in|out)?[ \t]+pass:"
+          r"|(?:un)?zip(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-P[ \t]{1,2}|openssl(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-k[ \t]{1,2}|sqlplus[ \t]+(?:-[a-zA-Z]+[ \t]+){0,3}[A-Za-z0-9_]{1,64}/"
+          r"|(?:requirepass|masterauth)[ \t]{1,8}|(?<=[0-9]> )auth[ \t]{1,3}(?:[a-z0-9_-]{1,40}[ \t]{1,3})??|(?<=::)add-mask::"
+          r"|(?<=--)password-stdin[ \t]{0,3}<<<[ \t]{0,3}"
+          r"|smbclient(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-U[ \t]{0,2}[^\s%]{1,64}%)" + QUOTE, _OPTION, (3, 400),
           ("mysql -u root -p«hunter2" "Zebra» app", "mysqldump -h db -p«S3cr" "3t!» x", "sshpass -p «hunter2" "Zebra» ssh bob@host", "sshpass -p '«hunter2" "Zebra»' ssh h", "redis-cli -h cache -a «hunter2" "Zebra» ping",
            "docker login -u bob -p «hunter2" "Zebra» registry.example.org", "openssl rsa -in k.pem -passin pass:«hunter2" "Zebra»", "ldapsearch -D cn=admin -w «hunter2" "Zebra» -b dc=x",
+           "requirepass «hunter2" "Zebra»", "127.0.0.1:6379> AUTH «hunter2" "Zebra»", "docker login -u bob --password-stdin <<< '«hunter2" "Zebra»'", "::add-mask::«hunter2" "Zebra»",
            "unzip -P «hunter2" "Zebra» a.zip", "sqlplus scott/«hunter2" "Zebra»", "7z x -p«hunter2" "Zebra» a.7z"),
-          ("mysql -u root -p app", "docker run -p 8080:80 image", "mysql -P 3306 -p", "zip -r a.zip b", "docker login -p $PASS", "mongo --port 27017"), check=_is_given),
-    Rule("command-secret", ("echo", "printf"), EDGE + r"(?:echo|printf)[ \t]+(?:-n[ \t]+)?[\"']?(?:[A-Za-z0-9_.-]{1,64}:)?(?P<secret>[^\s\"'|$]{4,200})[\"']?[ \t]*\|[ \t]*(?:(?:sudo[ \t]+)?chpasswd|sudo[ \t]+-S|[^\n|;&]{0,100}--password-stdin)",
+          ("mysql -u root -p app", "requirepass $PASS", "docker run -p 8080:80 image", "mysql -P 3306 -p", "zip -r a.zip b", "docker login -p $PASS", "mongo --port 27017"), check=_is_given),
+    Rule("command-secret", ("echo", "printf"), EDGE + r"(?:echo|printf)[ \t]+(?:-n[ \t]+)?[\"']?(?:[A-Za-z0-9_.-]{1,64}:)?(?P<secret>(?:[^\s\"'|$]|\$(?!(?-i:[A-Z_{(]))){4,200})[\"']?[ \t]*\|[ \t]*(?:(?:sudo[ \t]+)?chpasswd|sudo[ \t]+-S|" + _SAME_COMMAND + r"{0,100}--password-stdin)",
          ("echo 'bob:«hunter2" "Zebra»' | chpasswd", "echo «hunter2" "Zebra» | docker login --password-stdin", "echo «hunter2" "Zebra» | sudo -S ls"), ("echo done | tee log", "echo $PASS | sudo -S ls"), FOLD, _is_given,
          EDGE + r"(?:echo|printf)[ \t]+(?:-n[ \t]+)?(?P<secret>[^\n]{0,320})\Z"),
-    form("command-secret", ("login", "secret"), r"(?:(?<=az[ ])login(?:[ \t][^\n|;&]{0,160}?)??[ \t]-p[ \t]{1,2}|(?<=gh[ ])secret[ \t]+set(?:[ \t][^\n|;&]{0,160}?)??[ \t](?:-b|--body)(?:=|[ \t]{1,2}))" + QUOTE, _OPTION, (3, 400),
+    form("command-secret", ("login", "secret"), r"(?:(?<=az[ ])login(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-p[ \t]{1,2}|(?<=gh[ ])secret[ \t]+set(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t](?:-b|--body)(?:=|[ \t]{1,2}))" + QUOTE, _OPTION, (3, 400),
          ("az login -u app -p «hunter2" "Zebra» --tenant t", "gh secret set NPM -b «hunter2" "Zebra»"), ("gh secret list", "az login"), check=_is_given),
-    form("command-user", ("-u", "--user", "--proxy-user", "http -a"), r"(?:(?<=[ \t\"'])-u[ \t]{0,2}|http -a[ \t]{1,2}|(?<=[ \t\"'])--(?:proxy-)?user(?:[ \t]{1,2}|=))(?:\\{0,3}[\"'])?[A-Za-z0-9._@+%-]{0,64}:", r"[^\s\"'`\\|;<>{}$/]", (4, 255),
-          ("curl -u bob:«hunter2" "Zebra» https://example.org/", "curl -ubob:«hunter2" "Zebra» https://example.org/", "curl --user='bob:«hunter2" "Zebra»' https://example.org/", 'curl --user "bob:«hunter2' 'Zebra»" x'),
+    form("command-user", ("-u", "--user", "--proxy-user", "http -a", "curl"), r"(?:(?<=[ \t\"'])-u[ \t]{0,2}|curl[ \t](?:" + _SAME_COMMAND + r"{0,160}?[ \t])??-[a-zA-Z#]{1,8}u[ \t]{0,2}|http -a[ \t]{1,2}|(?<=[ \t\"'])--(?:proxy-)?user(?:[ \t]{1,2}|=))(?:\\{0,3}[\"'])?[A-Za-z0-9._@+%-]{0,64}:", r"(?:[^\s\"'`\\|;<>{}$/]|\$(?!(?-i:[A-Z_{(])))", (4, 255),
+          ("curl -su bob:«hunter2" "Zebra» https://example.org/", "curl -u bob:«hunter2" "Zebra» https://example.org/", "curl -ubob:«hunter2" "Zebra» https://example.org/", "curl --user='bob:«hunter2" "Zebra»' https://example.org/", 'curl --user "bob:«hunter2' 'Zebra»" x'),
           ("docker run -u 1000:1000 image", "curl -u $USER:$PASS x", "docker run --user 1000:1000 x"), where=TEXT,
           check=lambda match: not match["secret"].isdigit() and not values.is_no_secret(match["secret"], uuid=False)),
     # Files
@@ -381,8 +399,8 @@ _FORMS: Final[tuple[Rule, ...]] = (
           check=lambda match: not match["secret"].isdigit() and not values.is_no_secret(match["secret"])),
     form("docker-auth", ("auth",), r"(?<=[\"'])auth\\{0,3}[\"'][ \t]{0,3}:[ \t]{0,3}\\{0,3}[\"']", r"[A-Za-z0-9+/=]", (8, LONGEST),
           ('{"auths": {"registry.example.org": {"auth": "«Ym9iOmh1bnRl' 'cjJaZWJyYQ==»"}}}',), ('"auth": "required"', '"auth": "basic"'), check=_is_basic),
-    form("npmrc-auth", ("_auth",), r"(?:(?<![A-Za-z0-9.])|(?<=\\n))_auth(?:token)?[\"']?(?:[ \t]{0,3}[:=][ \t]{0,3}|[ \t]{1,2})" + QUOTE, r"[A-Za-z0-9_+/=.~:-]", (8, 1000),
-          ("//registry.npmjs.org/:_authToken=«8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»", "_auth=«Ym9iOmh1bnRl" "cjJaZWJyYQ==»"), ("_authToken=${NPM_TOKEN}", "user_auth = authenticate"), check=_is_npm),
+    form("npmrc-auth", ("_auth",), r"(?:(?<![A-Za-z0-9.])|(?<=\\n)|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m))_auth(?:token)?[\"']?(?:[ \t]{0,3}[:=][ \t]{0,3}|[ \t]{1,2})" + QUOTE, r"[A-Za-z0-9_+/=.~:-]", (8, 1000),
+          ("//packages.shop.test/:_authToken=«8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»", "_auth=«Ym9iOmh1bnRl" "cjJaZWJyYQ==»"), ("_authToken=${NPM_TOKEN}", "user_auth = authenticate"), check=_is_npm),
     form("kubeconfig-key", ("client-key-data",), r"client-key-data(?:\\{0,3}[\"'])?:[ \t]{0,3}(?:\\{0,3}[\"'])?", r"[A-Za-z0-9+/=]", (32, LONGEST),
           ("    client-key-data: «LS0tLS1CRUdJTiBSU0EgUFJJVkFURSB" "LRVktLS0tLQpNSUlFb3dJQkFBS0NBUUVB»",), ("client-key-data: REDACTED",), check=lambda match: True),
     form("terraform-default", ("default",), r"default[ \t]{0,12}=[ \t]{0,3}\\{0,3}\"", r"[^\"\n\\]", (4, 400),

@@ -33,7 +33,22 @@ _WEB_TOKEN = re.compile(
 _TOKEN = re.compile(r"[A-Za-z0-9_.\-+/=~]*")
 _BOUNDARY = re.compile(BOUNDARY)
 _LONGEST_LINE: Final = 200
-_KEY_LINE = re.compile(r"(?:\A|[\s→|:>+-])[A-Za-z0-9+/]{24,80}={0,2}[\s\"',]{0,6}\Z")
+_BEFORE_LINE = r"(?:\A|[\s→|:>+\"'`(m│-])"
+_KEY_LINE = re.compile(_BEFORE_LINE + r"[A-Za-z0-9+/]{24,80}={0,2}[\s\"',]{0,6}\Z")
+_OPEN_LINE = re.compile(_BEFORE_LINE + r"(?=[A-Za-z]{0,79}[0-9+/]|[A-Za-z]{16})[A-Za-z0-9+/]{8,80}\Z")
+"""The beginning of such a line: no word of a language has so many letters."""
+_LAST_LINE = re.compile(_BEFORE_LINE + r"[A-Za-z0-9+/]{1,23}={0,2}[\s\"',]{0,6}\Z")
+"""The last line of a key may be short."""
+_KEY_END = re.compile(r"-{1,5}(?:E(?:N(?:D[A-Z0-9 ]{0,60}-{0,5})?)?)?\Z")
+_SIGNS = r"(?:\x1b\[[0-9;]{0,16}m|[0-9]{1,6}[→|:]|[→|:>(│-]){0,4}"
+"""What may stand before a line: a colour code, a line number, a mark. Each has a character that no key has, so they are read in
+one way only."""
+_ESCAPED_OPEN = re.compile(
+    rf"(?:[^\s\"'`\\]{{0,40}}(?:\\{{1,8}}[nrt]){{1,2}}){{0,4}}{_SIGNS}(?=[A-Za-z]{{0,79}}[0-9+/]|[A-Za-z]{{16}})"
+    rf"(?:(?:[A-Za-z0-9+/]{{24,80}}={{0,2}}(?:\\{{1,8}}[nr]){{1,2}}{_SIGNS}){{1,100}}[A-Za-z0-9+/]{{0,80}}={{0,2}}|[A-Za-z0-9+/]{{8,80}}={{0,2}})"
+    r"(?:\\{1,8}[nr]?){0,2}\Z"
+)
+"""Such lines in a JSON string."""
 _DATA_HEAD = re.compile(r"(?<![A-Za-z])(?:string)?data\"?:\s*\Z", re.IGNORECASE)
 _DATA_LINE = re.compile(r"[ \t]{1,40}\"?[A-Za-z0-9_.-]{1,100}\"?:[ \t]*\"?[A-Za-z0-9+/=]{4,}\"?,?\s*\Z")
 
@@ -106,6 +121,11 @@ class Stream:
             if at < found and _may_begin(rule, text, at):
                 found = at
         found = min(found, self._private_key(text), self._run(text), _lines(text))
+        ending = _KEY_END.search(text, max(0, len(text) - _LONGEST_RUN))
+        stop = ending.start() if ending is not None else len(text)
+        quoted = max(text.rfind(sign, tail, stop) for sign in " \t\n\"'`") + 1
+        if _ESCAPED_OPEN.match(text, quoted, stop):
+            found = min(found, quoted)
         for literal in redactor.literals:
             for length in range(min(len(literal) - 1, len(text)), 2, -1):
                 if text.endswith(literal[:length]):
@@ -157,15 +177,17 @@ def _lines(text: str) -> int:
         line = text[start:at]
         if _DATA_HEAD.search(line):
             return found
-        is_part = _KEY_LINE.search(line) or _DATA_LINE.match(line)
-        if not is_part and not last:
+        is_part = _KEY_LINE.search(line) or _DATA_LINE.match(line) or (last and _OPEN_LINE.search(line))
+        may_end = found == len(text) and _LAST_LINE.search(line)
+        if not is_part and not last and not may_end:
             break
         if is_part:
             found = start
         if start == 0:
             break
         last, at = False, start
-    return found if _KEY_LINE.search(text[found : text.find("\n", found) + 1]) else len(text)
+    first = text[found : text.find("\n", found) + 1 or len(text)]
+    return found if _KEY_LINE.search(first) or _OPEN_LINE.search(first) else len(text)
 
 
 def _may_begin(rule: Rule, text: str, at: int) -> bool:

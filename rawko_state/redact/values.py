@@ -30,7 +30,7 @@ _DATE = Late(r"[0-9]{4}-[0-9]{2}-[0-9]{2}.*")
 _DIGITS = Late(r"[0-9]")
 _LETTERS = Late(r"[A-Za-z]")
 _SYMBOLS = Late(r"[!@#$%^&*()+=\[\]{}|;:,?~-]")
-_HEX = Late(r"[0-9a-fA-F]+")
+_HEX = Late(r"[0-9a-fA-F]+(?:-[0-9a-fA-F]{6,})*")
 _WORDS = Late(r"[A-Za-z]{3,}")
 
 _SLUG = Late(r"[./]?[A-Za-z]+(?:[-:,?!()&+=#@/._$ ][A-Za-z]*)*")
@@ -43,6 +43,9 @@ _WORDLIKE: Final = 4.2
 _SURELY: Final = 5.3
 """Above it, letters are random, whatever else they look like."""
 
+_LONG_HEX: Final = 24
+"""So many hexadecimal digits are no name in code."""
+
 PASSWORDS: Final = ("passw", "passphrase", "passcode", "pwd", "pass", "pw", "contrase", "kennwort")
 
 
@@ -50,6 +53,11 @@ def entropy(text: str) -> float:
     """Shannon entropy in bits per character."""
     total = len(text)
     return -sum(count / total * math.log2(count / total) for count in Counter(text).values()) if total else 0.0
+
+
+def repeats(value: str) -> bool:
+    """Whether it repeats itself, as no secret does."""
+    return len(value) > 64 and value.count(value[:5], 0, _ENOUGH) > 5
 
 
 def is_no_secret(value: str, *, uuid: bool = True) -> bool:
@@ -105,6 +113,8 @@ def is_identifier(value: str) -> bool:
         return False
     if not is_random(value):
         return True
+    if len(value) >= _LONG_HEX and _HEX.fullmatch(value):
+        return False
     kinds = ["d" if letter.isdigit() else "u" if letter.isupper() else "l" for letter in value]
     changes = sum(1 for one, other in pairwise(kinds) if one != other)
     return changes < 0.32 * len(value) and surprise(value) < _SURELY
@@ -116,9 +126,7 @@ def assigned(
     """Whether ``name = value`` reveals a secret. ``environment``: written as in an .env file or a shell. ``line``: name and value
     are all of a line, as in YAML. ``identifies``: a UUID behind this name is an identifier."""
     value = value[:_ENOUGH].strip()
-    if len(value) > 64 and value.count(value[:5]) > 5:
-        return False  # no secret repeats itself
-    if is_no_secret(value, uuid=identifies):
+    if repeats(value) or is_no_secret(value, uuid=identifies):
         return False
     personal = any(word in name.lower() for word in PASSWORDS)
     if environment:

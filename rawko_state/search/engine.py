@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from math import inf
+from operator import itemgetter
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from rawko_state.format.text import decode
@@ -31,7 +31,7 @@ _COVERED: Final = 1_000_000.0
 _FEW: Final = 32
 """How many documents of a page are sorted at first."""
 _LATEST: Final = 1 << 62
-"""A time after that of any task."""
+"""After every offset of a file."""
 
 
 class Truth(Protocol):
@@ -73,7 +73,7 @@ class Found(NamedTuple):
 
 
 class _Task:
-    __slots__ = ("best", "created", "id", "mask", "where")
+    __slots__ = ("best", "created", "id", "mask", "settling", "where")
 
     def __init__(self, task_id: str, created: int) -> None:
         self.id = task_id
@@ -82,6 +82,7 @@ class _Task:
         self.best = 0.0
         self.where: list[tuple[Scored, int]] = []
         """The scored pages that contain it, and its owner number in each."""
+        self.settling: _Settling | None = None
 
 
 def search(wanted: Wanted, sources: Iterable[PostingSource], truth: Truth, *, turns: bool = False) -> Iterator[Found]:
@@ -94,24 +95,39 @@ def search(wanted: Wanted, sources: Iterable[PostingSource], truth: Truth, *, tu
     scored = scored_pages(leaves, bits, Terms(sources, wanted.documents, wanted.length))
     line = _Line(wanted, bits, scored)
     settler = _Settler(wanted, truth, leaves, bits)
+    # Without NOT, a document that matches settles its task, whatever the other documents contain.
+    by_best = not turns and not wanted.by_time and not _has_not(query.root)
     for task, found in line:
         if found is not None:
             yield found
-            continue
-        documents = settler.documents(task)
-        for hit in documents if turns else documents[:1]:
-            line.add(task, hit.score + _COVERED * hit.words, hit)
+        elif by_best:
+            step = settler.step(task)
+            if step is not None:
+                line.add(task, *step)
+        else:
+            documents = settler.documents(task)
+            for hit in documents if turns else documents[:1]:
+                line.add(task, _rank(hit.words, hit.score), hit)
 
 
-_Entry: TypeAlias = "tuple[float, int, str, int, _Task | Iterator[_Upcoming], Found | None]"
-"""Sorts in output order, which is fully deterministic."""
+def _rank(words: int, score: float) -> float:
+    return score + _COVERED * words
+
+
+def _has_not(node: Node) -> bool:
+    return isinstance(node, Not) or (not isinstance(node, (Text, Field)) and any(map(_has_not, node.parts)))
+
+
+_Entry: TypeAlias = "tuple[float, int, str, int, _Task | Iterator[_Upcoming] | None, Found | None]"
+"""Sorts in output order, which is fully deterministic. With nothing in it: a page that was not looked at yet."""
 _Upcoming: TypeAlias = "tuple[float, int, int]"
 """An owner in a page: the best score that it and all later ones can reach, its creation time, its number."""
 
 
 class _Line:
     """The tasks that may match and the hits found in them, in output order. A common word is in most tasks, and few are asked
-    for. So a page waits in the line as its best task does, and the next of its tasks is looked at when its turn comes."""
+    for. So a page waits in the line as its best task could, unread. When its turn comes it is read, and then waits as its best
+    task does; the next of its tasks is looked at when its turn comes."""
 
     def __init__(self, wanted: Wanted, bits: Mapping[Leaf, int], scored: list[Scored]) -> None:
         self._wanted, self._scored = wanted, scored
@@ -122,7 +138,9 @@ class _Line:
         self._seen: set[str] = set()
         self._heap: list[_Entry] = []
         for number, each in enumerate(scored):
-            self._advance(number, _by_time(each) if wanted.by_time else _by_score(each, wanted.now))
+            words, most = each.most
+            best = 0.0 if wanted.by_time else -_rank(words, most * _recency(each.page.newest, wanted.now))
+            heapq.heappush(self._heap, (best, -each.page.newest, "", number, None, None))
         if without_words:
             for task_id, created in wanted.universe():
                 self._look_at(task_id, created, ())
@@ -133,7 +151,11 @@ class _Line:
             if isinstance(what, _Task):
                 yield what, found
             else:
-                self._advance(number, what, (first, second))
+                self._advance(number, self._upcoming(number) if what is None else what, (first, second))
+
+    def _upcoming(self, number: int) -> Iterator[_Upcoming]:
+        scored = self._scored[number]
+        return _by_time(scored) if self._wanted.by_time else _by_score(scored, self._wanted.now)
 
     def add(self, task: _Task, best: float, found: Found | None = None) -> None:
         offset = found.place.offset if found is not None and found.place is not None else -1
@@ -141,15 +163,15 @@ class _Line:
             self._heap, (0.0 if self._wanted.by_time else -best, -task.created, task.id, offset, task, found)
         )
 
-    def _advance(self, number: int, upcoming: Iterator[_Upcoming], after: tuple[float, int] = (-inf, 0)) -> None:
+    def _advance(self, number: int, upcoming: Iterator[_Upcoming], after: tuple[float, int]) -> None:
         """Takes the page's next tasks into the line, up to the first one that stands further back than ``after``."""
         scored = self._scored[number]
-        tasks = scored.page.tasks
+        page = scored.page
         for best, created, owner in upcoming:
-            if self._look_at(tasks[owner], created, ((scored, owner),)):
-                place = (0.0, -created) if self._wanted.by_time else (-best, -_LATEST)
+            if self._look_at(page.tasks[owner], created, ((scored, owner),)):
+                place = (0.0, -created) if self._wanted.by_time else (-best, -page.newest)
                 if place > after:
-                    # Before all tasks that are as good: no id is empty.
+                    # Before all tasks that are as good and as new: no id is empty.
                     heapq.heappush(self._heap, (*place, "", number, upcoming, None))
                     return
 
@@ -204,7 +226,7 @@ def _count(task: _Task, scored: Scored, number: int, now: float) -> None:
     for document in own:
         mask = masks[document]
         task.mask |= mask
-        best = scores[document] * recent + _COVERED * mask.bit_count()
+        best = _rank(mask.bit_count(), scores[document] * recent)
         if best > task.best:
             task.best = best
 
@@ -212,7 +234,7 @@ def _count(task: _Task, scored: Scored, number: int, now: float) -> None:
 def _by_score(scored: Scored, now: float) -> Iterator[_Upcoming]:
     """The owners in a page, best first, as if all of them were as recent as the newest."""
     page, masks, scores = scored.page, scored.masks, scored.scores
-    recent = _recency(max(page.created), now)
+    recent = _recency(page.newest, now)
     covered = {mask: _COVERED * mask.bit_count() for mask in set(masks.values())}
     if len(covered) == 1:
         by: Callable[[int], float] = scores.__getitem__
@@ -278,6 +300,44 @@ def _may_hold(node: Node, bits: Mapping[Leaf, int], mask: int, fields: Mapping[F
     return True if True in parts else None if None in parts else False
 
 
+class _Candidate(NamedTuple):
+    """A document that may match. They sort from the worst to the best."""
+
+    words: int
+    score: float
+    before: int
+    """Its offset, negative: of two that are as good, the first one counts."""
+    mask: int
+    number: int
+    """Its number in the page."""
+    scored: Scored
+
+    @property
+    def rank(self) -> float:
+        return _rank(self.words, self.score)
+
+    @property
+    def place(self) -> TurnRef:
+        return self.scored.page.place(self.number)
+
+
+_order = itemgetter(0, 1, 2)
+
+
+class _Settling:
+    """What is known so far of a task."""
+
+    __slots__ = ("at_once", "best", "left", "mask")
+
+    def __init__(self, left: list[_Candidate]) -> None:
+        self.left = left
+        """The documents that were not checked yet, the best one last."""
+        self.at_once = 1
+        self.mask = 0
+        """The leaves that its documents contain."""
+        self.best: _Candidate | None = None
+
+
 class _Settler:
     """Checks tasks one by one against their current files."""
 
@@ -285,41 +345,81 @@ class _Settler:
         self._wanted, self._truth, self._bits = wanted, truth, bits
         self._texts = [(bits[leaf], leaf) for leaf in leaves if isinstance(leaf, Text)]
 
+    def step(self, task: _Task) -> tuple[float, Found | None] | None:
+        """Checks the best of a task's documents that were not checked yet. Returns the task's rank and hit; the highest rank that
+        it can still reach, without a hit; or None if the task does not match."""
+        now = task.settling
+        if now is None:
+            candidates = self._candidates(task)
+            if candidates is None:
+                return None
+            now = task.settling = _Settling(sorted(candidates, key=_order))
+        some = [now.left.pop() for _ in range(min(now.at_once, len(now.left)))]
+        now.at_once *= 2  # one by one would be slow if none of many matches
+        for found in self._confirmed(task.id, some):
+            now.mask |= found.mask
+            if now.best is None or _order(found) > _order(now.best):
+                now.best = found
+        reached = 0.0 if now.best is None else now.best.rank
+        ahead = now.left[-1].rank if now.left else 0.0
+        if reached >= ahead and (now.best is not None or not now.left):
+            hit = self._hit(task, now.best, now.mask)
+            if hit is not None:
+                return reached, hit
+        return (max(reached, ahead), None) if now.left else None
+
     def documents(self, task: _Task) -> list[Found]:
         """The documents of a task that really match, best first; empty if the task does not match."""
-        state = self._truth.flushed(task.id)
-        if state is None:
+        candidates = self._candidates(task)
+        if candidates is None:
             return []
-        base, before = state
-        candidates: list[tuple[TurnRef, int, int, float]] = []
-        for scored, number in task.where:
-            page = scored.page
-            owner = page.owner(number)
-            for document in page.documents_of(number):
-                mask = scored.masks.get(document)
-                if mask is None or (owner.base != FRESH and owner.base != base):
-                    continue
-                place = page.place(document)
-                if owner.base != FRESH and place.offset >= before:
-                    continue
-                score = scored.scores[document] * _recency(owner.created, self._wanted.now)
-                candidates.append((place, mask, scored.maybe.get(document, 0), score))
-        found: dict[int, tuple[TurnRef, int, float]] = {}
-        refuted = self._refuted(task.id, {place: maybe for place, _, maybe, _ in candidates if maybe})
-        for place, mask, _, score in candidates:
-            mask &= ~refuted.get(place, 0)
-            if mask:
-                found[place.offset] = (place, mask, score)
+        found = {each.before: each for each in self._confirmed(task.id, candidates)}
         whole = 0
-        for _, mask, _ in found.values():
-            whole |= mask
+        for each in found.values():
+            whole |= each.mask
+        best_first: list[_Candidate | None] = [*sorted(found.values(), key=_order, reverse=True)]
+        hits = [self._hit(task, each, whole) for each in best_first or [None]]
+        return [hit for hit in hits if hit is not None]
+
+    def _hit(self, task: _Task, found: _Candidate | None, whole: int) -> Found | None:
+        """A document as its task's hit. ``whole``: the leaves that the task contains. None if the task does not match."""
         root = self._wanted.query.root
         if root is None or not self._holds(root, whole, task.id):
-            return []
-        if not found:
-            return [Found(task.id, None, 0.0, 0)]
-        hits = [Found(task.id, place, score, mask.bit_count()) for place, mask, score in found.values()]
-        return sorted(hits, key=lambda hit: (-hit.words, -hit.score, hit.place.offset if hit.place else 0))
+            return None
+        if found is None:
+            return Found(task.id, None, 0.0, 0)
+        return Found(task.id, found.place, found.score, found.words)
+
+    def _candidates(self, task: _Task) -> list[_Candidate] | None:
+        """The documents of a task that may match; None if there is no such task."""
+        state = self._truth.flushed(task.id)
+        if state is None:
+            return None
+        base, end = state
+        candidates: list[_Candidate] = []
+        for scored, number in task.where:
+            page, masks, scores = scored.page, scored.masks, scored.scores
+            owner = page.owner(number)
+            if owner.base != FRESH and owner.base != base:
+                continue  # read before the file was edited
+            last = _LATEST if owner.base == FRESH else end
+            recent = _recency(owner.created, self._wanted.now)
+            for document in page.documents_of(number):
+                mask = masks.get(document)
+                offset = page.offsets[document]
+                if mask is not None and offset < last:
+                    score = scores[document] * recent
+                    candidates.append(_Candidate(mask.bit_count(), score, -offset, mask, document, scored))
+        return candidates
+
+    def _confirmed(self, task_id: str, candidates: Sequence[_Candidate]) -> Iterator[_Candidate]:
+        """The documents that contain a leaf, each with those that it contains."""
+        unsure = {each.place: maybe for each in candidates if (maybe := each.scored.maybe.get(each.number, 0))}
+        refuted = self._refuted(task_id, unsure)
+        for each in candidates:
+            mask = each.mask & ~refuted.get(each.place, 0) if unsure else each.mask
+            if mask:
+                yield each._replace(mask=mask, words=mask.bit_count())
 
     def _refuted(self, task_id: str, maybe: Mapping[TurnRef, int]) -> dict[TurnRef, int]:
         """Of the leaves that each document may contain, those that it does not."""

@@ -12,18 +12,19 @@ import math
 import sys
 import zlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
+from rawko_state.errors import SearchTrouble
 from rawko_state.search.documents import KINDS, Document
 from rawko_state.search.words import Counts
 
+VERSION: Final = "v2"
+"""The form of pages and postings. An index of another version is built anew."""
 FULL: Final = 8_192
 """Documents per page; a document's number in the page fits in 16 bits."""
 TEXT, TOOL = "text", "tool"
-Postings: TypeAlias = tuple[Sequence[int], bytes]
-"""The documents that contain a term, in order, and the weighted count (up to 255) in each."""
 
 _STEPS: Final = 12  # per octave
 LENGTHS: Final = tuple(2 ** (step / _STEPS) - 1 for step in range(256))
@@ -59,9 +60,25 @@ class TurnRef(NamedTuple):
 class Page:
     """The documents of a page, without their terms."""
 
-    __slots__ = ("bases", "created", "firsts", "kinds", "lengths", "offsets", "sizes", "tasks", "turns")
+    __slots__ = (
+        "_load",
+        "bases",
+        "created",
+        "firsts",
+        "kinds",
+        "lengths",
+        "newest",
+        "offsets",
+        "sizes",
+        "tasks",
+        "turns",
+    )
+
+    _load: Callable[[], bytes]
 
     def __init__(self) -> None:
+        self.newest = 0
+        """When the newest of its tasks was created."""
         self.tasks: list[str] = []
         self.bases, self.created = _numbers(), _numbers()
         self.firsts = _numbers()
@@ -93,23 +110,39 @@ class Page:
         return zlib.crc32(whole).to_bytes(4, "little") + whole
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Page:
-        """Raises ValueError if the bytes are damaged."""
+    def stored(cls, newest: int, load: Callable[[], bytes]) -> Page:
+        """A page that is read when one of its columns is needed: a search looks at few pages."""
+        page = cls.__new__(cls)
+        page.newest, page._load = newest, load
+        return page
+
+    def __getattr__(self, name: str) -> Any:
+        """A column of a page that was not read yet."""
+        if name not in _LOADED:
+            raise AttributeError(name)
+        self._read(self._load())
+        return getattr(self, name)
+
+    def _read(self, data: bytes) -> None:
         check, data = int.from_bytes(data[:4], "little"), data[4:]
         if len(data) < 12 or zlib.crc32(data) != check:
-            raise ValueError("The search index is damaged.")
+            raise damaged()
         names, tasks, count = (int.from_bytes(data[at : at + 4], "little") for at in (0, 4, 8))
         at = 12 + names
-        page = cls()
-        page.tasks = data[12:at].decode().split("\n") if tasks else []
+        self.tasks = data[12:at].decode().split("\n") if tasks else []
         for name, per_task in _COLUMNS:
             length = 8 * (tasks if per_task else count)
             # Most pages are asked for a few documents, so their columns are not copied.
             column = memoryview(data)[at : at + length]
-            setattr(page, name, _from_little("q", bytes(column)) if _BIG_ENDIAN else column.cast("q"))
+            setattr(self, name, _from_little("q", bytes(column)) if _BIG_ENDIAN else column.cast("q"))
             at += length
-        page.kinds, page.sizes = data[at : at + count], data[at + count :]
-        return page
+        self.kinds, self.sizes = data[at : at + count], data[at + count :]
+
+
+def damaged() -> SearchTrouble:
+    trouble = SearchTrouble("The search index is damaged.")
+    trouble.lasting = True
+    return trouble
 
 
 _COLUMNS: Final = (
@@ -121,6 +154,65 @@ _COLUMNS: Final = (
     ("turns", False),
 )
 """Each column of numbers: its name, and whether it has one per task or one per document."""
+_LOADED: Final = frozenset(("tasks", "kinds", "sizes", *(name for name, _ in _COLUMNS)))
+
+
+class Postings:
+    """The documents of a page that contain a term, in order, and the weighted count (up to 255) in each. Packed, as most are
+    never looked at.
+
+    First the gaps between the documents, 16 bits each, then the counts, 8 bits each. Of many, what is best follows: pairs of a
+    count and a document's length that no other document beats in both, and the number of pairs. There are so many pairs, the last
+    one repeated, that the length of it all divided by 3 leaves 1.
+    """
+
+    __slots__ = ("_data", "count")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.count = (len(data) - 1 - 2 * data[-1] if len(data) % 3 == 1 else len(data)) // 3
+
+    @classmethod
+    def of(cls, documents: Sequence[int], times: bytes, sizes: Sequence[int]) -> Postings:
+        return cls(pack(documents, times, sizes))
+
+    @property
+    def best(self) -> Iterable[tuple[int, int]]:
+        """Pairs of a count and a length: in no document is the count as high, or the length as small, as in none of them."""
+        pairs = self._data[3 * self.count : -1]
+        if not pairs:
+            return ((max(self._data[2 * self.count :], default=0), 0),)
+        return zip(pairs[::2], pairs[1::2], strict=True)
+
+    def lists(self, page: Page) -> tuple[list[int], bytes]:
+        count = self.count
+        documents = list(accumulate(_from_little("H", self._data[: 2 * count])))
+        times = self._data[2 * count : 3 * count]
+        if count < 1 or len(times) != count or documents[-1] >= len(page):
+            raise damaged()
+        return documents, times
+
+
+_MANY: Final = 64
+
+
+def pack(documents: Sequence[int], times: bytes, sizes: Sequence[int]) -> bytes:
+    """Packs postings; ``sizes``: the lengths of the page's documents."""
+    steps = array("H", [now - before for before, now in zip((0, *documents), documents, strict=False)])
+    data = _little(steps) + times
+    if len(documents) < _MANY:
+        return data
+    pairs = list(_unbeaten(set(zip(times, map(sizes.__getitem__, documents), strict=True))))
+    pairs += [pairs[-1]] * (-len(pairs) % 3)
+    return data + bytes([number for pair in pairs for number in pair]) + bytes([len(pairs)])
+
+
+def _unbeaten(pairs: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    smallest = 256
+    for times, size in sorted(pairs, key=lambda pair: (-pair[0], pair[1])):
+        if size < smallest:
+            smallest = size
+            yield times, size
 
 
 class Filling:
@@ -144,6 +236,7 @@ class Filling:
             for column in (page.tasks, page.bases, page.created, page.firsts):
                 column.pop()  # it has no documents
         page.tasks.append(task_id)
+        page.newest = max(page.newest, created)
         page.bases.append(base)
         page.created.append(created)
         page.firsts.append(len(self))
@@ -183,7 +276,7 @@ class Filling:
 
     def postings(self, field: str, term: str) -> Postings | None:
         entries = self._terms[field].get(term)
-        return None if entries is None else _apart(entries)
+        return None if entries is None else Postings(self._pack(entries))
 
     def terms(self, field: str) -> Iterable[str]:
         return self._terms[field].keys()
@@ -191,34 +284,24 @@ class Filling:
     def packed(self) -> PackedPage:
         return PackedPage(
             self.done().to_bytes(),
+            self.page.newest,
             {
-                field: [(term.encode("utf-8", "replace"), pack(*_apart(entries))) for term, entries in terms.items()]
+                field: [(term.encode("utf-8", "replace"), self._pack(entries)) for term, entries in terms.items()]
                 for field, terms in self._terms.items()
             },
         )
+
+    def _pack(self, entries: array[int]) -> bytes:
+        return pack([entry >> 8 for entry in entries], bytes([entry & 255 for entry in entries]), self._sizes)
 
 
 class PackedPage(NamedTuple):
     """A page as it is written; cheap to send between processes."""
 
     page: bytes
+    newest: int
     terms: dict[str, list[tuple[bytes, bytes]]]
     """For each field, its terms with their postings."""
-
-
-def _apart(entries: array[int]) -> Postings:
-    return [entry >> 8 for entry in entries], bytes([entry & 255 for entry in entries])
-
-
-def pack(documents: Sequence[int], times: bytes) -> bytes:
-    """The gaps between documents, 16 bits each, then the counts, 8 bits each."""
-    steps = array("H", [now - before for before, now in zip((0, *documents), documents, strict=False)])
-    return _little(steps) + times
-
-
-def unpack(data: bytes) -> Postings:
-    count = len(data) // 3
-    return list(accumulate(_from_little("H", data[: 2 * count]))), data[2 * count :]
 
 
 def _little(column: array[int]) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
 from typing import Protocol
 
 from rawko_state.search.pages import LENGTHS, TEXT, TOOL, Page, Postings
@@ -23,19 +25,8 @@ class PostingSource(Protocol):
     def expand(self, field: str, prefix: str, /) -> Iterable[str]: ...
 
 
-class Scored:
-    """The documents of a page that may match."""
-
-    __slots__ = ("masks", "maybe", "page", "scores")
-
-    def __init__(self, page: Page) -> None:
-        self.page = page
-        self.masks: dict[int, int] = {}
-        """For each document, the leaves that it may contain, as bits."""
-        self.maybe: dict[int, int] = {}
-        """Those of them that must be checked in the file."""
-        self.scores: dict[int, float] = {}
-        """The total score of each document."""
+_Found = dict[Page, Postings]
+"""The postings of one term."""
 
 
 class Terms:
@@ -43,50 +34,44 @@ class Terms:
 
     def __init__(self, sources: Iterable[PostingSource], total: int, length: float) -> None:
         self._sources = list(sources)
-        self.pages = [page for source in self._sources for page in source.pages]
-        self._known: dict[tuple[str, str, bool], dict[int, tuple[Page, Postings]]] = {}
+        self._known: dict[tuple[str, str, bool], _Found] = {}
         self.total = total
         self.norms = [_K1 * (1 - _B + _B * LENGTHS[size] / max(length, 1.0)) for size in range(256)]
 
-    def postings(self, field_name: str, term: str, prefix: bool = False) -> dict[int, tuple[Page, Postings]]:
-        """Postings by the page's id()."""
+    def postings(self, field_name: str, term: str, prefix: bool = False) -> _Found:
         key = (field_name, term, prefix)
         if key not in self._known:
             self._known[key] = self._expanded(field_name, term) if prefix else self._exact(field_name, term)
         return self._known[key]
 
-    def _exact(self, field_name: str, term: str) -> dict[int, tuple[Page, Postings]]:
-        return {
-            id(page): (page, postings)
-            for source in self._sources
-            for page, postings in source.postings(field_name, term)
-        }
+    def _exact(self, field_name: str, term: str) -> _Found:
+        return {page: postings for source in self._sources for page, postings in source.postings(field_name, term)}
 
-    def _expanded(self, field_name: str, prefix: str) -> dict[int, tuple[Page, Postings]]:
-        found: dict[int, tuple[Page, list[Postings]]] = {}
+    def _expanded(self, field_name: str, prefix: str) -> _Found:
+        found: dict[Page, list[Postings]] = {}
         for source in self._sources:
             for term in dict.fromkeys(source.expand(field_name, prefix)):
                 for page, postings in source.postings(field_name, term):
-                    found.setdefault(id(page), (page, []))[1].append(postings)
-        return {key: (page, _together(parts)) for key, (page, parts) in found.items()}
+                    found.setdefault(page, []).append(postings)
+        return {page: _together(page, parts) for page, parts in found.items()}
 
-    def weight(self, found: Mapping[int, tuple[Page, Postings]]) -> float:
+    def weight(self, found: _Found) -> float:
         """The weight of a term: the rarer, the higher."""
-        holders = sum(len(postings[0]) for _, postings in found.values())
+        holders = sum(postings.count for postings in found.values())
         return math.log(1 + (max(self.total, holders) - holders + 0.5) / (holders + 0.5))
 
 
-def _together(parts: list[Postings]) -> Postings:
+def _together(page: Page, parts: list[Postings]) -> Postings:
     """The postings of several terms as those of one."""
     first, *rest = parts
     if not rest:
         return first
-    sums = dict(zip(*first, strict=True))
-    for documents, times in rest:
-        for document, number in zip(documents, times, strict=True):
+    sums = dict(zip(*first.lists(page), strict=True))
+    for each in rest:
+        for document, number in zip(*each.lists(page), strict=True):
             sums[document] = sums.get(document, 0) + number
     documents = sorted(sums)
-    return documents, bytes([min(255, sums[document]) for document in documents])
+    return Postings.of(documents, bytes([min(255, sums[document]) for document in documents]), page.sizes)
 
 
 class _Scores(dict[tuple[int, int], float]):
@@ -101,106 +86,158 @@ class _Scores(dict[tuple[int, int], float]):
         found = self[key] = self._weight * number / (number + self._norms[size])
         return found
 
+    def most(self, postings: Postings) -> float:
+        """No document of the postings has a higher score."""
+        return max(map(self.__getitem__, postings.best))
 
-def scored_pages(leaves: list[Leaf], bits: Mapping[Leaf, int], terms: Terms) -> list[Scored]:
-    """For each page, the documents that may contain each leaf, and their scores."""
-    found = {id(page): Scored(page) for page in terms.pages}
+
+class _Part(Protocol):
+    """A leaf of the query."""
+
+    @property
+    def pages(self) -> Iterable[Page]:
+        """Where it may be."""
+
+    def most(self, page: Page) -> float:
+        """A score that no document of the page exceeds."""
+
+    def holders(self, page: Page) -> tuple[Collection[int] | None, dict[int, float]]:
+        """The documents that certainly match (None: all of them), and all that may match, with their scores."""
+
+
+class _Word:
+    def __init__(self, terms: Terms, sought: Sought) -> None:
+        self._found = terms.postings(TEXT, sought.atoms[0], sought.prefix)
+        self._scores = _Scores(terms.weight(self._found) * (_K1 + 1), terms.norms)
+        self.pages = self._found.keys()
+
+    def most(self, page: Page) -> float:
+        return self._scores.most(self._found[page])
+
+    def holders(self, page: Page) -> tuple[None, dict[int, float]]:
+        documents, times = self._found[page].lists(page)
+        sizes = map(page.sizes.__getitem__, documents)
+        scores = map(self._scores.__getitem__, zip(times, sizes, strict=True))
+        return None, dict(zip(documents, scores, strict=True))
+
+
+class _Tool:
+    """A tool by its name, by the first parts of its name (``shell`` also matches ``shell.exec``), or by ``shell*``."""
+
+    def __init__(self, terms: Terms, value: str) -> None:
+        value = value.lower()
+        self._found = [terms.postings(TOOL, value.rstrip("*"), prefix=True)] if value.endswith("*") else []
+        if not self._found:
+            self._found = [terms.postings(TOOL, value), terms.postings(TOOL, f"{value}.", prefix=True)]
+        self.pages = dict.fromkeys(page for found in self._found for page in found)
+
+    def most(self, page: Page) -> float:
+        return 0.0
+
+    def holders(self, page: Page) -> tuple[None, dict[int, float]]:
+        found = [each[page].lists(page)[0] for each in self._found if page in each]
+        return None, dict.fromkeys(chain.from_iterable(found), 0.0)
+
+
+class _Phrase:
+    """All atoms of each identifier, or the identifier in one piece. Their order must be checked in the file."""
+
+    def __init__(self, terms: Terms, sought: Sought) -> None:
+        self._identifiers: list[tuple[list[_Found], _Found]] = []
+        """For each identifier, its atoms, and all of it in one piece."""
+        last = len(sought.identifiers) - 1
+        for number, atoms in enumerate(sought.identifiers):
+            prefixes = [sought.prefix and number == last and at == len(atoms) - 1 for at in range(len(atoms))]
+            apart = [terms.postings(TEXT, atom, prefix) for atom, prefix in zip(atoms, prefixes, strict=True)]
+            whole = joined(atoms)
+            self._identifiers.append((apart, {} if whole is None else terms.postings(TEXT, whole, prefixes[-1])))
+        self._scored = [
+            (found, _Scores(terms.weight(found) * (_K1 + 1), terms.norms))
+            for apart, whole in self._identifiers
+            for found in (*apart, whole)
+            if found
+        ]
+        pages = [set.intersection(*map(set, apart)).union(whole) for apart, whole in self._identifiers]
+        self.pages = set.intersection(*pages)
+
+    def most(self, page: Page) -> float:
+        return sum(scores.most(found[page]) for found, scores in self._scored if page in found)
+
+    def holders(self, page: Page) -> tuple[Collection[int], dict[int, float]]:
+        lists = {id(found): found[page].lists(page) for found, _ in self._scored if page in found}
+
+        def documents(found: _Found) -> set[int]:
+            return set(lists[id(found)][0]) if page in found else set()
+
+        parts = [set.intersection(*map(documents, apart)) | documents(whole) for apart, whole in self._identifiers]
+        sums = dict.fromkeys(sorted(set.intersection(*parts)), 0.0)
+        sizes = page.sizes
+        for found, scores in self._scored:
+            if page in found:
+                for document, number in zip(*lists[id(found)], strict=True):
+                    if document in sums:
+                        sums[document] += scores[number, sizes[document]]
+        return documents(self._identifiers[0][1]) if len(parts) == 1 else (), sums
+
+
+class Scored:
+    """A page that may hold matching documents. They are looked at when they are needed."""
+
+    def __init__(self, page: Page, parts: Sequence[tuple[int, bool, _Part]]) -> None:
+        """``parts``: the leaves that may be in the page, each with its bit and whether it is sought in diffs alone."""
+        self.page, self._parts = page, parts
+
+    @cached_property
+    def most(self) -> tuple[int, float]:
+        """No document contains more leaves, or has a higher score."""
+        return len(self._parts), sum(part.most(self.page) for _, _, part in self._parts)
+
+    @property
+    def masks(self) -> dict[int, int]:
+        """For each document, the leaves that it may contain, as bits."""
+        return self._documents[0]
+
+    @property
+    def maybe(self) -> dict[int, int]:
+        """Those of them that must be checked in the file."""
+        return self._documents[1]
+
+    @property
+    def scores(self) -> dict[int, float]:
+        """The total score of each document."""
+        return self._documents[2]
+
+    @cached_property
+    def _documents(self) -> tuple[dict[int, int], dict[int, int], dict[int, float]]:
+        masks: dict[int, int] = {}
+        maybe: dict[int, int] = {}
+        sums: dict[int, float] = {}
+        for bit, in_diffs, part in self._parts:
+            sure, scores = part.holders(self.page)
+            if in_diffs:
+                sure = ()
+            if not masks:
+                masks, sums = dict.fromkeys(scores, bit), scores
+            else:
+                for document, score in scores.items():
+                    masks[document] = masks.get(document, 0) | bit
+                    sums[document] = sums.get(document, 0.0) + score
+            if sure is not None:
+                for document in scores.keys() - sure:
+                    maybe[document] = maybe.get(document, 0) | bit
+        return masks, maybe, sums
+
+
+def scored_pages(leaves: Iterable[Leaf], bits: Mapping[Leaf, int], terms: Terms) -> list[Scored]:
+    """The pages that may hold one of the leaves."""
+    found: dict[Page, list[tuple[int, bool, _Part]]] = {}
     for leaf in leaves:
-        bit = bits[leaf]
         if isinstance(leaf, Text):
-            holders = _simple(terms, leaf.sought) if leaf.sought.simple else _compound(terms, leaf.sought)
+            part: _Part = (_Word if leaf.sought.simple else _Phrase)(terms, leaf.sought)
         elif leaf.name == "tool":
-            holders = _tools(terms, leaf.value)
+            part = _Tool(terms, leaf.value)
         else:
             continue
-        in_diffs = isinstance(leaf, Text) and leaf.where
-        for page, (sure, scores) in holders:
-            _add(found[id(page)], bit, () if in_diffs else sure, scores)
-    return [scored for scored in found.values() if scored.masks]
-
-
-def _add(scored: Scored, bit: int, sure: Collection[int] | None, scores: dict[int, float]) -> None:
-    if not scored.masks:
-        scored.masks = dict.fromkeys(scores, bit)
-        scored.scores = scores
-    else:
-        masks, sums = scored.masks, scored.scores
-        for document, score in scores.items():
-            masks[document] = masks.get(document, 0) | bit
-            sums[document] = sums.get(document, 0.0) + score
-    if sure is not None:
-        maybe = scored.maybe
-        for document in scores.keys() - sure:
-            maybe[document] = maybe.get(document, 0) | bit
-
-
-_Holders = Iterator[tuple[Page, tuple["Collection[int] | None", "dict[int, float]"]]]
-"""For each page, the documents that certainly match (None: all of them), and all that may match, with their scores."""
-
-
-def _simple(terms: Terms, sought: Sought) -> _Holders:
-    found = terms.postings(TEXT, sought.atoms[0], sought.prefix)
-    score = _Scores(terms.weight(found) * (_K1 + 1), terms.norms)
-    for page, (documents, times) in found.values():
-        sizes = map(page.sizes.__getitem__, documents)
-        scores = map(score.__getitem__, zip(times, sizes, strict=True))
-        yield page, (None, dict(zip(documents, scores, strict=True)))
-
-
-def _tools(terms: Terms, value: str) -> _Holders:
-    """A tool by its name, by the first parts of its name (``shell`` also matches ``shell.exec``), or by ``shell*``."""
-    value = value.lower()
-    parts = [terms.postings(TOOL, value.rstrip("*"), prefix=True)] if value.endswith("*") else []
-    if not parts:
-        parts = [terms.postings(TOOL, value), terms.postings(TOOL, f"{value}.", prefix=True)]
-    for found in parts:
-        for page, (documents, _) in found.values():
-            yield page, (None, dict.fromkeys(documents, 0.0))
-
-
-def _compound(terms: Terms, sought: Sought) -> _Holders:
-    """All atoms of each identifier, or the joined identifier. Their order must be checked in the file."""
-    last = len(sought.identifiers) - 1
-    by_page: list[dict[int, set[int]]] = []
-    looked_up: list[dict[int, tuple[Page, Postings]]] = []
-    sure: dict[int, set[int]] = {}
-    for number, atoms in enumerate(sought.identifiers):
-        prefixes = [sought.prefix and number == last and at == len(atoms) - 1 for at in range(len(atoms))]
-        found = [terms.postings(TEXT, atom, prefix) for atom, prefix in zip(atoms, prefixes, strict=True)]
-        looked_up += found
-        holders = _in_all([{key: set(postings[0]) for key, (_, postings) in each.items()} for each in found])
-        whole = joined(atoms)
-        if whole is not None:
-            found_whole = terms.postings(TEXT, whole, prefixes[-1])
-            looked_up.append(found_whole)
-            for key, (_, postings) in found_whole.items():
-                holders.setdefault(key, set()).update(postings[0])
-                if last == 0:
-                    sure.setdefault(key, set()).update(postings[0])
-        by_page.append(holders)
-    scores: dict[int, dict[int, float]] = {}
-    pages: dict[int, Page] = {}
-    candidates = _in_all(by_page)
-    for each in looked_up:
-        weight = terms.weight(each) * (_K1 + 1)
-        for key, (page, (documents, times)) in each.items():
-            holding = candidates.get(key)
-            if holding:
-                pages[key] = page
-                sums = scores.setdefault(key, dict.fromkeys(sorted(holding), 0.0))
-                for document, number in zip(documents, times, strict=True):
-                    if document in holding:
-                        sums[document] += weight * number / (number + terms.norms[page.sizes[document]])
-    for key, sums in scores.items():
-        yield pages[key], (sure.get(key, set()), sums)
-
-
-def _in_all(groups: list[dict[int, set[int]]]) -> dict[int, set[int]]:
-    """The documents that are in every group, by page."""
-    first, *rest = groups
-    return {
-        key: documents
-        for key in first
-        if all(key in other for other in rest)
-        and (documents := first[key].intersection(*(other[key] for other in rest)))
-    }
+        for page in part.pages:
+            found.setdefault(page, []).append((bits[leaf], isinstance(leaf, Text) and bool(leaf.where), part))
+    return [Scored(page, parts) for page, parts in found.items()]

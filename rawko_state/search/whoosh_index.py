@@ -11,12 +11,13 @@ import errno
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from rawko_state.errors import SearchTrouble
 from rawko_state.late import late
-from rawko_state.search.pages import TEXT, TOOL, PackedPage, Page, Postings, unpack
+from rawko_state.search.pages import TEXT, TOOL, PackedPage, Page, Postings
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # 2.7.4 has string escapes that later Pythons warn about
@@ -26,7 +27,7 @@ with warnings.catch_warnings():
 _ATTEMPTS: Final = 5
 _PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
 """Errors that say nothing about the index itself."""
-_OURS = late(r"_?(v1[0-9a-f]{32})[_.].*")
+_OURS = late(r"_?(v[0-9]{1,3}[0-9a-f]{32})[_.].*")
 _MEMORY_MB: Final = 48
 
 
@@ -46,7 +47,10 @@ class Terms(fields.FieldType):
 
 
 def _schema() -> Any:
-    return fields.Schema(**{TEXT: Terms(TEXT), TOOL: Terms(TOOL), "page": fields.COLUMN(columns.VarBytesColumn())})
+    column = columns.VarBytesColumn()
+    return fields.Schema(
+        **{TEXT: Terms(TEXT), TOOL: Terms(TOOL), "page": fields.COLUMN(column), "newest": fields.COLUMN(column)}
+    )
 
 
 class NoSearchIndex(SearchTrouble):
@@ -103,15 +107,23 @@ class _Folder(FileStorage):
 class Segment:
     """One segment of the index: some pages and their dictionary."""
 
-    def __init__(self, reader: Any) -> None:
-        self._reader = reader
-        column = reader.column_reader("page")
-        found = [bytes(column[number]) for number in reader.all_doc_ids()]
-        if not all(found):
+    def __init__(self, reader: Any, folder: Path) -> None:
+        self._reader, self._folder = reader, folder
+        pages, newest = reader.column_reader("page"), reader.column_reader("newest")
+        numbers = list(reader.all_doc_ids())
+        times = [bytes(newest[number]) for number in numbers]
+        if not all(times):
             # Whoosh reads a missing file as an empty column: a fold has dropped the segment in the meantime.
             raise FileNotFoundError("A part of the search index is missing.")
-        self.pages = [Page.from_bytes(data) for data in found]
+        self.pages = [
+            Page.stored(int.from_bytes(time, "little", signed=True), partial(self._page, pages, number))
+            for number, time in zip(numbers, times, strict=True)
+        ]
         self.name: str = reader.segment().segment_id()
+
+    def _page(self, column: Any, number: int) -> bytes:
+        with _mapped(self._folder):
+            return bytes(column[number])
 
     @property
     def documents(self) -> int:
@@ -124,10 +136,7 @@ class Segment:
         except reading.TermNotFound:
             return
         while matcher.is_active():
-            page, postings = self.pages[matcher.id()], unpack(matcher.value())
-            if not postings[0] or postings[0][-1] >= len(page) or len(postings[0]) != len(postings[1]):
-                raise SearchTrouble(f"The search index is damaged (at {term!r}).")
-            yield page, postings
+            yield self.pages[matcher.id()], Postings(matcher.value())
             matcher.next()
 
     def expand(self, field: str, prefix: str) -> Iterator[str]:
@@ -153,7 +162,7 @@ class WhooshIndex:
             with _mapped(folder):
                 try:
                     reader = index.FileIndex(storage, indexname=name).reader()
-                    return cls(folder, name, [Segment(leaf) for leaf, _ in _leaves(reader)], storage)
+                    return cls(folder, name, [Segment(leaf, folder) for leaf, _ in _leaves(reader)], storage)
                 except OSError:
                     storage.close_all()
                     if attempt == _ATTEMPTS - 1 or not folder.is_dir():
@@ -166,6 +175,11 @@ class WhooshIndex:
 
     def close(self) -> None:
         self._storage.close_all()
+
+    def check(self) -> None:
+        """Reads every page. Raises SearchTrouble if one is damaged."""
+        for segment in self.segments:
+            _ = segment.documents
 
     def postings(self, field: str, term: str) -> Iterator[tuple[Page, Postings]]:
         with _mapped(self.folder):
@@ -200,7 +214,8 @@ def write(folder: Path, name: str, pages: Iterable[PackedPage], drop: frozenset[
         writer = opened.writer(compound=False, limitmb=_MEMORY_MB)
         try:
             for page in pages:
-                writer.add_document(**{TEXT: page, TOOL: page, "page": page.page})
+                newest = page.newest.to_bytes(8, "little", signed=True)
+                writer.add_document(**{TEXT: page, TOOL: page, "page": page.page, "newest": newest})
             writer.commit(mergetype=lambda _, segments: [each for each in segments if each.segment_id() not in drop])
         except BaseException:
             with contextlib.suppress(Exception):

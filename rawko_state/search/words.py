@@ -27,6 +27,8 @@ _PIECE: Final = 1 << 16
 MAX_TERM: Final = 64
 """Longer atoms are truncated; longer identifiers are not kept in one piece."""
 
+_SLICE: Final = 1 << 19
+_SPACE = late(r"\s")
 _CHUNK = late(r"\S+")
 _IDENTIFIER = late(r"\w+")
 _HUMPS = late(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z][a-z0-9]*|[A-Z]+[0-9]*|[0-9]+")
@@ -140,6 +142,15 @@ class _Known(dict[str, tuple[str, ...]]):
         return terms
 
 
+def _slices(text: str) -> Iterator[str]:
+    """Parts of a text, cut at white space: counting a long one in one go would keep other threads waiting."""
+    start = 0
+    while len(text) - start > _SLICE and (found := _SPACE.search(text, start + _SLICE)):
+        yield text[start : found.start()]
+        start = found.end()
+    yield text[start:]
+
+
 class Counts:
     """Counts the terms of many texts."""
 
@@ -155,8 +166,9 @@ class Counts:
             known.clear()
         by_weight: dict[int, Counter[str]] = {}
         for weight, text in parts:
-            terms = chain.from_iterable(map(known.__getitem__, normal(text).split()))
-            by_weight.setdefault(weight, Counter()).update(terms)
+            counter = by_weight.setdefault(weight, Counter())
+            for piece in _slices(normal(text)):
+                counter.update(chain.from_iterable(map(known.__getitem__, piece.split())))
         if len(by_weight) == 1:
             ((weight, counts),) = by_weight.items()
             return counts if weight == 1 else {term: weight * number for term, number in counts.items()}
@@ -201,13 +213,13 @@ def occurs(sought: Sought, texts: Iterable[str]) -> bool:
 def may_occur(sought: Sought, text: str) -> bool:
     """Whether it may occur in the document that a text is the source of: the ``bare`` bytes of a task file. Only what reading the
     file removes may stand between its atoms: escapes, the times of a tool log, the operations in a list of files."""
-    return "\\u" in text or _in_source(sought.atoms).search(text) is not None
+    return "\\u" in text or _in_source(sought).search(text) is not None
 
 
 @lru_cache(maxsize=64)
-def _in_source(atoms: Atoms) -> re.Pattern[str]:
+def _in_source(sought: Sought) -> re.Pattern[str]:
     between = r"(?:\W|\\\w|[0-9]{2}:[0-9]{2}:[0-9]{2}|read |write |delete )*"
-    return re.compile(between.join(_followed(atom) for atom in atoms[:8]))
+    return re.compile(between.join(_followed(atom) for atom in sought.atoms[:8]))
 
 
 def _followed(atom: str) -> str:

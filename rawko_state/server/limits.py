@@ -26,6 +26,8 @@ class Limits(Frozen):
     body_grace: float = 20.0
     """Seconds after which a body must have arrived at ``body_rate`` bytes a second, on average."""
     body_rate: float = 16 << 10
+    pipelined: int = 64
+    """Requests that a connection may send before the answer to the first one."""
     connections: int = 2_000
     """Connections of one address; 0 for any number. Behind a proxy, all clients have its address."""
 
@@ -78,14 +80,15 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
         def data_received(self, data: bytes) -> None:
             if self._rejected:
                 return
-            if self._in_head:
-                self._head += len(data)
+            self._between += len(data)
             super().data_received(data)
-            if self._in_head and self._head > limits.head:
+            if self._between > limits.head:
                 self._too_large()
 
         def _begin_head(self) -> None:
-            self._in_head, self._head, self._sizes = True, 0, 0
+            self._sizes = 0
+            self._between = 0
+            """Bytes since the last piece of a body: of headers, of trailers, or around chunks."""
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
@@ -106,8 +109,9 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
                 self._too_large()
 
         def on_headers_complete(self) -> None:
-            self._in_head = False
             self._stop_timer()
+            if len(self.pipeline) >= limits.pipelined:
+                self._reject(429, "TooMany", f"a connection may have {limits.pipelined} unanswered requests")
             if self._rejected:
                 return
             self._received, self._began = 0, self.loop.time()
@@ -115,6 +119,7 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
             super().on_headers_complete()
 
         def on_body(self, body: bytes) -> None:
+            self._between = 0
             if not self._rejected:
                 self._received += len(body)
                 super().on_body(body)
@@ -124,6 +129,11 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
             self._begin_head()
             if not self._rejected:
                 super().on_message_complete()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.pipeline:
+                self.flow.pause_reading()  # no more of them, before those that wait are answered
 
         def handle_websocket_upgrade(self) -> None:
             self._stop_timer()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.errors import InvalidValue
+from rawko_state.format import fair_json
 from rawko_state.model.frozen import Frozen, field
-from rawko_state.server import fair_json
 from rawko_state.server.schemas import ANY, Schema, check
 
 if TYPE_CHECKING:

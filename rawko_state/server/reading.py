@@ -40,20 +40,22 @@ FILTERS: Final = (
     Param("agent", STRING, "Agent that took a turn; * and ? match"),
     Param("file", STRING, "File, folder or glob that was touched"),
     Param(
-        "since", _MOMENT, "At or after, by the time that is sorted by: created (the default), completed, else updated."
+        "since",
+        _MOMENT,
+        "At or after. Compares the time that sort names: created (the default), completed, else updated",
     ),
-    Param("until", _MOMENT, "Before; likewise."),
-    Param("label", STRING, "NAME or NAME=VALUE; several: all of them.", many=True),
+    Param("until", _MOMENT, "Before; compares the same time"),
+    Param("label", STRING, "NAME or NAME=VALUE; repeat for all of several", many=True),
     Param("pinned", FLAG),
     Param("model", STRING),
     Param("exact", FLAG, "Whether state and payload are kept without redaction."),
-    Param("source", {"type": "string", "maxLength": 1000}, "Exactly this source."),
+    Param("source", {"type": "string", "maxLength": 1000}, "Exactly this source"),
     Param("branch", STRING),
     Param("ids", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}, "Only these.", many=True),
     Param("reverse", FLAG, "Reverse the order"),
     Param("limit", {"type": "integer", "minimum": 0, "maximum": 10**9}, "At most so many; 0 for all."),
 )
-_SORT: Final = Param("sort", {"type": "string", "enum": list(SORTS)}, "Largest or newest first.")
+_SORT: Final = Param("sort", {"type": "string", "enum": list(SORTS)}, "Largest or newest first")
 _AFTER: Final = Param("after", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}, "Last task of the previous page")
 CURSOR: Final = Param("after", {"type": "string", "maxLength": 200}, "Cursor of the last event you have seen")
 TASK: Final = {"$ref": "#/components/schemas/Task"}
@@ -105,6 +107,10 @@ def list_tasks(call: Call) -> Any:
         "tasks": [summary_json(summary) for summary in found],
         "next": found[-1].id if more and found else None,
     }
+
+
+def count_tasks(call: Call) -> Any:
+    return {"version": 1, "count": call.store.count(filter_of({**call.params, "limit": 0}, "created"))}
 
 
 def search_tasks(call: Call) -> Any:
@@ -188,7 +194,7 @@ def list_children(call: Call) -> Any:
 
 
 def list_said(call: Call) -> Any:
-    """What was asked, and the notes that are part of the conversation."""
+    """List requests, and notes that are part of the context"""
     return {"version": 1, "said": to_wire(call.store.said(call.id, call.params["up_to"]))}
 
 
@@ -343,11 +349,20 @@ def verdict_json(verdict: Any) -> dict[str, Any]:
 
 
 _TASKS: Final = {"type": "object", "properties": {"tasks": lists(TASK)}}
-_UP_TO: Final = Param("up_to", {"type": "integer", "minimum": 0, "maximum": 10**15}, "Up to this turn.")
-_BUDGET: Final = Param("budget", {"type": "integer", "minimum": 100, "maximum": 10**9}, "Tokens to shorten it to.")
+_UP_TO: Final = Param("up_to", {"type": "integer", "minimum": 0, "maximum": 10**15}, "Up to this turn")
+_BUDGET: Final = Param("budget", {"type": "integer", "minimum": 100, "maximum": 10**9}, "Shorten to this many tokens")
 
 OPERATIONS: Final = (
-    Operation("GET", "/tasks", "List tasks.", READ, list_tasks, (*FILTERS, _SORT, _AFTER), answer=_TASKS),
+    Operation("GET", "/tasks", "List tasks", READ, list_tasks, (*FILTERS, _SORT, _AFTER), answer=_TASKS),
+    Operation(
+        "GET",
+        "/count",
+        "Count tasks",
+        READ,
+        count_tasks,
+        (*FILTERS[:-2], _SORT),
+        answer=obj({"version": COUNT, "count": COUNT}),
+    ),
     Operation(
         "GET",
         "/search",
@@ -355,9 +370,9 @@ OPERATIONS: Final = (
         READ,
         search_tasks,
         (
-            Param("q", {"type": "string", "maxLength": 10_000}, "The query.", True),
+            Param("q", {"type": "string", "maxLength": 10_000}, "The query", True),
             Param("turns", FLAG, "Return every matching turn"),
-            Param("sort", {"type": "string", "enum": [*SORTS, RELEVANCE, TIME]}, "The default is relevance."),
+            Param("sort", {"type": "string", "enum": [*SORTS, RELEVANCE, TIME]}, "Default: relevance"),
             *FILTERS,
         ),
         answer=_TASKS,
@@ -365,7 +380,7 @@ OPERATIONS: Final = (
     Operation(
         "GET",
         "/stats",
-        "Figures.",
+        "Get statistics",
         READ,
         get_stats,
         (
@@ -376,14 +391,14 @@ OPERATIONS: Final = (
         answer=of_type(Stats),
     ),
     Operation("GET", "/tasks/{id}", "Get a task", READ, get_task, (ID,), answer=obj({"version": COUNT, "task": TASK, "state": of_type(TaskState), "seal": STRING, "end": COUNT, "size": COUNT, "file": STRING, "live": FLAG, "warm": FLAG, "source": {"type": ["string", "null"]}})),
-    Operation("GET", "/tasks/{id}/turns", "List turns", READ, list_turns, (ID, _UP_TO, Param("most", {"type": "integer", "minimum": 1, "maximum": 10**9}, "Limit to the first turn and this many of the newest"), Param("limit", {"type": "integer", "minimum": 1, "maximum": 10_000}, "So many in order; with after, beyond and newest."), Param("after", COUNT, "Those with a higher number."), Param("beyond", COUNT, "Those that start after this offset."), Param("newest", FLAG, "The last of them instead of the first.")), answer=obj({"version": COUNT, "turns": lists(of_type(TurnRow)), "total": COUNT})),
+    Operation("GET", "/tasks/{id}/turns", "List turns", READ, list_turns, (ID, _UP_TO, Param("most", {"type": "integer", "minimum": 1, "maximum": 10**9}, "Limit to the first turn and this many of the newest"), Param("limit", {"type": "integer", "minimum": 1, "maximum": 10_000}, "At most this many, in order; with after, beyond and newest"), Param("after", COUNT, "Only turns with a higher number"), Param("beyond", COUNT, "Only turns that start after this offset"), Param("newest", FLAG, "The last ones instead of the first")), answer=obj({"version": COUNT, "turns": lists(of_type(TurnRow)), "total": COUNT})),
     Operation("GET", "/tasks/{id}/turns/{n}", "Get a turn", READ, get_turn, (ID, _TURN), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/runs", "List runs", READ, list_runs, (ID,), answer=obj({"version": COUNT, "runs": lists(of_type(RunRow))})),
     Operation("GET", "/tasks/{id}/files", "List touched files", READ, list_files, (ID,), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/snapshots", "List snapshots", READ, list_snapshots, (ID,), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/children", "List forks and sub-agents", READ, list_children, (ID,), answer={"type": "object"}),
-    Operation("GET", "/tasks/{id}/said", "What was asked, and the notes that are part of the conversation.", READ, list_said, (ID, _UP_TO), answer=obj({"version": COUNT, "said": lists(of_type(Said))})),
-    Operation("GET", "/tasks/{id}/memory", "What it is to keep in mind: preferences, important steps and the like.", READ, get_memory, (ID,), answer={"type": "object"}),
+    Operation("GET", "/tasks/{id}/said", "List requests, and notes that are part of the context", READ, list_said, (ID, _UP_TO), answer=obj({"version": COUNT, "said": lists(of_type(Said))})),
+    Operation("GET", "/tasks/{id}/memory", "Get the memory: preferences, important steps and summaries", READ, get_memory, (ID,), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/question", "Get the open question", READ, get_question, (ID,), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/context", "Get the context for resuming", READ, get_context, (ID, Param("at_turn", {"type": "integer", "minimum": 1, "maximum": 10**15}), _BUDGET, Param("format", {"type": "string", "enum": ["json", "messages", "prompt"]})), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/messages", "Get the conversation as messages", READ, list_messages, (ID, _BUDGET), answer={"type": "object"}),
@@ -396,7 +411,7 @@ OPERATIONS: Final = (
     Operation("GET", "/tasks/{id}/file", "Get the task file", READ, get_file, (ID,), answer="text/plain"),
     Operation("GET", "/tasks/{id}/export", "Export the task", READ, export_task, (ID, Param("format", {"type": "string", "enum": list(_FORMS)})), answer=tuple(_FORMS.values())),
     Operation("GET", "/tasks/{id}/blobs", "List stored outputs", READ, list_blobs, (ID,), answer={"type": "object"}),
-    Operation("GET", "/blobs/{sha256}", "A long output.", READ, get_blob, (Param("sha256", {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "", True), Param("size", {"type": "integer", "minimum": 0, "maximum": 10**15}, "", True)), answer=BYTES),
+    Operation("GET", "/blobs/{sha256}", "Get a stored output", READ, get_blob, (Param("sha256", {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "", True), Param("size", {"type": "integer", "minimum": 0, "maximum": 10**15}, "", True)), answer=BYTES),
     Operation("GET", "/tasks/{id}/draft", "Get the draft of the running turn", READ, get_draft, (ID,), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/verify", "Verify a task", READ, verify_task, (ID,), answer={"type": "object"}),
     Operation("GET", "/verify", "Verify all tasks", READ, verify_all, answer="application/jsonl"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Scope
 
 from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.format import fair_json
 from rawko_state.server import problems
 from rawko_state.server.operations import Operation, Streamed
 from rawko_state.server.problems import Refused
@@ -60,7 +60,7 @@ async def piece_by_piece(pieces: Iterator[bytes], run: Run) -> AsyncIterator[byt
 
 def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(
-        json.dumps(value, default=str).encode(),
+        fair_json.dumps(value, default=str).encode(),
         status,
         {"Cache-Control": "no-store", **NO_SNIFF, **(headers or {})},
         "application/json",

@@ -36,8 +36,10 @@ def _received(call: Call, kind: str) -> Any:
 
 OPERATIONS: Final = (
     Operation(
-        "POST", "/v1/traces", "Spans of agents (OTLP).", WRITE, receive_traces, body=BYTES, answer=(JSON, PROTOBUF)
+        "POST", "/v1/traces", "Receive agents' spans (OTLP)", WRITE, receive_traces, body=BYTES, answer=(JSON, PROTOBUF)
     ),
-    Operation("POST", "/v1/logs", "Events of agents (OTLP).", WRITE, receive_logs, body=BYTES, answer=(JSON, PROTOBUF)),
+    Operation(
+        "POST", "/v1/logs", "Receive agents' events (OTLP)", WRITE, receive_logs, body=BYTES, answer=(JSON, PROTOBUF)
+    ),
 )
 """Outside the API, where programs send it that know nothing of rawko."""

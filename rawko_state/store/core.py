@@ -80,6 +80,13 @@ class CoreStore(Protocol):
         ['fix0001']
         """
 
+    def count(self, wanted: TaskFilter) -> int:
+        """How many tasks match, whatever ``limit`` and ``after`` say.
+
+        >>> store.count(TaskFilter(status=("completed",), limit=1))
+        1
+        """
+
     def by_source(self, prefix: str) -> dict[str, str]:
         """The tasks with a source that starts with a prefix: a mapping of source to id. A source is a session that the task
         records, as its header says or a note; a task that was handed over to another agent has several.

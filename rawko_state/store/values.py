@@ -236,6 +236,7 @@ class Said(Frozen):
     """``request`` or ``note``."""
     text: str
     by: str | None
+    at: datetime | None = None
 
 
 class RunRow(Frozen):

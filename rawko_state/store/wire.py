@@ -22,10 +22,9 @@ T = TypeVar("T")
 
 def to_wire(value: Any) -> Any:
     """A value as JSON data. Every field is present, even if it is None."""
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {name: to_wire(getattr(value, name)) for name in value._fields}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: to_wire(getattr(value, each.name)) for each in fields(value)}
+    names = _names(value.__class__)
+    if names is not None:
+        return {name: to_wire(getattr(value, name)) for name in names}
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Decimal):
@@ -35,6 +34,14 @@ def to_wire(value: Any) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [to_wire(inner) for inner in value]
     return value
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...] | None:
+    """The fields of a named tuple or a dataclass; None for other types."""
+    if issubclass(kind, tuple):
+        return getattr(kind, "_fields", None)
+    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else None
 
 
 def from_wire(kind: type[T], data: Any) -> T:

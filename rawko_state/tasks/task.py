@@ -199,7 +199,12 @@ class Task:
         >>> task.add([Turn(agent="developer", content="One."), Turn(agent="developer", content="Two.")]).state.turns
         2
         """
-        with self.lock, self._writer.keeping_blobs():
+        keeping = (
+            self._writer.keeping_blobs()
+            if any(isinstance(each, Turn) for each in entries)
+            else contextlib.nullcontext()
+        )
+        with self.lock, keeping:
             clean = [self._cleaned_turn(each) if isinstance(each, Turn) else self._cleaned(each) for each in entries]
             return self._append_clean(_numbered(clean), expect)
 

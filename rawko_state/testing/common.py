@@ -36,4 +36,7 @@ def asked(store: Store, task_id: str) -> list[str]:
 
 
 def listed(store: Store, **wanted: Any) -> list[str]:
-    return [task.id for task in store.history(TaskFilter(**wanted))]
+    found = [task.id for task in store.history(TaskFilter(**wanted))]
+    if "limit" not in wanted and "after" not in wanted:
+        assert store.count(TaskFilter(**wanted)) == len(found)
+    return found

@@ -138,6 +138,7 @@ class CoreConformance(KeyConformance, ReadConformance):
             ids.append(task.id)
         assert listed(another) == ids[::-1]
         assert listed(another, limit=2) == [ids[5], ids[4]]
+        assert another.count(TaskFilter(limit=2, after=ids[4])) == 6
         assert listed(another, limit=2, after=ids[4]) == [ids[3], ids[2]]
         assert listed(another, reverse=True, after=ids[4]) == [ids[5]]
         assert listed(another, status=("failed",)) == [ids[4], ids[2], ids[0]]

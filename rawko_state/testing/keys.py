@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
@@ -151,6 +152,7 @@ class KeyConformance:
             (float("inf"), "JSON"),
             ({"a": {1, 2}}, "set"),
             ({"a": b"x"}, "bytes"),
+            ((), "tuple"),
         )
         for exact in (True, False):
             with store.open_task(f"k:{exact}", "x", exact=exact) as task:
@@ -159,4 +161,21 @@ class KeyConformance:
                         task.add_turn(Turn(agent="dev", state=value))
                     with pytest.raises(InvalidValue, match=why):
                         task.note(kind="mine", data=value)
+                for name in ("content", "thinking", "payload"):
+                    with pytest.raises(InvalidValue, match=f"(?i){name} must be text, not dict"):
+                        task.add_turn(Turn(agent="dev", **{name: {"role": "user"}}))  # type: ignore[arg-type]
                 assert task.refresh().turns == 0
+
+    def test_values_with_nothing_in_them_are_values(self, store: Store, another: Store) -> None:
+        empty: tuple[object, ...] = ({}, [], "", 0, False)
+        for value in empty:
+            with store.start("x", detached=True) as task:
+                task.add_turn(Turn(agent="dev", state={"before": 1}))
+                task.add_turn(Turn(agent="dev", state=value))
+                task.note(kind="mine", data=value)
+                task.finish("success", output=value)
+            turn, note = another.turn(task.id, 2), another.last_note(task.id, "mine")
+            assert note is not None
+            output = json.loads(another.runs(task.id)[0].output or "null")
+            found = (turn.state, note.data, another.latest_state(task.id), output)
+            assert [(type(each), each) for each in found] == [(type(value), value)] * 4

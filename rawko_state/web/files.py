@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
@@ -35,9 +36,14 @@ class Chapter(NamedTuple):
     reads: int
 
 
+def most_touched(visit: Visit) -> Mapping[str, int]:
+    """The files that the most tasks touched, and how many tasks that was."""
+    return visit.store.stats(TaskFilter(sort="created"), days=1, top=_MOST).by_file
+
+
 def files(visit: Visit) -> Reply:
     query = (visit.get("q") or "").lower()
-    counts = visit.store.stats(TaskFilter(sort="created"), days=1, top=_MOST).by_file
+    counts = most_touched(visit)
     found = [(path, number) for path, number in counts.items() if query in path.lower()]
     by_folder: dict[str, list[tuple[str, str, int]]] = {}
     for path, number in sorted(found):

@@ -13,11 +13,17 @@ from rawko_state.store.contract import HostedStore
 
 _VERBS: Final = {"$": "Run"}
 """What is a prompt in a terminal is a word here."""
+_NOBODYS: Final = Turn(number=1, agent="")
 
 
 def telling(call: ToolCall, turn: Turn) -> Telling:
     line = tell(call, turn)
     return line._replace(verb=_VERBS.get(line.verb, line.verb))
+
+
+def telling_now(tool: str, args: str) -> Telling:
+    """Of a call that runs: nothing but its name and arguments is known."""
+    return telling(ToolCall(tool, args), _NOBODYS)
 
 
 def markdown(text: str) -> Markup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ from rawko_state.web import wording
 from rawko_state.web.visits import Reply, View, Visit
 
 _CONCERNS: Final = 100
+_SECONDS: Final = 20.0
+"""For which a request reads files to check their seals."""
 
 
 def trash(visit: Visit) -> Reply:
@@ -73,6 +76,31 @@ def check(visit: Visit) -> Reply:
     return Reply("check.html", {"place": "tasks", "verdict": verdict, "task": visit.store.summary(name.id)})
 
 
+def seals(visit: Visit) -> Reply:
+    """What rawko verify says of all tasks, as far as it gets in some seconds."""
+    until = time.monotonic() + _SECONDS
+    checked, records, bad, unsealed = 0, 0, [], 0
+    is_whole = True
+    for verdict in visit.store.verify():
+        checked, records, unsealed = checked + 1, records + verdict.records, unsealed + verdict.unsealed
+        if verdict.faults or verdict.warnings:
+            bad.append(verdict)
+        if time.monotonic() > until:
+            is_whole = False
+            break
+    values = {
+        "place": "more",
+        "checked": checked,
+        "records": records,
+        "unsealed": unsealed,
+        "bad": bad[:_CONCERNS],
+        "total": len(bad),
+        "is_whole": is_whole,
+        "seconds": int(_SECONDS),
+    }
+    return Reply("seals.html", values)
+
+
 def projects(visit: Visit) -> Reply:
     """The projects, or workspaces, that this server serves."""
     mine = visit.visitor.who.workspace
@@ -95,6 +123,7 @@ def home_shortened(path: str) -> str:
 VIEWS: Final = (
     View("/trash", trash),
     View("/health", health, ADMIN),
+    View("/seals", seals, ADMIN),
     View("/projects", projects),
     View("/keys", keys),
     View("/t/{id}/check", check),

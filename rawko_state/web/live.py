@@ -17,13 +17,13 @@ from typing import Any, Final
 from starlette.responses import StreamingResponse
 
 from rawko_state.errors import RawkoError, StorageError
-from rawko_state.model.entries import ToolCall, Turn
 from rawko_state.model.status import FINISHED
 from rawko_state.server.feeds import follow
 from rawko_state.store import TaskFilter
 from rawko_state.tasks.events import Cursor
 from rawko_state.web import wording
-from rawko_state.web.fragments import telling
+from rawko_state.web.continuing import offered
+from rawko_state.web.fragments import telling_now
 from rawko_state.web.rendering import fragment
 from rawko_state.web.tasks import now_list, row_of
 from rawko_state.web.timeline import Item, Timeline, shape_of
@@ -33,7 +33,6 @@ _EVERY: Final = 1.0
 """Seconds between two looks at what runs."""
 _BEAT: Final = 15.0
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
-_NOBODYS: Final = Turn(number=1, agent="")
 May = Callable[[], object]
 
 
@@ -114,7 +113,7 @@ def _tool(tool: str | None, data: dict[str, Any]) -> dict[str, Any]:
     found = {"key": data.get("key"), "going": bool(data.get("running")), "result": data.get("result")}
     if tool is None:
         return found
-    line = telling(ToolCall(tool, str(data.get("args") or "")), _NOBODYS)
+    line = telling_now(tool, str(data.get("args") or ""))
     return {**found, "verb": line.verb, "what": line.subject}
 
 
@@ -131,7 +130,7 @@ def head(visit: Visit, task_id: str) -> dict[str, Any]:
     summary = visit.store.summary(task_id)
     alive = task_id in visit.store.alive()
     html = fragment(visit, "task_facts.html", task=summary, row=row_of(visit, summary), used=None, alive=alive)
-    buttons = fragment(visit, "task_buttons.html", task=summary)
+    buttons = fragment(visit, "task_buttons.html", task=summary, runs=offered(visit, summary))
     return {
         "head": html,
         "buttons": buttons,

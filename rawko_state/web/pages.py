@@ -22,7 +22,7 @@ from rawko_state.server.app import Server
 from rawko_state.server.operations import READ
 from rawko_state.server.problems import Refused
 from rawko_state.server.responses import now, peer_of, piece_by_piece
-from rawko_state.web import acting, changes, figures, files, health, live, output, tasks, timeline
+from rawko_state.web import acting, changes, continuing, figures, files, health, live, output, palette, tasks, timeline
 from rawko_state.web.rendering import rendered, static_file
 from rawko_state.web.sessions import SESSION_SECONDS, Links, Sessions, Visitor, cookie_name, is_form_token
 from rawko_state.web.visits import Reply, View, Visit
@@ -50,7 +50,9 @@ VIEWS: Final = (
     *files.VIEWS,
     *figures.VIEWS,
     *health.VIEWS,
+    *palette.VIEWS,
     *acting.VIEWS,
+    *continuing.VIEWS,
 )
 _LARGEST_FORM: Final = 1 << 20
 _THEMES: Final = ("light", "dark", "system")
@@ -251,20 +253,27 @@ class Pages:
         )  # fmt: skip
 
     async def _sign_in(self, request: Request) -> Response:
+        form: dict[str, str] = {}
         try:
             bounced = self._checked(request)
             if bounced is not None:
                 return bounced
             if request.method in ("GET", "HEAD"):
-                return _signing_in(_inside(request.query_params.get("next")), needs_link=self._links is not None)
+                return await self._asked_in(_inside(request.query_params.get("next")))
             form = await _form_of(request)
             cookie = await self._server.run(self._sessions.sign_in, form.get("token", ""), peer_of(request.scope))
         except RawkoError as error:
             status = problems.status_of(error)
-            return _signing_in(_inside(form.get("next") if request.method == "POST" else None), str(error), status)
+            return await self._asked_in(
+                _inside(form.get("next") if request.method == "POST" else None), str(error), status
+            )
         response = Response(status_code=303, headers={**HEADERS, "Location": _inside(form.get("next"))})
         self._set_cookie(request, response, cookie, SESSION_SECONDS)
         return response
+
+    async def _asked_in(self, next_: str, trouble: str = "", status: int = 200) -> Response:
+        by_token = self._links is None or await self._server.run(self._server.workspaces.state.has_tokens)
+        return _signing_in(next_, trouble, status, by_token=by_token, by_link=self._links is not None)
 
     async def _sign_out(self, request: Request) -> Response:
         try:
@@ -394,13 +403,10 @@ def _bare(title: str, text: str, status: int, headers: dict[str, str] | None = N
     return Response(body, status, {**HEADERS, **(headers or {})}, HTML)
 
 
-def _signing_in(next_: str, trouble: str = "", status: int = 200, *, needs_link: bool = False) -> Response:
+def _signing_in(next_: str, trouble: str, status: int, *, by_token: bool, by_link: bool) -> Response:
     said = f'<p class="note bad" role="alert">{escape(trouble)}</p>' if trouble else ""
-    how = (
-        "<p>This page was opened with <code>rawko open</code>, which lets in whoever has its one-time link."
-        " Run <code>rawko open</code> again for a new one.</p>"
-        if needs_link
-        else '<form method="post" action="/sign-in"><label for="token">Access token</label>'
+    token = (
+        '<form method="post" action="/sign-in"><label for="token">Access token</label>'
         '<input class="field" id="token" name="token" type="password" autocomplete="current-password" required autofocus'
         ' spellcheck="false">'
         f'<input type="hidden" name="next" value="{escape(next_)}">'
@@ -408,7 +414,13 @@ def _signing_in(next_: str, trouble: str = "", status: int = 200, *, needs_link:
         '<p class="dim">It is kept in this browser as a session, not as the token itself.'
         " Who runs the server makes one with <code>rawko token create</code>.</p>"
     )
-    body = _FRAME.format(title="Sign in", main=f"<h1>Sign in to rawko</h1>{said}{how}")
+    link = (
+        f"<p{' class=dim' if by_token else ''}>Who runs the server on this machine comes in by a one-time link:"
+        " <code>rawko open</code> makes one.</p>"
+    )
+    body = _FRAME.format(
+        title="Sign in", main=f"<h1>Sign in to rawko</h1>{said}{token if by_token else ''}{link if by_link else ''}"
+    )
     return Response(body, status, HEADERS, HTML)
 
 

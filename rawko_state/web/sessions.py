@@ -85,6 +85,11 @@ class Visitor(NamedTuple):
         return self.who.note or ("" if self.who is NOBODY else self.who.id)
 
     @property
+    def came_by_link(self) -> bool:
+        """Whether this is the person whose server it is."""
+        return self.cookie.startswith("link.")
+
+    @property
     def can_leave(self) -> bool:
         return not self.cookie.startswith("open.")
 

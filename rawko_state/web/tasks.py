@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import groupby
@@ -15,15 +16,21 @@ from rawko_state.model import status as words
 from rawko_state.model.frozen import Frozen, replace
 from rawko_state.store import RELEVANCE, SORTS, Hit, TaskFilter, TaskSummary
 from rawko_state.web import wording
+from rawko_state.web.fragments import telling_now
 from rawko_state.web.rendering import plain
 from rawko_state.web.visits import Reply, View, Visit
 from rawko_state.web.wording import Said
 
 PAGE: Final = 50
 _NOW: Final = 8
+_NEWEST: Final = 60
+"""Lines of a draft that are looked at, from its end."""
+_LINE: Final = 120
 _PLACES: Final = 3
 _HITS, _HITS_TYPED = 60, 24
 """Places that a search looks for; fewer while somebody types."""
+_BEGINNING: Final = 3
+"""Letters that a word must have before all words that begin with it are looked for."""
 FILTERS: Final = ("status", "agent", "model", "label", "file", "since", "until", "pinned", "branch")
 SORT_WORDS: Final = {
     "updated": "Last active", "created": "Newest", "completed": "Last completed", "duration": "Longest", "turns": "Most turns",
@@ -72,7 +79,7 @@ def row_of(visit: Visit, task: TaskSummary, sort: str = "updated") -> Row:
         wording.first_line(task.summary, 90) if task.status in (words.FAILED, words.INTERRUPTED) else "",
         at,
         wording.age(at),
-        wording.duration(task.duration_ms, task.status),
+        wording.duration(task.duration_ms, task.status, wording.when(task.created)),
         wording.stated_cost(task.cost),
         _changed(visit, task.id),
     )
@@ -140,7 +147,29 @@ def _asked(visit: Visit, task: TaskSummary) -> Asked:
             approval = turn.question.kind == "approval"
             return Asked(row, wording.first_line(turn.question.text, 160), approval)
         return Asked(row, "Waits", False)
-    return Asked(row, f"Run {task.runs}" if task.runs > 1 else "", False)
+    return Asked(row, _doing(visit, task) or (f"Run {task.runs}" if task.runs > 1 else ""), False)
+
+
+def _doing(visit: Visit, task: TaskSummary) -> str:
+    """What its turn does now: the newest tool call or step, or the end of what it says."""
+    said = ""
+    for line in reversed(visit.store.draft_lines(task.id)[-_NEWEST:]):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # it is being written
+        kind, text = event.get("kind"), str(event.get("text") or "")
+        if kind in ("text", "thinking"):
+            said = text + said
+        elif kind in ("tool", "progress"):
+            if said.strip():
+                break
+            told = telling_now(str(event.get("tool") or ""), str(event.get("args") or "")) if kind == "tool" else None
+            return wording.first_line(f"{told.verb} {told.subject}" if told else text, _LINE)
+        if len(said) > 2 * _LINE:
+            break
+    said = " ".join(said.split())
+    return said if len(said) <= _LINE else f"…{said[-_LINE:]}"
 
 
 def tasks(visit: Visit) -> Reply:
@@ -224,20 +253,33 @@ def search(visit: Visit) -> Reply:
         "suggestion": None,
         "trouble": "",
         "full": False,
+        "begun": False,
     }
+    most = _HITS_TYPED if visit.is_part else _HITS
+    begun = unfinished(query)
     try:
-        most = _HITS_TYPED if visit.is_part else _HITS
-        wanted = filter_of(visit, limit=most)
-        answer = visit.store.search(query, replace(wanted, sort=RELEVANCE), turns=True)
+        wanted = replace(filter_of(visit, limit=most), sort=RELEVANCE)
+        answer = visit.store.search((visit.is_part and begun) or query, wanted, turns=True)
+        if not answer.hits and begun and not visit.is_part:
+            longer = visit.store.search(begun, wanted, turns=True)
+            values["begun"] = bool(longer.hits)
+            answer = longer if longer.hits else answer
     except InvalidValue as error:
         values["trouble"] = str(error)
     else:
-        values |= {"hits": _grouped(visit, answer.hits), "hint": answer.hint, "suggestion": answer.suggestion}
+        values |= {"hits": grouped(visit, answer.hits), "hint": answer.hint, "suggestion": answer.suggestion}
         values["full"] = len(answer.hits) >= most
     return Reply("search_hits.html" if visit.is_part else "search.html", values)
 
 
-def _grouped(visit: Visit, hits: tuple[Hit, ...]) -> list[Found]:
+def unfinished(query: str) -> str | None:
+    """The query with its last word taken for the beginning of one, as somebody may still be typing it."""
+    word = query.rsplit(None, 1)[-1]
+    is_word = len(word) >= _BEGINNING and word.isalnum() and word not in ("AND", "NOT")
+    return f"{query}*" if is_word and query.count('"') % 2 == 0 and not query[-1].isspace() else None
+
+
+def grouped(visit: Visit, hits: tuple[Hit, ...]) -> list[Found]:
     by_task: dict[str, list[Hit]] = {}
     for hit in hits:
         by_task.setdefault(hit.task.id, []).append(hit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
@@ -19,11 +20,13 @@ from rawko_state.format.reader import TaskReader
 from rawko_state.format.seal import GENESIS, SEAL_LENGTH, read_seal
 from rawko_state.lifecycle.prices import estimated
 from rawko_state.model import status as words
+from rawko_state.model.entries import UNKNOWN_USER, TaskHeader
 from rawko_state.model.frozen import Frozen
 from rawko_state.server.problems import Refused
 from rawko_state.store import RunRow, TaskSummary, TurnRow
 from rawko_state.store import Said as SaidRow
 from rawko_state.web import wording
+from rawko_state.web.continuing import offered
 from rawko_state.web.fragments import markdown
 from rawko_state.web.tasks import Row, row_of
 from rawko_state.web.turn_view import TurnView, read_turn, turn_view
@@ -54,6 +57,7 @@ class Prompt(NamedTuple):
 
     key: str
     by: str | None
+    at: datetime | None
     text: Markup
     is_request: bool
     run: int
@@ -85,6 +89,8 @@ class Shape:
     said: list[SaidRow]
     files: list[tuple[int, str, str]]
     question: int | None
+    owner: str | None
+    """Who asked, by the head of the task."""
 
     @property
     def last_turn_of(self) -> dict[int, int]:
@@ -103,8 +109,18 @@ def shape_of(visit: Visit, task_id: str) -> Shape:
     summary = store.summary(task_id)
     question = store.open_question(task_id) if summary.status == words.WAITING else None
     return Shape(
-        summary, store.runs(task_id), store.said(task_id), store.files(task_id), question.number if question else None
+        summary,
+        store.runs(task_id),
+        store.said(task_id),
+        store.files(task_id),
+        question.number if question else None,
+        _owner(visit, task_id),
     )
+
+
+def _owner(visit: Visit, task_id: str) -> str | None:
+    head = next((entry for _, entry in visit.store.entries(task_id)), None)
+    return head.user if isinstance(head, TaskHeader) else None
 
 
 def spans_around(total: int, anchor: int | None) -> list[tuple[int, int]]:
@@ -180,7 +196,10 @@ class Timeline:
                 continue
             is_request = said.kind == "request"
             key = f"r{run}" if is_request else f"n{number}"
-            yield Item(prompt=Prompt(key, said.by, markdown(said.text), is_request, run))
+            first = is_request and run == 1 and said.by == UNKNOWN_USER
+            by = (self._shape.owner if first else None) or said.by
+            at = said.at.astimezone() if said.at is not None else None
+            yield Item(prompt=Prompt(key, by, at, markdown(said.text), is_request, run))
             if is_request and run not in self._shape.last_turn_of:
                 yield from self._end(run)
 
@@ -240,6 +259,7 @@ def task(visit: Visit) -> Reply:
         "shape": shape,
         "task": shape.summary,
         "row": row_of(visit, shape.summary),
+        "runs": offered(visit, shape.summary),
         "used": _used(visit, name.id) if total <= _SUMMED else None,
         "items": items,
         "anchor": anchor,
@@ -248,7 +268,7 @@ def task(visit: Visit) -> Reply:
         "tools_open": visit.get("tools") == "open",
         "seal": seal,
         "family": family(visit, shape.summary),
-        "outline": _outline(shape),
+        "outline": _outline(visit, shape, items),
         "files": _files(shape, line, whole=len(line.turns) == total),
         "strip": strip(line.turns) if len(line.turns) == total else None,
         "added": sum(turn.added for turn in line.turns) if len(line.turns) == total else None,
@@ -397,23 +417,77 @@ def _record_start(reader: TaskReader, offset: int) -> tuple[int, str] | None:
 # Beside the timeline
 
 
-def _files(shape: Shape, line: Timeline, *, whole: bool) -> list[tuple[str, int, int | None, int | None]]:
-    """The files that were changed: path, number of turns, and lines added and removed if all turns were read."""
+class Touched(NamedTuple):
+    """A file that was changed: in how many turns, and how many lines, if all turns were read and say so."""
+
+    path: str
+    turns: int
+    lines: tuple[int, int] | None
+
+
+def _files(shape: Shape, line: Timeline, *, whole: bool) -> list[Touched]:
     found: dict[str, set[int]] = {}
     for turn, operation, path in shape.files:
         if operation != "read":
             found.setdefault(path, set()).add(turn)
-    return [(path, len(turns), None, None) for path, turns in found.items()]
+    lines: dict[str, tuple[int, int]] = {}
+    for view in line.turns if whole else ():
+        for path, (added, removed) in view.changed.items():
+            known = lines.get(path, (0, 0))
+            lines[path] = (known[0] + added, known[1] + removed)
+    return [Touched(path, len(turns), lines.get(path)) for path, turns in found.items()]
 
 
-def _outline(shape: Shape) -> list[tuple[str, str, bool]]:
-    """What was asked, and how each run ended: where it stands, in words, and whether it is a prompt."""
-    found, run = [], 0
-    for number, said in enumerate(shape.said):
-        is_request = said.kind == "request"
-        run += is_request
-        found.append((f"r{run}" if is_request else f"n{number}", wording.first_line(said.text, 80), True))
-    return found[-_OUTLINE:]
+class Heading(NamedTuple):
+    """A line of the outline: where it leads, the number of its turn, and what is there."""
+
+    address: str
+    number: int | None
+    text: str
+    kind: str
+    """``p`` for a prompt, ``bad`` for a failure, or nothing"""
+
+
+def _outline(visit: Visit, shape: Shape, items: list[Item]) -> list[Heading]:
+    """What was asked, edited and decided, what failed, and how each run ended. Of a part of the task that is not on the page only
+    the requests are known."""
+    shown = [heading for item in items if (heading := _heading(item)) is not None]
+    here = {heading.address for heading in shown}
+    first = {run.run: run.first_turn for run in shape.runs}
+    elsewhere, run = [], 0
+    for said in shape.said:
+        run += said.kind == "request"
+        turn = first.get(run)
+        if said.kind == "request" and f"#r{run}" not in here and turn is not None:
+            address = f"{visit.at('t', shape.summary.id, turn)}#r{run}"
+            elsewhere.append(Heading(address, turn, wording.first_line(said.text, 80), "p"))
+    return [*elsewhere, *shown][-_OUTLINE:]
+
+
+def _heading(item: Item) -> Heading | None:
+    if item.prompt is not None:
+        return Heading(f"#{item.prompt.key}", None, wording.first_line(item.prompt.text.striptags(), 80), "p")
+    if item.end is not None:
+        return Heading(f"#e{item.end.run.run}", None, item.end.title, "")
+    turn = item.turn
+    if turn is None:
+        return None
+    at = f"#t{turn.number}"
+    if turn.question is not None:
+        asks = "Wants leave" if turn.question.kind == "approval" else "Asks"
+        return Heading(at, turn.number, f"{asks}: {wording.first_line(turn.question.text, 80)}", "")
+    if turn.kind == "user":
+        return Heading(at, turn.number, wording.first_line(turn.content.striptags() if turn.content else "", 80), "p")
+    if turn.status == "interrupted":
+        return Heading(at, turn.number, "Interrupted", "")
+    failed = next((tool for tool in turn.tools if tool.failed), None)
+    if failed is not None:
+        return Heading(at, turn.number, f"{wording.first_line(failed.what, 50)}: {failed.outcome or 'failed'}", "bad")
+    edits = sum(tool.added is not None for tool in turn.tools) or len(turn.loose)
+    if not edits:
+        return None
+    passed = next((tool.outcome for tool in reversed(turn.tools) if "passed" in tool.outcome), "")
+    return Heading(at, turn.number, ", ".join(filter(None, (wording.counted(edits, "edit"), passed))), "")
 
 
 class Relative(NamedTuple):

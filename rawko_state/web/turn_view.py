@@ -77,6 +77,8 @@ class TurnView(Frozen):
     answers: int | None
     fields: list[tuple[str, str]]
     sections: list[tuple[str, str]]
+    changed: dict[str, tuple[int, int]]
+    """Lines added and removed by path."""
     added: int = 0
     removed: int = 0
     failures: int = 0
@@ -123,10 +125,19 @@ def turn_view(
         tools, loose,
         [step.text if isinstance(step, Progress) else step for step in turn.progress],
         list(touched(turn)), turn.question, open_question == turn.number and turn.question is not None, turn.answers,
-        [(each.name, each.value) for each in turn.extra], [(each.heading, each.text) for each in turn.sections],
+        [(each.name, each.value) for each in turn.extra], [(each.heading, each.text) for each in turn.sections], _changed(turn),
         sum(diff.added for diff in turn.diffs), sum(diff.removed for diff in turn.diffs),
         sum(tool.failed for tool in tools) + (turn.status == "failed"),
     )  # fmt: skip
+
+
+def _changed(turn: Turn) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for diff in turn.diffs:
+        path = diff.path or diff.old or ""
+        added, removed = found.get(path, (0, 0))
+        found[path] = (added + diff.added, removed + diff.removed)
+    return found
 
 
 def _tokens(tokens: dict[str, int]) -> str:

@@ -49,11 +49,14 @@ def took(milliseconds: int | None) -> str:
     return f"{whole // 86_400}d {whole % 86_400 // 3600:02d}h"
 
 
-def duration(milliseconds: int | None, status: str) -> Said:
+def duration(milliseconds: int | None, status: str, since: datetime | None = None) -> Said:
     if milliseconds is not None:
         return Said(took(milliseconds))
+    if status in ("running", "waiting") and since is not None:
+        passed = int((datetime.now(timezone.utc) - since).total_seconds())
+        return Said(took(max(0, passed * 1000)), "Since it began; it has not ended")
     if status in ("running", "waiting", "paused", "pending"):
-        return Said("", "It has not ended")
+        return unknown("It has not ended", "open")
     return unknown("No end is recorded")
 
 
@@ -129,7 +132,11 @@ def dollars(amount: Decimal) -> str:
 
 def stated_cost(stated: str | None) -> Said:
     """For a list: an estimate needs the tokens of each turn, which only the page of the task reads."""
-    return cost(stated, None, {}) if stated is not None else unknown("The agent stated no cost", "–")
+    return (
+        cost(stated, None, {})
+        if stated is not None
+        else unknown("The agent stated no cost. The page of the task estimates it, if the model has a price")
+    )
 
 
 def cost(stated: str | None, model: str | None, tokens: dict[str, int | None]) -> Said:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from rawko_state.backends.postgres.connection import Postgres, statements_of
@@ -236,3 +238,42 @@ class TestHosts:
         assert Postgres("postgresql://u@/db?host=/a,/b").url.endswith("&target_session_attrs=read-write")
         for url in ("postgresql://u@a/db", "postgresql://u@a,b/db?target_session_attrs=any"):
             assert Postgres(url).url == url
+
+
+class TestAppends:
+    """An append is one statement."""
+
+    @pytest.mark.parametrize(
+        "text", ["nul \x00 in it", "a lone \ud800 surrogate", "a\\b 'quoted' {x,y} $1 %s \n\t é 数据"]
+    )
+    def test_odd_texts(self, postgres: str, workspace: str, tmp_path: Path, text: str) -> None:
+        with contextlib.closing(PostgresStore(postgres, workspace, root=tmp_path)) as store:
+            with store.start("x", detached=True) as task:
+                task.add_turn(Turn(agent="dev", content=text, state={"said": text}, model=text.replace("\n", " ")))
+                task.add_turn(Turn(agent="dev", content="after"))
+            assert store.turn(task.id, 1).content == text
+            assert store.turn(task.id, 1).state == {"said": text}
+            assert store.summary(task.id).turns == 2
+
+    def test_a_connection_that_is_lost_in_between_is_replaced(
+        self, postgres: str, workspace: str, tmp_path: Path
+    ) -> None:
+        with contextlib.closing(PostgresStore(postgres, workspace, root=tmp_path)) as store:
+            with store.start("x", detached=True) as task:
+                for number in range(3):
+                    task.add_turn(Turn(agent="dev", content=f"n {number}"))
+                    store.postgres.connection.close()
+            assert store.summary(task.id).turns == 3
+
+    def test_connections_that_postgres_has_ended_are_replaced_before_they_are_used(
+        self, postgres: str, workspace: str, tmp_path: Path
+    ) -> None:
+        """It says goodbye before it closes them, so reading from one succeeds once more."""
+        with contextlib.closing(PostgresStore(postgres, workspace, root=tmp_path)) as store:
+            ids = [store.start("x", detached=True).id for _ in range(3)]
+            for task_id in ids:
+                pid = store.postgres.connection.info.backend_pid
+                with psycopg.connect(postgres, autocommit=True) as other:
+                    other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+                assert store.summary(task_id).turns == 0
+                assert store.postgres.connection.info.backend_pid != pid

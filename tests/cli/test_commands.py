@@ -9,8 +9,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -110,6 +112,15 @@ class TestTaskCommands:
             (("export", "abc123", "--redact", "--as-is"), "Use --redact or --as-is, not both"),
             (("export", "abc123", "--format", "task", "--redact"), "rawko redact ID"),
             (("histroy",), "Did you mean history?"),
+            (("history", "--color", "never"), "rawko --color WHEN history"),
+            (("history", "--statsu", "x"), "Did you mean --status?"),
+            (("show", "abc123", "--format", "x"), "Unknown option: --format.\n"),
+            (("history", "--sort", "size"), "--sort takes updated, created,"),
+            (("history", "--limit", "x"), "--limit takes a whole number, 0 or more, not 'x'."),
+            (("stats", "--days", "0"), "--days takes a whole number from 1 to 3650, not '0'."),
+            (("import", "claude"), "Unknown source: 'claude'. Did you mean claude-code?"),
+            (("import", "notes"), "Unknown source: 'notes'. Known: claude-code, codex,"),
+            (("import", "./.git"), "Name the source before the path."),
             (("-C", "/nonexistent", "history"), "is not a folder"),
             (("import", "rawko", "pyproject.toml"), "does not exist"),
         ],
@@ -228,6 +239,31 @@ class TestHistory:
         narrow = _in_terminal(filled, ["history"], {"COLUMNS": "50", "NO_COLOR": "1"}).splitlines()
         assert narrow[0].split() == ["ID", "STATUS", "REQUEST"]
         assert all(len(line) <= 50 for line in narrow)
+
+    @pytest.mark.parametrize(
+        ("words", "footer"),
+        [
+            (("history", "-n", "3"), "3 of 4 tasks"),
+            (("history", "-n", "1", "--status", "completed"), "1 of 2 tasks"),
+            (("history", "-n", "1", "--all-projects"), "1 of 4 tasks"),
+            (("history", "-n", "4"), ""),
+            (("search", "clock skew", "-n", "2"), "2 tasks shown, more match"),
+            (("search", "clock skew", "-n", "1", "--turns"), "1 turn shown, more match"),
+            (("search", "clock skew", "-n", "3"), ""),
+            (("history", "-n", "1", "--file", "auth/mod.rs"), ""),
+        ],
+    )
+    def test_a_list_that_is_cut_says_how_long_it_is(
+        self, rawko, filled: Path, words: tuple[str, ...], footer: str
+    ) -> None:  # type: ignore[no-untyped-def]
+        rawko("projects", "add", str(filled))
+        shown = _in_terminal(filled, list(words), {"NO_COLOR": "1"})
+        lines = [line for line in shown.replace("\r", "").splitlines() if not line.startswith("  rawko show ")]
+        last = lines[-1]
+        assert last.endswith("--limit 0 lists all") == bool(footer)
+        assert last.startswith(footer)
+        piped = rawko(*words)
+        assert " of " not in piped.err
 
     def test_in_a_pipe_columns_are_tabs_and_nothing_is_cut(self, rawko, filled: Path) -> None:  # type: ignore[no-untyped-def]
         long = "word " * 60
@@ -445,6 +481,7 @@ class TestOtherCommands:
     def test_stats_and_doctor(self, rawko, filled: Path) -> None:  # type: ignore[no-untyped-def]
         assert json.loads(rawko("stats", "--json").out)["tasks"] == 4
         assert "4 tasks" in rawko("stats").out
+        assert not re.search(r"\b0\.0s", rawko("stats").out)  # no time was recorded: that is unknown, not nothing
         done = rawko("doctor")
         assert done.code == 1
         assert "dam001: 1 damaged records" in done.out
@@ -464,6 +501,7 @@ class TestOtherCommands:
     def test_init(self, rawko, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
         assert ".rawko/state/" in rawko("init").out
         assert not (tmp_path / ".gitignore").exists()
+        assert "is already a project. Nothing was changed." in rawko("init").out
         rawko("init", "--gitignore")
         rawko("init", "--gitignore")
         assert (tmp_path / ".gitignore").read_text() == GITIGNORE
@@ -510,6 +548,20 @@ class TestTheHouse:
             assert done.exit_code == 0, name
             assert len(done.output) > 100
             assert f"\n## rawko {name}\n" in documented
+
+    def test_help_fits_a_terminal_of_80_columns(self) -> None:
+        def pages(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+            yield context.command_path, command.get_help(context)
+            for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+                inner = command.get_command(context, name)
+                assert inner is not None
+                yield from pages(inner, click.Context(inner, info_name=name, parent=context))
+
+        for path, text in pages(cli, click.Context(cli, info_name="rawko", terminal_width=80)):
+            options = text.partition("Options:")[2]
+            assert [line for line in text.splitlines() if len(line) > 80] == [], path
+            assert not re.search(r"^  \[?[A-Z]+\]?(\.\.\.)?$", options, re.MULTILINE), path
+            assert "<=x" not in text, path
 
     @pytest.mark.parametrize(
         ("code", "unwanted"),

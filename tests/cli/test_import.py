@@ -34,7 +34,7 @@ class TestCommand:
         )
         assert "No such file" in rawko(project, "import", "claude-code", "/not/there", code=1).stderr
         assert "needs a file" in rawko(project, "import", "jsonl", code=2).stderr
-        assert "Invalid value" in rawko(project, "import", "emacs", code=2).stderr
+        assert "Unknown source: 'emacs'" in rawko(project, "import", "emacs", code=2).stderr
         assert "Nothing new: " in rawko(project, "import", "codex", "--since", "1d").stdout
         since = (datetime.now(timezone.utc) + timedelta(days=1)).strftime("%Y-%m-%d")
         assert "Nothing new: " in rawko(project, "import", "codex", str(sessions / "codex"), "--since", since).stdout
@@ -90,6 +90,14 @@ class TestCommand:
         ]
         assert {each["project"] for each in found} == {str(project), str(other)}
         assert str(other) in rawko(tmp_path, "history", "--all-projects").stdout
+        figures = json.loads(rawko(project, "stats", "--all-projects", "--json").stdout)["projects"]
+        assert {each["project"]: each["tasks"] for each in figures} == {
+            each["root"]: len(json.loads(rawko(Path(each["root"]), "history", "--json").stdout)["tasks"])
+            for each in listed
+        }
+        shown = rawko(project, "stats", "--all-projects").stdout
+        assert shown.startswith(f"2 projects · {sum(each['tasks'] for each in figures)} tasks · ")
+        assert "\nPROJECT " in shown
         shutil.rmtree(other)
         assert "gone" in rawko(project, "projects").stdout
         assert "is gone" in rawko(project, "history", "--all-projects").stderr

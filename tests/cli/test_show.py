@@ -21,9 +21,12 @@ def store(tmp_path: Path) -> FileStore:
     return FileStore(tmp_path)
 
 
-def told(store: FileStore, **given: object) -> str:
+_PLAIN = View()
+
+
+def told(store: FileStore, view: View = _PLAIN, **given: object) -> str:
     task = Turn(number=1, agent="dev", **{"status": "complete", **given})  # type: ignore[arg-type]
-    return "\n".join(click.unstyle(line) for line in Reader(store, "abc123", View()).turn(task))
+    return "\n".join(click.unstyle(line) for line in Reader(store, "abc123", view).turn(task))
 
 
 def test_a_whole_task(store: FileStore) -> None:
@@ -185,3 +188,58 @@ def test_perhaps_another_task_was_meant(store: FileStore) -> None:
         ("ab3f2c", "Fix the login bug"),
         ("ab3f9k", "Write the notes"),
     ]
+
+
+class TestNarrow:
+    """On a terminal, nothing runs over the edge, and what continues keeps its indent."""
+
+    VIEW = View(width=60, edge=60)
+
+    def test_a_long_error_is_cut_on_the_line_of_its_call_and_follows_below(self, store: FileStore) -> None:
+        error = "Found 2 matches of the string to replace, but replace_all is false. To replace all, set it to true."
+        call = ToolCall("Edit", "a/rather/long/path/to/calc.py", f"error: {error}", output=f"{error}\nString: return a")
+        lines = told(store, self.VIEW, tools=(call,)).split("\n")
+        assert [line for line in lines if "Edit a/rather" in line and line.endswith("…")]
+        assert all(width_of(line) <= 60 for line in lines)
+        below = [line.strip() for line in lines if line.startswith("      ")]
+        assert " ".join(below) == f"{error} String: return a"
+
+    @pytest.mark.parametrize("word", ["word ", "x", "注文の丸めを直す"])
+    def test_long_lines_of_output_and_diffs_are_broken(self, store: FileStore, word: str) -> None:
+        long = (word * 50).strip()
+        diffs = (compared("a.py", "", f"{long}\n"),)
+        lines = told(
+            store, self.VIEW, tools=(ToolCall("shell.exec", "make", "exit 0", output=long),), diffs=diffs
+        ).split("\n")
+        assert all(width_of(line) <= 60 for line in lines)
+        shown_text = "".join(line[6:] for line in lines if line.startswith("      ")).replace(" ", "")
+        assert shown_text == f"{long}@@-0,0+1@@+{long}".replace(" ", "")
+
+    def test_in_a_pipe_lines_are_left_as_they_are(self, store: FileStore) -> None:
+        long = ("word " * 50).strip()
+        assert f"      {long}\n" in told(store, tools=(ToolCall("shell.exec", "make", "exit 0", output=f"{long}\nok"),))
+
+
+def test_a_fold_saves_more_than_the_line_it_takes(store: FileStore) -> None:
+    def lines(count: int) -> list[str]:
+        output = "\n".join(f"line {number}" for number in range(count))
+        return told(store, tools=(ToolCall("shell.exec", "make", "exit 0", output=output),)).split("\n")[3:]
+
+    assert lines(4) == [f"      line {number}" for number in range(4)]
+    assert lines(5) == ["      … 2 lines", *(f"      line {number}" for number in (2, 3, 4))]
+
+
+def test_a_result_that_repeats_the_answer_to_an_earlier_prompt_leaves_it_out(store: FileStore) -> None:
+    with store.start("Fix it") as task:
+        task.add_turn(Turn(number=1, agent="dev", status="complete", content="Fixed the rounding."))
+        task.add_turn(Turn(number=2, agent="user", status="complete", content="And now the tests"))
+        task.finish("cancelled", "Fixed the rounding.")
+    for words in (("show", task.id), ("export", task.id, "--format", "md"), ("export", task.id, "--format", "html")):
+        assert rawko(store.root, *words).stdout.count("Fixed the rounding.") == 1
+
+
+def test_one_turn_names_files_as_the_whole_task_does(store: FileStore) -> None:
+    with store.start("Fix it", cwd=str(store.root)) as task:
+        task.add_turn(Turn(number=1, agent="dev", status="complete", tools=(ToolCall("Read", f"{store.root}/a/b.py"),)))
+        task.finish("success")
+    assert "  Read a/b.py" in rawko(store.root, "show", task.id, "1").stdout

@@ -189,6 +189,42 @@ class TestCommand:
             assert "--user" in done.stderr
         assert path.read_text() == ""
 
+    def test_one_entry_of_a_mapping(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "user", "redact:\n  patterns:\n    old: 'old_[0-9]+' # stays\nrunners:\n  dev: claude\n")
+        rawko(tmp_path, "config", "set", "redact.patterns.acme-token", "acme_[0-9a-f]{32}")
+        assert rawko(tmp_path, "config", "get", "redact.patterns.acme-token").stdout == "acme_[0-9a-f]{32}\n"
+        assert rawko(tmp_path, "config", "get", "redact.patterns.none", code=1).stdout == ""
+        text = path.read_text()
+        assert "old: 'old_[0-9]+' # stays" in text
+        assert "  dev: claude\n" in text
+        rawko(tmp_path, "config", "unset", "redact.patterns.acme-token")
+        assert rawko(tmp_path, "config", "get", "redact.patterns.old").stdout == "old_[0-9]+\n"
+        assert "redact.patterns.NAME" in rawko(tmp_path, "config", "set", "redact.patterns", "x", code=2).stderr
+        for name, pattern, said in (
+            ("Acme", "x", "lower-case"),
+            ("acme", "(", "acme: missing"),
+            ("acme", "(a+)+$", "exponentially long"),
+        ):
+            assert said in rawko(tmp_path, "config", "set", f"redact.patterns.{name}", pattern, code=2).stderr
+        assert "acme" not in path.read_text()
+
+    @pytest.mark.parametrize(
+        ("line", "said"),
+        [
+            ("patterns: {acme: '(a+)+$'}", "acme is not applied"),
+            (
+                "patterns: {acme: 'acme_[0-9]+'}\n  samples: {match: {acme: acme_x}}",
+                "does not match its sample 'acme_x'",
+            ),
+            ("patterns: {acme: 'acme_[0-9]+'}\n  samples: {never: {acme: acme_1}}", "must not match 'acme_1'"),
+        ],
+    )
+    def test_own_patterns_are_checked_with_their_samples(self, tmp_path: Path, line: str, said: str) -> None:
+        write(tmp_path, "user", f"redact:\n  {line}\n")
+        done = rawko(tmp_path, "config", "check", code=1)
+        assert said in done.stderr
+        assert "No problems" not in done.stdout
+
     def test_edit_checks(self, tmp_path: Path) -> None:
         (tmp_path / ".rawko").mkdir()
         script = tmp_path / "editor.sh"

@@ -95,7 +95,7 @@ def test_the_page_tells_what_a_reader_wants_to_know(store: FileStore) -> None:
     )
     assert '<tr class="a">' in page
     assert (
-        '<details class="tool err"><summary><span class="v">$</span> <span class="o">cargo test</span><span class="x">  → exit 101'
+        '<details class="tool err"><summary><span class="l"><span class="v">$</span> <span class="o">cargo test</span><span class="x">  → exit 101'
         in page
     )
     assert '<span class="c1">FAILED</span>' in page

@@ -216,7 +216,7 @@ class TestOddOnes:
 
         store = quiet(project)
         path = sessions / "claude-code/session-2.0.jsonl"
-        path.write_text("\n".join(self.lines(sessions)[:10]) + "\n", encoding="utf-8")
+        path.write_text("\n".join(self.lines(sessions)[:12]) + "\n", encoding="utf-8")
         (session,) = claude_code.found([path], path, [])
         task = start(store, session, [], ended=False)
         assert task is not None

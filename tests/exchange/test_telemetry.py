@@ -144,6 +144,70 @@ def test_the_events_of_claude_code_and_codex(store: rawko.Store) -> None:
     assert tool.tools[0].output == "x = 1"
 
 
+REAL = Path(__file__).parents[2] / "fixtures/real/otlp"
+
+
+def test_what_claude_code_really_sends(store: rawko.Store) -> None:
+    recorder = TelemetryRecorder(store)
+    sent = signals((REAL / "claude-code-logs.json").read_bytes(), JSON, "logs")
+    (task,) = recorder.record(sent)
+    about = store.summary(task)
+    # The title was asked for before the prompt was told of.
+    assert (about.request, about.title, about.agents) == ("FIXBUG in calc.py", "Scripted title kiwi", ("claude",))
+    said = [
+        (turn.content, [tool.tool for tool in turn.tools if isinstance(tool, rawko.ToolCall)])
+        for turn in turns(store, task)
+    ]
+    assert said == [
+        (None, []),
+        ("I will look at calc.py first.", []),
+        (None, ["Read"]),
+        ("The add function subtracts. Fixing it.", []),
+        (None, ["Edit"]),
+        (None, []),
+        (None, ["Bash"]),
+        ("Fixed: add() in calc.py subtracted instead of adding. The check passes now.", []),
+    ]  # fmt: skip
+    assert all(turn.tokens["out"] for turn in turns(store, task) if not turn.tools)
+    assert recorder.record(sent) == set()
+
+
+def test_what_claude_code_sends_piece_by_piece(store: rawko.Store) -> None:
+    """The same turns, but a response that comes in a later batch than its request is a turn of its own."""
+    recorder = TelemetryRecorder(store)
+    sent = signals((REAL / "claude-code-logs.json").read_bytes(), JSON, "logs")
+    for signal in sent:
+        recorder.record([signal])
+    (task,) = store.by_source("otel:").values()
+    said = [turn.content for turn in turns(store, task) if turn.content and turn.agent == "claude"]
+    assert said[0] == "I will look at calc.py first."
+    assert len(said) == 3
+    assert sum(turn.tokens.get("out", 0) for turn in turns(store, task)) == 255
+
+
+def test_a_response_that_is_not_told_is_no_turn(store: rawko.Store) -> None:
+    who = {"session.id": "s1"}
+    sent = logs(
+        {**who, "event.name": "claude_code.user_prompt", "prompt": "Fix it"},
+        {**who, "event.name": "claude_code.api_request", "output_tokens": 3},
+        {**who, "event.name": "claude_code.assistant_response", "response": "<REDACTED>"},
+    )
+    (task,) = TelemetryRecorder(store).record(signals(sent, JSON, "logs"))
+    (turn,) = turns(store, task)
+    assert turn.content is None
+
+
+def test_what_codex_really_sends(store: rawko.Store) -> None:
+    (task,) = TelemetryRecorder(store).record(signals((REAL / "codex-logs.json").read_bytes(), JSON, "logs"))
+    about = store.summary(task)
+    assert (about.request, about.agents) == ("FIXBUG please", ("codex",))
+    tools = [(tool.tool, tool.args) for turn in turns(store, task) for tool in turn.tools if isinstance(tool, rawko.ToolCall)]  # fmt: skip
+    assert tools == [("exec_command", "cat calc.py"), ("apply_patch", "calc.py"), ("exec_command", "python3 calc.py && echo TESTS_PASSED")]  # fmt: skip
+    assert store.files(task) == [(4, "write", "calc.py")]
+    (diff,) = turns(store, task)[3].diffs
+    assert "+    return a + b  # add" in diff.hunks
+
+
 def test_what_belongs_to_no_agent_is_left_out(store: rawko.Store) -> None:
     other = span(9, None, 0, 1)
     assert TelemetryRecorder(store).record(signals(spans(other), JSON, "traces")) == set()

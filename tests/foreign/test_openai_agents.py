@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from agents import Session
+from click.testing import CliRunner
 
 import rawko_state as rawko
+from rawko_state.cli import cli
 from rawko_state.errors import RawkoError
 from rawko_state.exchange.exporting import exported
 from rawko_state.integrations.openai_agents import RawkoSession
@@ -41,6 +43,10 @@ def test_popped_and_cleared_items_are_hidden_and_their_bytes_go_with_the_task(ro
         assert not store.search("zebra").hits
         for form in ("md", "html", "atif"):
             assert b"zebra" not in b"".join(exported(store, task, form))
+        for command in (["show", "--full", task], ["history", "show", task], ["resume", "--dry-run", task]):
+            shown = CliRunner().invoke(cli, ["-C", str(root), *command])
+            assert shown.exit_code == 0, shown.output
+            assert "zebra" not in shown.output
         await session.clear_session()
         assert await again.get_items() == await session.get_items() == []
         assert store.history(rawko.TaskFilter()) == []

@@ -5,6 +5,7 @@ import io
 import pytest
 
 from rawko_state.format import scan as scanning
+from rawko_state.format import text as texts
 from rawko_state.format.records import emit_record
 from rawko_state.format.scan import Scan
 from rawko_state.format.seal import GENESIS
@@ -51,3 +52,13 @@ def test_every_golden_file_reads_the_same_in_pieces_of_any_size(monkeypatch: pyt
     for size in (*range(1, 60), 100, 1000):
         monkeypatch.setattr(scanning, "CHUNK", size)
         assert seen(data) == whole, size
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
+def test_a_long_text_is_escaped_like_a_short_one(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    text = "=== a ===\n\\=== b\n\n[Turn 1] x\n--- c\nplain\n  [Not]\n\\\\[D]\n" * 3
+    short = texts.escape(text)
+    assert short != text
+    monkeypatch.setattr(texts, "_SLICE", size)
+    assert texts.escape(text) == short
+    assert texts.escape(text.strip()) == short.strip()

@@ -17,10 +17,11 @@ from rawko_state.exchange.importing import Belonging, task_id
 from rawko_state.exchange.sources.claude_code import step_of
 from rawko_state.integrations.hook_event import note_event, process_stat
 from rawko_state.integrations.hooks import LOG, end_abandoned, sweep
+from rawko_state.integrations.recording import Recording
 from rawko_state.integrations.steps import Steps
 from rawko_state.model.entries import Turn, own_diffs
 from rawko_state.store import TaskFilter
-from tests.exchange.sessions import bring
+from tests.exchange.sessions import bring, turns
 from tests.support.processes import ROOT, rawko
 
 REAL = ROOT / "fixtures" / "real"
@@ -104,6 +105,32 @@ class TestRunThenImport:
         found = [entry for _, entry in store.entries(task.id) if isinstance(entry, Turn)]
         assert [(turn.status, turn.content) for turn in found] == [("interrupted", "This takes a while.")]
         assert task.status == "interrupted"
+
+    def test_a_stream_that_names_its_session_at_its_end_is_known_by_its_events(
+        self, store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Copilot CLI, killed inside a tool: its stream ends before the line with the session."""
+        real = ROOT / "fixtures" / "real"
+        whole = (real / "copilot/session-state/b84eabc9-d47a-49dd-9cad-9691919df887/events.jsonl").read_text("utf-8")
+        lines = (real / "streams/copilot-fixbug.jsonl").read_text("utf-8").splitlines()
+        begun = [at for at, line in enumerate(lines) if json.loads(line)["type"] == "tool.execution_start"][1]
+        kept = whole[: whole.index(json.loads(lines[begun])["id"])].rpartition("\n")[0] + "\n"
+        path = tmp_path / "copilot/session-state/b84eabc9-d47a-49dd-9cad-9691919df887/events.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text(kept, "utf-8")
+        monkeypatch.setenv("COPILOT_HOME", str(tmp_path / "copilot"))
+        if (pid := os.fork()) == 0:
+            recording = Recording(store, store.start("fix it"), "copilot", terminal=False)
+            recording.take("".join(f"{line}\n" for line in lines[: begun + 1]).encode())
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(pid, 0)
+        (task,) = store.reconcile()
+        for _ in range(2):
+            report = bring(store, "copilot", path, belonging=Belonging((str(store.root),), everywhere=True))
+            assert report.new == []
+            assert store.summary(task).status == "interrupted"
+            calls = [call.more["id"] for turn in turns(store, task) for call in turn.tools if not isinstance(call, str)]
+            assert len(calls) == len(set(calls)) == 2
 
     def test_a_stream_with_a_sub_agent(self, store: FileStore, home: Path) -> None:
         task = played(store, STREAMS / "claude-subagent.jsonl", "count")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import rawko_state as rawko
+from rawko_state.cli import cli
+from rawko_state.integrations import task_log
 from rawko_state.integrations.patches import difference, patched, to_bytes, to_text
 from rawko_state.integrations.task_log import TaskLog, TaskLogs
+from tests.support.machine import wait_for
 
 SECRET = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"
 
@@ -93,6 +98,53 @@ def test_what_is_appended_after_somebody_deleted_the_task_begins_a_new_one(root:
     assert len(rawko.open(root).trash()) == 1
 
 
+def test_a_task_that_was_rewritten_is_read_again(root: Path) -> None:
+    store = rawko.open(root)
+    logs = TaskLogs(store, "test:", "adapter", Values)
+    log, values = logs.of("t")
+    log.append([f"token {SECRET}"])
+    log.append(["second"])
+    assert store.redact(log_id(store)).changed == 1
+    log.append(["third"])
+    assert [SECRET in str(value) for value in values.found] == [False] * 3
+    assert values.found[1:] == ["second", "third"]
+    assert store.redact(log_id(store)).changed == 0
+    assert log.catch_up()
+    assert len(values.found) == 3
+
+
+def log_id(store: rawko.Store) -> str:
+    return store.by_source("test:")["test:t"]
+
+
+def test_an_older_task_that_was_restored_is_noticed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = rawko.open(root)
+    log, values = TaskLogs(store, "test:", "adapter", Values).of("t")
+    log.append(["old"])
+    old = log_id(store)
+    store.delete(old)
+    time.sleep(1.1)  # times of creation are in seconds
+    log.append(["new"])
+    store.restore(old)
+    wait_for(lambda: log.catch_up() and values.found == ["old"])
+
+
+def test_an_append_that_depends_on_what_was_there_reads_nothing_if_nobody_else_wrote(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_log, "_LOOK_EVERY", 1000)
+    store = rawko.open(root)
+    log, values = TaskLogs(store, "test:", "adapter", Values).of("t")
+    log.append_next(lambda: [0])
+    looks: list[str] = []
+    for name in ("find_source", "reader"):
+        real = getattr(store, name)
+        monkeypatch.setattr(store, name, lambda *a, _real=real, _name=name: (looks.append(_name), _real(*a))[1])
+    for _ in range(5):
+        log.append_next(lambda: [len(values.found)])
+    assert (values.found, looks) == ([0, 1, 2, 3, 4, 5], [])
+
+
 def test_the_least_used_are_closed_and_go_on_where_they_were(root: Path) -> None:
     logs = TaskLogs(rawko.open(":memory:"), "test:", "adapter", Values)
     first, values = logs.of("0")
@@ -143,3 +195,19 @@ def test_bytes_as_text_come_back(data: bytes) -> None:
 def test_text_stays_readable() -> None:
     assert to_text(b"\x81\xa4said\xa5hello") == "\x81¤said¥hello"
     assert to_text(bytes(range(256))).startswith("base64:")
+
+
+def test_what_a_program_keeps_is_counted_not_shown(root: Path) -> None:
+    store = rawko.open(root)
+    log, _ = TaskLogs(store, "test:", "adapter", Values).of("t")
+    log.append([{"add": "zebra"}])
+    log.close()
+    shown = {
+        flag: CliRunner().invoke(cli, ["-C", str(root), "show", log_id(store), flag]) for flag in ("--full", "--iso")
+    }
+    assert "Note (adapter-data)" in shown["--full"].output
+    assert "16 bytes for the program" in shown["--full"].output
+    assert "zebra" not in shown["--full"].output
+    assert "adapter-data" not in shown["--iso"].output
+    store.attach(log_id(store)).note("as a person says it", kind="my-data", data={"a": "wombat"})
+    assert "wombat" in CliRunner().invoke(cli, ["-C", str(root), "show", log_id(store), "--full"]).output

@@ -46,7 +46,11 @@ class TestContext:
         assert "half" in shown.stdout
         assert "shell.exec make -> may have run" in shown.stdout
         assert "dev is next" in shown.stdout
-        assert f"To continue: rawko resume {task_id} --with" in shown.stdout.splitlines()[-1]
+        # How to continue is for people, and no part of what an agent gets.
+        assert "rawko resume" not in shown.stdout
+        assert f"\n  rawko resume {task_id} --with " in shown.stderr
+        assert "Turn 2 (dev) was interrupted; what it had said is in the context." in shown.stderr
+        assert "Context: 2 turns, about 100 tokens. Nothing was changed." in shown.stderr
         before = store.journal.layout.path(store.find(task_id)).read_bytes()
         rawko(tmp_path, "resume")
         assert store.journal.layout.path(store.find(task_id)).read_bytes() == before  # printing changes nothing

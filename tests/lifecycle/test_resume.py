@@ -78,7 +78,7 @@ class TestResume:
 
     def test_a_running_one_is_refused(self, store: FileStore) -> None:
         task = store.start("x")
-        assert f"rawko watch {task.id}" in rawko(store.root, "resume", task.id).stdout
+        assert f"rawko watch {task.id}" in rawko(store.root, "resume", task.id).stderr
         done = rawko(store.root, "resume", "--open", task.id, code=1)
         assert f"process {os.getpid()}" in done.stderr
         assert len(done.stderr.splitlines()) <= 3

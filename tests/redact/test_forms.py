@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rawko_state.redact import values
 from rawko_state.redact.redactor import Redactor
+from rawko_state.redact.stream import Stream
 
 REDACTOR = Redactor(lambda secret: "0000")
 RANDOM = "k2JdQ8sLZxYv7WbNm2PtRf5G"
@@ -69,9 +71,53 @@ FORMS = {
     "arrows in JSON": f'"1\\u2192-----BEGIN EC PRIVATE KEY-----\\n2\\u2192{LINE}\\n3\\u2192{RANDOM}{RANDOM}\\n"',
     "Secret in JSON": f'"kind: Secret\\ndata:\\n  config: {RANDOM}\\n"',
     "end of a key in JSON": f'"...\\n{LINE}\\n{RANDOM}{RANDOM}\\n-----END RSA PRIVATE KEY-----"',
+    "end of a key in a sentence": f"it says `{LINE}\n{RANDOM}{RANDOM}\n-----END RSA PRIVATE KEY-----`",
+    "key in a box": f"│ -----BEGIN PRIVATE KEY----- │\n│ {LINE} │\n│ {RANDOM}{RANDOM} │\n",
+    "key in code in JSON": f'"(\\n  \\"-----BEGIN PRIVATE KEY-----\\\\n\\"\\n  \\"{LINE}\\\\n\\"\\n  \\"{RANDOM}{RANDOM}\\"\\n)"',
+    "CSV": f"name,value\napi_key,{RANDOM}\nregion,x\n",
+    "property with dots": f"app.api.key={RANDOM}\n",
+    "okta": f"Authorization: SSWS {RANDOM}",
+    "key of a map": f"https://maps.example.org/x?key={RANDOM}&a=1",
+    "coloured command": f"\x1b[33mmysql -u root -p{RANDOM} app\x1b[0m",
+    "an option before": f"keytool -genkey -storepass {RANDOM} -keypass {RANDOM}",
+    "here-string": f"docker login -u bob --password-stdin <<< '{RANDOM}'",
+    "flags together": f"curl -su bob:{RANDOM} https://example.org/",
+    "netrc in JSON": f'"machine api.example.org\\n\\tlogin bob\\n\\tpassword {RANDOM}\\n"',
+    "numbered netrc": f"     1\tmachine api.example.org\n     2\t\tlogin bob\n     3\t\tpassword {RANDOM}\n",
+    "Secret in numbered lines": f"     1\tkind: Secret\n     2\tdata:\n     3\t  config: {RANDOM}\n",
+    "token of an app": f"ghs_748962420_eyJ{RANDOM}.eyJ{LINE}.{LINE}",
     "key of PuTTY": f"Private-Lines: 2\n{LINE}\n{RANDOM}{RANDOM}\nPrivate-MAC: 8e2b7c1d9f3a4056",
 }
+WHOLE = {
+    "words with digits on a line of their own": ("env:\n- name: SMTP_PASSWORD\n  value: %s\n", "walnut43river46"),
+    "what looks like a call in an env file": ("DB_PASSWORD=%s\nX=1", "&a9n(Zebra0mGf"),
+    "hexadecimal digits with dashes": (
+        '\tmailgunSigningKey := "%s"\n',
+        "b5d2ba74be8bea67750df0445e88b1b8-d111636c-3f1fa6a7",
+    ),
+    "hexadecimal digits in a sentence": (
+        "The algolia api key is %s and works on both hosts.",
+        "c10381458674ba069729690ca8682d8f",
+    ),
+    "a digit among letters": ("the password is %s, please don't tell", "hunter2zebra"),
+    "numbered YAML": ("     1\tdatabase:\n     2\t  password: %s\n", "hunter2zebra"),
+    "numbered INI": ("     1\t[pypi]\n     2\tpassword = %s\n", "hunter2zebra"),
+    "YAML in colour": ("\x1b[1m\x1b[33mpassword: %s\x1b[0m", "hunter2zebra"),
+    "my own": ("My password: %s", "zaq12wsx"),
+    "user and password": ("username: bob / password: %s", "ilovecats99"),
+    "user and password in backticks": ("Login with user `bob` and password `%s`.", "hunter2zebra"),
+    "a call that sets it": ("define( 'DB_PASSWORD', '%s' );", "hunter2zebra"),
+    "a dollar sign": ("mysql -u root -p'%s' app", "my$ecretP4ss"),
+    "a name in one word": ("SSHPASS=%s sshpass -e ssh bob@host", "hunter2zebra"),
+    "a UUID as an access token": ('"access_token": "%s"', "9fa5ff51-80bc-40db-ac0e-15637ebb8e3b"),
+    "a UUID as a password": ("https://oauth2:%s@gitlab.com/x/y.git", "9fa5ff51-80bc-40db-ac0e-15637ebb8e3b"),
+    "a UUID in a header": ("curl -H 'PRIVATE-TOKEN: %s' https://x", "9fa5ff51-80bc-40db-ac0e-15637ebb8e3b"),
+    "an internal key": ("acme internal key %s was used", "ak9_roMuAN9mvrn8OaNdG0g0GEig"),
+}
 NEVER = (
+    "id,token,created_at_2024\n1,", "keytool --genkey --token-type x", 'session_token: 123e4567-e89b-12d3-a456-426614174000',
+    'X.ID="password",X.SIGN_IN_METHOD2="password"', "password1 = password2", 'getpass("Password: ")', "mysql -p$DB_PASS app",
+    "https://example.org/x?key=123e4567-e89b-12d3-a456-426614174000", "the password is sha256hashed now", "name: TOKEN_FILE\n  value: walnut43river46\n",
     "pass ``force_external=True`` to it", "the password is case-sensitive", "the token is base64-encoded", "    password: string;\n",
     "        private_key: PrivateKeyTypes,\n", "n.password=!!e.password,n.ignoreFocusOut=1", "let PW=VB;const iZ=1",
     "password=&next=1", "the token test_tokens_are_listed_2", "a secret my-rather-long-file-name-v2.yaml", "password = md5(salt1)", "kind: SecretStore\ndata:\n  config: eThxV1ZJekZTTjZzYmVDSUk1Z2c=\n", "| token | string |",
@@ -97,6 +143,35 @@ def test_a_form_that_people_paste(where: str) -> None:
     assert RANDOM not in REDACTOR.text(FORMS[where])
 
 
+@pytest.mark.parametrize("where", WHOLE)
+def test_the_whole_value_goes(where: str) -> None:
+    form, secret = WHOLE[where]
+    before, _, after = form.partition("%s")
+    shown = REDACTOR.text(form % secret)
+    assert shown.startswith(before), shown
+    assert shown.endswith(after), shown
+    assert secret not in shown, shown
+    assert secret[-6:] not in shown, shown
+
+
+@pytest.mark.parametrize("end", ["\n", "\\n"])
+def test_the_beginning_of_a_cut_off_key_is_not_streamed(end: str) -> None:
+    text = f"see {end}{LINE}{end}{LINE}{end}{LINE}{end}-----END RSA PRIVATE KEY-----{end}"
+    for step in (1, 3, 7):
+        stream = Stream(REDACTOR)
+        shown = "".join(stream.feed(text[at : at + step]) for at in range(0, len(text), step)) + stream.flush()
+        assert LINE[:12] not in shown, (step, shown)
+
+
+def test_a_name_that_was_judged_is_not_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SECRET_KEY has two words that start a name; its value is looked at once."""
+    calls = []
+    assigned = values.assigned
+    monkeypatch.setattr(values, "assigned", lambda *given, **more: calls.append(given) or assigned(*given, **more))
+    REDACTOR.spans('SECRET_KEY = "plain words"\n')
+    assert len(calls) == 1, calls
+
+
 @pytest.mark.parametrize("text", NEVER)
 def test_code_and_prose_are_left_alone(text: str) -> None:
     assert REDACTOR.text(text) == text
@@ -107,3 +182,43 @@ def test_structured_data_with_a_name_beside_the_value() -> None:
     first, second = REDACTOR.value(given)["env"]
     assert first["value"] == "[redacted:assigned-secret:0000]"
     assert second["value"] == "hunter2Zebra"
+
+
+class TestOneCommandAfterAnother:
+    """What looks like the option of one command may belong to the next."""
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "ldapsearch -D cn=admin -w hunter2Zebra -b dc=x ; curl -b 'session=k2JdQ8sLZxYv7WbNm2Pt' https://example.org/",
+            "docker login -u bob --password-stdin <<< 'hunter2Zebra'\\n\\nsshpass -p k2JdQ8sLZxYv7WbNm2Pt ssh bob@host",
+            "curl --user='bob:hunter2Zebra' https://example.org/\\ncurl -su bob:k2JdQ8sLZxYv7WbNm2Pt https://example.org/",
+        ],
+    )
+    def test_both_are_found(self, text: str) -> None:
+        shown = REDACTOR.text(text)
+        assert "hunter2Zebra" not in shown
+        assert "k2JdQ8sLZxYv7WbNm2Pt" not in shown
+
+
+class TestTheEndOfAKeyInAStream:
+    """A key without its beginning is known by its last line: until that has come, what may be its lines is held back."""
+
+    LINES = (
+        "hPRDePVMTHZwECVRPTxYzALoLyd5B4dH1a7ujBlyA3o2Xn6SMO3NHSbWl7fpwuCQ",
+        "EFJ4XznVRjXHwC5ld1ez0kQpLrTgB2mNcVhYsWdKfJxUoIaEuZ9t7q6v8b3n4m5c",
+        "Qk1pZ0hx==",
+    )
+
+    @pytest.mark.parametrize("size", [1, 3, 11])
+    @pytest.mark.parametrize("lines", [1, 2])
+    @pytest.mark.parametrize("sign", ["", "\x1b[32m", "│ ", "'", "`", "(", "> ", " 12\t", "12→"])
+    @pytest.mark.parametrize("end", ["\n", "\r\n", "\\n"])
+    def test_no_line_of_it_is_shown(self, size: int, lines: int, sign: str, end: str) -> None:
+        body = [*self.LINES[:lines], self.LINES[-1]]
+        text = end.join(["output:", *(sign + line for line in body), "-----END RSA PRIVATE KEY-----", "done"])
+        stream = Stream(REDACTOR)
+        shown = "".join(stream.feed(text[at : at + size]) for at in range(0, len(text), size)) + stream.flush()
+        whole = REDACTOR.text(text)
+        assert not [line for line in body if line[:16] in shown and line[:16] not in whole]
+        assert shown.endswith("done")

@@ -194,41 +194,43 @@ class TestTheUsersOwn:
 class TestNothingReachesTheDisk:
     def test_wherever_it_is_written(self, tmp_path: Path, every: bool) -> None:
         text, secrets = all_samples(every)
+        # One command or setting does not run into the next.
+        line, much = text.replace("\n\n", " ; ").replace("\n", " "), f"{text}\n" * 20
         values = {"password": "hunter2Zebra", "nested": [{"api_key": "k2JdQ8sLZxYv7WbNm2Pt"}, text]}
         secrets += ["hunter2Zebra", "k2JdQ8sLZxYv7WbNm2Pt"]
         with FileStore(tmp_path).start(
             text,
             title=f"t {text}",
-            labels={"a": text.replace("\n", " ")},
+            labels={"a": line},
             fields={"Note": text},
             sections={"Extra": text},
             cwd=text,
-            by=text.replace("\n", " "),
+            by=line,
         ) as task:
             task.decide(selected="dev", reason=text, guidance=text)
             with task.turn("dev") as turn:
                 for at in range(0, len(text), 11):
                     turn.say(text[at : at + 11])
                 turn.tool("shell.exec", text, "ok", output=text, more={"input": values})
-                turn.tool("shell.exec", "long", "ok", output=text * 20)
+                turn.tool("shell.exec", "long", "ok", output=much)
                 key = turn.begin_tool("shell.exec", text)
                 self.nowhere(tmp_path, secrets)
                 turn.end_tool(key, text, output=text)
                 turn.progress(text)
-                turn.touch("write", text.replace("\n", " "))
+                turn.touch("write", line)
                 turn.end(state=values, payload=json.dumps(values), sections={"More": text})
             task.add_turn(
                 Turn(
                     number=1,
                     agent="dev",
                     content=text,
-                    tools=(ToolCall("x", text, output=text * 9), text.replace("\n", " ")),
+                    tools=(ToolCall("x", text, output=much), line),
                 )
             )
             task.ask("dev", Question(text, (text, "no"), default=text))
-            task.answer("no", by=text.replace("\n", " "))
-            task.note(text, title=text.replace("\n", " "), data=values, kind="k")
-            task.finish("failure", text, error=text, output=values, files=[text.replace("\n", " ")])
+            task.answer("no", by=line)
+            task.note(text, title=line, data=values, kind="k")
+            task.finish("failure", text, error=text, output=values, files=[line])
         store = FileStore(tmp_path)
         assert store.search("redacted", TaskFilter(sort="relevance")).hits
         store.reindex()

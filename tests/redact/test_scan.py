@@ -152,5 +152,5 @@ def test_recall_and_precision_on_the_labelled_set(half: str, fixtures: Path) -> 
         found[context] += secret not in shown and secret[-10:] not in shown
     for context, count in total.items():
         # Some that were written by hand are of no shape that there is a rule for.
-        assert found[context] / count >= (0.85 if context == "by hand" else 0.95), (context, found[context], count)
+        assert found[context] / count >= (0.9 if context == "by hand" else 0.95), (context, found[context], count)
     assert sum(found.values()) / (sum(found.values()) + wrong) >= 0.98

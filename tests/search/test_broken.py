@@ -6,6 +6,7 @@ import os
 import pickle
 import random
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,20 @@ class TestBroken:
         again.flush()
         assert ids(again, "needle") == [found]
         again.close()
+
+    def test_an_index_of_another_version_is_built_anew_without_a_word(self, store: FileStore) -> None:
+        first = said(store, "needle")
+        store.flush()
+        index = store.sync.index()
+        with index.transaction():
+            index.set_meta("search", str(index.meta("search")).rpartition(" ")[0])  # as before it named its version
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert ids(store, "needle") == [first]
+            assert store.unflushed() > 0
+            store.flush()
+            assert store.unflushed() == 0
+            assert ids(store, "needle") == [first]
 
     def test_reindex_rebuilds_it_and_leaves_nothing_behind(self, store: FileStore) -> None:
         found = said(store, "needle")

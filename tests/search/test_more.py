@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from rawko_state.backends.files.store import FileStore
 from rawko_state.index import flushed
 from rawko_state.model.entries import Turn
-from rawko_state.search import engine
+from rawko_state.search import engine, scoring
+from rawko_state.search.pages import Page, TurnRef
+from rawko_state.search.turn_text import Documents
 from tests.search.searching import (
     ids,
     said,
@@ -42,13 +45,13 @@ def test_only_what_is_shown_is_settled(store: FileStore, monkeypatch: pytest.Mon
         said(store, f"getUser n{number}")
     store.flush()
     settled = []
-    real = engine._Settler.documents
+    real = engine._Settler._candidates
 
-    def counted(self: engine._Settler, task: engine._Task) -> list[engine.Found]:
+    def counted(self: engine._Settler, task: engine._Task) -> object:
         settled.append(task.id)
         return real(self, task)
 
-    monkeypatch.setattr(engine._Settler, "documents", counted)
+    monkeypatch.setattr(engine._Settler, "_candidates", counted)
     assert len(ids(store, "getUser", limit=3)) == 3
     assert len(settled) == 3
 
@@ -70,6 +73,45 @@ def test_tasks_that_stand_far_back_are_not_looked_at(store: FileStore, monkeypat
     assert ids(store, "getUser", limit=3) == everything[:3]
     assert len(everything) == 40
     assert len(looked_at) < 10
+
+
+def test_pages_that_stand_far_back_are_not_scored(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a common word costs the same in a long history."""
+    for times in (40, 1, 1, 2, 2):
+        for _ in range(3):
+            said(store, "skew " * times + "and something else " * 40)
+        store.flush()
+    scored = []
+    real = scoring._Word.holders
+
+    def counted(self: scoring._Word, page: Page) -> object:
+        scored.append(page)
+        return real(self, page)
+
+    everything = ids(store, "skew")
+    monkeypatch.setattr(scoring._Word, "holders", counted)
+    assert ids(store, "skew", limit=2) == everything[:2]
+    assert len(scored) == 1
+
+
+def test_of_a_task_without_the_phrase_few_turns_are_read(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most turns hold the words of a phrase of common words. Only those that could stand further ahead are read."""
+    for number in range(10):
+        short, long = "clock users skew", "users clock skew " + "and something else " * (40 + number)
+        said(store, "clock skew users", short, *[long] * 9)
+    store.flush()
+    read = []
+    real = Documents.data
+
+    def counted(self: Documents, path: str, places: Sequence[TurnRef]) -> object:
+        read.extend(places)
+        return real(self, path, places)
+
+    everything = ids(store, '"clock skew users"')
+    monkeypatch.setattr(Documents, "data", counted)
+    assert ids(store, '"clock skew users"', limit=3) == everything[:3]
+    assert len(everything) == 10
+    assert len(read) <= 20  # both of the short turns of each task, of 110
 
 
 def test_a_task_in_several_pages_stands_where_its_best_turn_does(store: FileStore) -> None:

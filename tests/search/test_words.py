@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rawko_state.backends.files.store import FileStore
+from rawko_state.errors import SearchTrouble
 from rawko_state.model.entries import FileTouch, ToolCall, Turn
-from rawko_state.search.pages import pack, unpack
+from rawko_state.search import words
+from rawko_state.search.documents import Document
+from rawko_state.search.pages import TEXT, Filling, Page, Postings, pack
 from rawko_state.search.query import And, Field, Not, Or, Query, Text, parse, shown
-from rawko_state.search.words import Sought, identifiers_of, normal, occurs, spans, terms_of
+from rawko_state.search.words import Counts, Sought, identifiers_of, normal, occurs, spans, terms_of
 from rawko_state.store import TaskFilter
 from tests.search.searching import (
     ids,
@@ -24,6 +27,17 @@ from tests.search.searching import (
 
 
 class TestWords:
+    @pytest.mark.parametrize("size", [1, 4, 9, 60])
+    def test_a_long_text_has_the_counts_of_its_parts(self, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+        parts = [
+            (1, "the token\tvalidation of token_validation \u2028 getUserById\n" * 4),
+            (3, "数据库 token"),
+            (1, ""),
+        ]
+        whole = Counts().of(parts)
+        monkeypatch.setattr(words, "_SLICE", size)
+        assert Counts().of(parts) == whole
+
     @pytest.mark.parametrize(
         ("text", "atoms"),
         [
@@ -101,14 +115,43 @@ class TestWords:
         assert list(spans(Sought((("zz",),)), text)) == []
         assert time.process_time() - began < 20
 
-    @given(st.lists(st.integers(1, 3000), max_size=50), st.data())
-    def test_postings_come_back(self, steps: list[int], data: st.DataObject) -> None:
+    @given(st.lists(st.integers(1, 300), min_size=1, max_size=200), st.data())
+    def test_postings_come_back_with_what_no_document_beats(self, steps: list[int], data: st.DataObject) -> None:
         documents = list(itertools.accumulate(steps))
+        page = Page()
+        page.sizes = bytes(data.draw(st.lists(st.integers(0, 255), min_size=1, max_size=9))) * (documents[-1] + 1)
+        page.sizes = page.sizes[: documents[-1] + 1]
         times = bytes(data.draw(st.lists(st.integers(1, 255), min_size=len(steps), max_size=len(steps))))
-        documents = [document for document in documents if document < 65_536]
-        times = times[: len(documents)]
-        back, numbers = unpack(pack(documents, times))
-        assert (list(back), numbers) == (documents, times)
+        packed = Postings(pack(documents, times, page.sizes))
+        assert packed.count == len(documents)
+        assert packed.lists(page) == (documents, times)
+        best = list(packed.best)
+        for document, number in zip(documents, times, strict=True):
+            assert any(most >= number and least <= page.sizes[document] for most, least in best)
+        page.sizes = page.sizes[:-1]
+        with pytest.raises(SearchTrouble):
+            packed.lists(page)
+
+    def test_a_stored_page_is_read_when_it_is_needed(self) -> None:
+        filling, reads = Filling(Counts()), []
+        filling.own("abc123", 1, 1_700_000_000)
+        document = Document(10, 20, "turn", 3)
+        document.parts.append((1, "clock skew"))
+        filling.add(document)
+        packed = filling.packed()
+
+        def load() -> bytes:
+            reads.append(1)
+            return packed.page
+
+        page = Page.stored(packed.newest, load)
+        assert (page.newest, reads) == (1_700_000_000, [])
+        assert (page.tasks, page.place(0).turn, reads) == (["abc123"], 3, [1])
+        assert Postings(dict(packed.terms[TEXT])[b"skew"]).lists(page) == ([0], b"\x01")
+        damaged = bytearray(packed.page)
+        damaged[-1] ^= 1
+        with pytest.raises(SearchTrouble):
+            len(Page.stored(0, lambda: bytes(damaged)))
 
 
 class TestQueries:

@@ -7,12 +7,12 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from rawko_state.server import fair_json
+from rawko_state.format import fair_json
 from rawko_state.server.limits import Limits
 from tests.server.clients import Client
 from tests.support.machine import patience, wait_for
@@ -64,6 +64,28 @@ class TestHeaders:
     )
     def test_each_limit(self, server: Served, head: bytes) -> None:
         assert _raw(server.port, head)[0] == 431
+
+    @pytest.mark.parametrize("after", [b"0\r\nX: ", b"1;x="], ids=["a trailer", "a chunk's extension"])
+    def test_what_comes_with_a_body_in_chunks_is_limited_too(self, server: Served, after: bytes) -> None:
+        head = b"POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        status, sent = _raw(server.port, head + after, more=(b"x" * (1 << 16) for _ in range(16 * 60)))
+        assert status in (0, 431)
+        assert sent < 30 << 20, "most of 60 MB were taken"
+
+    def test_a_large_body_is_not_counted_as_headers(self, client: Client) -> None:
+        assert client("POST", "tasks", {"request": "x " * (1 << 20)})[0] == 201
+
+    def test_requests_that_do_not_wait_for_their_answers(self, server: Served) -> None:
+        """Some are served in their order; a flood of them ends the connection."""
+        one = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=patience(30)) as connection:
+            connection.sendall(one * 40)
+            found = b""
+            while found.count(b'{"status": "ok"}') < 40:
+                found += connection.recv(1 << 16)
+        status, sent = _raw(server.port, more=(one * 1000 for _ in range(600)))
+        assert status in (0, 200, 429)
+        assert sent < 20 << 20, "most of 27 MB were taken"
 
     def test_ordinary_headers_pass(self, client: Client) -> None:
         assert client("GET", "tasks", X="x" * 8_000)[0] == 200
@@ -130,10 +152,13 @@ class TestHealth:
         assert done == [201]
         assert answered >= 5
 
-    def test_parsing_lets_other_threads_run(self) -> None:
-        """One call into the C parser would keep them waiting until it ends."""
-        text = json.dumps([{"n": n, "x": [None, True, 1.5, "é\ud83d\ude00"]} for n in range(20_000)])
+    @pytest.mark.parametrize("work", ["read", "write", "compare"])
+    def test_large_json_lets_other_threads_run(self, work: str) -> None:
+        """One call into C would keep them waiting until it ends."""
+        value = [{"n": n, "x": [None, True, 1.5, "é"], "y": {}} for n in range(60_000)]
+        text = json.dumps(value)
         assert len(text) > fair_json.LARGE
+        assert fair_json.has_many(value)
         ticks, stop = [0], threading.Event()
 
         def tick() -> None:
@@ -141,16 +166,37 @@ class TestHealth:
                 ticks[0] += 1
                 time.sleep(0)
 
+        do: dict[str, Callable[[], object]] = {
+            "read": lambda: fair_json.loads(text.encode()) == value,
+            "write": lambda: fair_json.dumps(value) == text,
+            "compare": lambda: fair_json.same(json.loads(text), value),
+        }
         thread = threading.Thread(target=tick)
         thread.start()
         wait_for(lambda: ticks[0] > 0)
         before = ticks[0]
-        found = fair_json.loads(text.encode())
+        done = do[work]()
         meanwhile = ticks[0] - before
         stop.set()
         thread.join()
-        assert found == json.loads(text)
+        assert done
         assert meanwhile >= 3
+
+    def test_a_large_state_comes_back(self, client: Client) -> None:
+        task = client.start()
+        state = {"rows": [[n, str(n), None, 1.5] for n in range(60_000)], "é": {"b": []}}
+        assert client("POST", f"tasks/{task}/turns", {"agent": "a", "state": state})[0] == 201
+        assert client("GET", f"tasks/{task}/turns/1")[1]["state"] == state
+
+    @pytest.mark.parametrize("other", [(1, 2), {1: 2}, [2], [1.5], {"a": 1}, float("nan")])
+    def test_large_values_that_would_change(self, other: object) -> None:
+        many = list(range(fair_json.MANY + 1))
+        for value in ([many, other], {"many": many, "other": other}):
+            read = json.loads(json.dumps(value))
+            assert fair_json.same(read, value) == (read == value)
+        assert fair_json.same(many, [*many])
+        assert not fair_json.same(many, [*many[:-1], 0])
+        assert not fair_json.same(many, tuple(many))
 
     @pytest.mark.parametrize("body", [b"NaN", b"[Infinity]", b"{", b"[1,]", b'{"a" 1}', b"\xff"])
     def test_what_is_no_json(self, body: bytes) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.cli.watch_cmd import View
+from rawko_state.model.entries import Question
 from rawko_state.model.events import Event
-from tests.support.machine import patience
+from tests.support.machine import patience, wait_for
 from tests.support.processes import rawko
 from tests.tasks.lives import a_turn
 
@@ -83,6 +84,27 @@ class TestWatch:
         assert watching.wait(patience(20)) == 0
         watching.stdout.close()
         store.close()
+
+    def test_what_waits_already_is_told_with_its_question(self, tmp_path: Path) -> None:
+        with FileStore(tmp_path) as store, store.start("Pick a database") as task:
+            task.ask("developer", Question("Which one?", ("postgres", "sqlite")))
+            shown = tmp_path / "shown"
+            with open(shown, "w") as out:
+                watching = subprocess.Popen(
+                    [sys.executable, "-c", "from rawko_state.cli import main; main()", "-C", str(tmp_path), "watch"],
+                    stdout=out,
+                    stderr=subprocess.DEVNULL,
+                )
+            try:
+                wait_for(lambda: shown.read_text().count("\n") >= 4)
+            finally:
+                watching.terminate()
+                watching.wait()
+            told = shown.read_text().splitlines()
+            assert told[0] == f"{task.id}  ? Which one?"
+            assert [line.split() for line in told[1:3]] == [["1", "postgres"], ["2", "sqlite"]]
+            assert f"rawko answer {task.id} 1" in told[3]
+            task.answer("1")
 
     def test_all_that_run(self, tmp_path: Path) -> None:
         store = FileStore(tmp_path)

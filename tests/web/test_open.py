@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from rawko_state.backends.select import learn_of, open_files, open_projects
+from rawko_state.config.secret import key_path
 from rawko_state.server import run as running_
 from rawko_state.server.run import Options, build
 from rawko_state.web.pages import routes
 from rawko_state.web.sessions import Links
-from tests.support.machine import patience
+from tests.support.machine import patience, wait_for
 from tests.support.serving import served
 from tests.web.visitor import Visitor
 
@@ -50,6 +51,45 @@ def test_rawko_open_prints_a_link_that_works_once_and_a_second_one_uses_the_same
     wrong = subprocess.run([*command, "zzzz"], capture_output=True, text=True, timeout=patience(60), check=False)
     assert wrong.returncode != 0
     assert "Traceback" not in wrong.stderr
+
+
+def notes() -> list[Path]:
+    return list((key_path().parent / "open").glob("*.json"))
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("tokens", [False, True], ids=["open", "tokens"])
+def test_rawko_open_uses_the_rawko_serve_that_runs_for_this_project(tmp_path: Path, tokens: bool) -> None:
+    task = open_files(tmp_path).start("served already", detached=True)
+    task.close()
+    rawko = [*RAWKO, "-C", str(tmp_path)]
+    if tokens:
+        subprocess.run(
+            [*rawko, "token", "create", "--role", "read"], capture_output=True, timeout=patience(60), check=True
+        )
+    process = subprocess.Popen([*rawko, "serve", "--port", "0", "--quiet"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        served_at = re.search(r"http://127\.0\.0\.1:([0-9]+)", process.stderr.readline())
+        assert served_at is not None
+        wait_for(notes)
+        command = [*rawko, "open", "--no-browser", task.id]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=True)
+        found = re.fullmatch(r"http://127\.0\.0\.1:([0-9]+)(/open\?once=\S+)\n", done.stdout)
+        assert found is not None
+        assert found[1] == served_at[1], "no second server"
+        visitor = Visitor(int(found[1]))
+        assert "served already" in visitor.follow(visitor.get(found[2])).text
+        assert visitor.send(f"/t/{task.id}/do/pin", at=f"/t/{task.id}").status == 303, "whoever runs it may act"
+        stranger = Visitor(int(found[1]))
+        assert stranger.post("/open/link", Authorization="Bearer guessed").status == 403
+        assert stranger.get(f"/t/{task.id}").status == (303 if tokens else 200)
+        if tokens:
+            assert 'name="token"' in stranger.get("/sign-in").text
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=patience(30))
+    assert notes() == []
 
 
 def two_projects(tmp_path: Path) -> tuple[Path, Path]:

@@ -12,7 +12,9 @@ import pytest
 from rawko_state.model.entries import Diff, FileTouch, Money, Question, ToolCall, Turn
 from rawko_state.store.contract import ProjectStore
 from rawko_state.web.pages import POLICY
+from rawko_state.web.tasks import unfinished
 from rawko_state.web.timeline import WINDOW
+from tests.support.machine import wait_for
 from tests.web.visitor import Visitor
 
 XSS = (
@@ -87,7 +89,7 @@ def every_page(task: str) -> list[str]:
     return [
         "/", "/?status=failed", "/search?q=cart", at, f"{at}/1", f"{at}?diff=split&tools=open", f"{at}/changes", f"{at}/check",
         f"{at}/fork/1", f"{at}/1/out/3", "/files", "/file?path=src/cart.py", "/figures", "/figures?period=all", "/trash", "/health",
-        "/projects", "/keys",
+        "/seals", "/projects", "/keys",
     ]  # fmt: skip
 
 
@@ -339,3 +341,125 @@ def test_a_new_project_shows_how_to_begin(tmp_path: Path) -> None:
         assert "No tasks here yet" in page.words
         assert "rawko import" in page.words
         assert " 0 " not in page.words
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("zeb", "zeb*"), ("fix zeb", "fix zeb*"), ("ze", None), ("zebra ", None), ("agent:zeb", None), ('"the zeb', None), ("a AND", None),
+        ("zeb*", None), ("-x zeb", "-x zeb*"), ("sso.rs", None),
+    ],
+)  # fmt: skip
+def test_the_last_word_may_be_unfinished(query: str, expected: str | None) -> None:
+    assert unfinished(query) == expected
+
+
+def test_a_search_finds_words_that_begin_like_the_one_somebody_types(visitor: Visitor, store: ProjectStore) -> None:
+    store.start("feed the zebroid", detached=True).close()
+    typed = visitor.get("/search?q=zebr&part=1")
+    assert "<mark>zebroid</mark>" in typed.text
+    page = visitor.get("/search?q=zebr")
+    assert "<mark>zebroid</mark>" in page.text
+    assert "begin with it" in page.words
+    assert "begin with it" not in visitor.get("/search?q=zebroid").words
+    assert "Nothing found" in visitor.get("/search?q=zebx").words
+    choices = visitor.get("/palette?q=zebr&part=1")
+    assert "feed the" in choices.text
+    assert visitor.get("/palette?q=zebr").to == "/search?q=zebr"
+
+
+def test_a_prompt_says_who_asked_and_when(visitor: Visitor, store: ProjectStore) -> None:
+    task = store.start("of somebody", user="mara", agent="developer", created=WHEN, detached=True)
+    task.close()
+    prompt = visitor.get(f"/t/{task.id}").text.partition('id="r1"')[2].partition("</article>")[0]
+    assert ">mara<" in prompt
+    assert 'datetime="' in prompt
+    unknown = store.start("of nobody", agent="developer", detached=True)
+    unknown.close()
+    assert ">someone<" in visitor.get(f"/t/{unknown.id}").text.partition('id="r1"')[2].partition("</article>")[0]
+
+
+def test_what_runs_says_what_it_does(visitor: Visitor, store: ProjectStore) -> None:
+    task = store.start("busy", agent="developer")
+
+    def line() -> str:
+        on_top = visitor.get("/").text.partition("<table")[0]
+        return on_top.partition(f'href="/t/{task.id}"')[2].partition("</li>")[0]
+
+    def is_on_top() -> bool:
+        task.note("still at it")  # later than tasks that other tests started in the same second
+        return bool(line())
+
+    try:
+        wait_for(is_on_top)
+        with task.turn("developer") as turn:
+            turn.tool("Bash", "pytest -q tests", "ok", more={"input": {"command": "pytest -q tests"}})
+            assert "Run pytest -q tests" in line()
+            turn.progress("Step 2 of 3")
+            assert "Step 2 of 3" in line()
+            turn.say("Half of them <b>pass</b>. ")
+            turn.say("The rest hang.")
+            assert "Half of them &lt;b&gt;pass&lt;/b&gt;. The rest hang." in line()
+    finally:
+        task.finish("success")
+
+
+def test_the_outline_says_what_was_asked_edited_and_failed_and_how_it_ended(
+    visitor: Visitor, store: ProjectStore
+) -> None:
+    task = store.start("First of all", agent="developer", detached=True)
+    edit = ToolCall("Edit", "a.py", "ok", None, None, None, {"diff": 1, "input": {"file_path": "a.py"}})
+    ran = ToolCall("Bash", "pytest", "ok", None, "12 passed in 1s", None, {"input": {"command": "pytest"}})
+    failed = ToolCall("Bash", "make", "exit 2", None, "no", None, {"input": {"command": "make"}, "error": True})
+    task.add_turn(
+        Turn(number=1, agent="developer", status="complete", content="x", tools=(edit, ran), diffs=(diff("a.py"),))
+    )
+    task.add_turn(Turn(number=1, agent="developer", status="complete", content="y", tools=(failed,)))
+    task.add_turn(Turn(number=1, agent="developer", status="complete", content="nothing of note"))
+    task.say("And now **this**", by="mara")
+    task.finish("success")
+    page = visitor.get(f"/t/{task.id}")
+    outline = page.text.partition('class="outline"')[2].partition("</ul>")[0]
+    lines = re.findall(
+        r'<a href="([^"]+)"><span class="mono">(.*?)</span> <span(?: class="(\w+)")?>(.*?)</span></a>', outline
+    )
+    assert lines == [
+        ("#r1", "", "p", "First of all"), ("#t1", "1", "", "1 edit, 12 passed"), ("#t2", "2", "bad", "make: exit 2"),
+        ("#t4", "4", "p", "And now this"), ("#e1", "", "", "Completed"),
+    ]  # fmt: skip
+    for address, *_ in lines:
+        assert f'id="{address[1:]}"' in page.text
+    files = page.text.partition('class="files"')[2].partition("</ul>")[0]
+    assert '<span class="add">+1</span> <span class="del">−1</span>' in files
+
+
+def test_the_outline_of_a_long_task_leads_to_requests_that_are_not_on_the_page(
+    visitor: Visitor, store: ProjectStore
+) -> None:
+    task = store.start("the first request", agent="developer", detached=True)
+    task.add_turn(Turn(number=1, agent="developer", status="complete", content="x"))
+    task.finish("success")
+    with store.resume(task.id, message="the second request", detached=True) as again:
+        for _ in range(2 * WINDOW):
+            again.add_turn(Turn(number=1, agent="developer", status="complete", content="x"))
+    page = visitor.get(f"/t/{task.id}/300").text
+    link = re.search(r'<a href="([^"#]+)(#r1)">', page.partition('class="outline"')[2])
+    assert link is not None
+    assert 'id="r1"' not in page
+    assert 'id="r1"' in visitor.get(link[1]).text
+
+
+def test_the_seals_of_all_tasks_are_checked_in_plain_words(visitor: Visitor, store: ProjectStore, root: Path) -> None:
+    task = store.start("to be tampered with", detached=True)
+    task.add_turn(Turn(number=1, agent="developer", status="complete", content="I did the thing"))
+    task.close()
+    path = root / store.summary(task.id).file
+    good = path.read_bytes()
+    try:
+        path.write_bytes(good.replace(b"the thing", b"nothing  "))
+        page = visitor.get("/seals")
+        assert f'href="/t/{task.id}/check"' in page.text
+        assert "Every seal matches" not in page.words
+    finally:
+        path.write_bytes(good)
+    assert f'href="/t/{task.id}/check"' not in visitor.get("/seals").text

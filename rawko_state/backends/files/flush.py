@@ -26,7 +26,7 @@ from rawko_state.journal.locks import Lease, holder_of
 from rawko_state.journal.reader import open_reader
 from rawko_state.lazy import lazy
 from rawko_state.search.documents import Document
-from rawko_state.search.pages import FULL, Filling, PackedPage
+from rawko_state.search.pages import FULL, VERSION, Filling, PackedPage
 from rawko_state.search.turn_text import document_at, stretch_of
 from rawko_state.search.words import Counts
 
@@ -66,10 +66,12 @@ def flush_if_cheap(index: Index, journal: Journal) -> None:
 
 
 class SearchIndexPath(NamedTuple):
-    """The folder and the name of the search index; the name is None before there is one."""
+    """The folder and the name of the search index; the name is None before there is one of this version."""
 
     folder: Path
     name: str | None
+    is_old: bool = False
+    """Whether there is one of another version."""
 
 
 def place(index: Index, root: Path) -> SearchIndexPath | None:
@@ -89,15 +91,19 @@ def place(index: Index, root: Path) -> SearchIndexPath | None:
     if key is None:
         return None
     salt = flushed.salt(index)
-    if salt is not None and salt.partition(" ")[2] != _fingerprint(key):
+    if salt is None:
+        return SearchIndexPath(folder, None)
+    _, owner, *version = salt.split(" ")
+    if owner != _fingerprint(key):
         return None  # it belongs to another home directory: leave it alone
-    return SearchIndexPath(folder, None if salt is None else _name(key, salt, root))
+    is_old = version != [VERSION]
+    return SearchIndexPath(folder, None if is_old else _name(key, salt, root), is_old)
 
 
 def new_salt() -> str | None:
-    """A salt for the name of a new search index, with the fingerprint of its owner's key."""
+    """A salt for the name of a new search index, with the fingerprint of its owner's key and its version."""
     key = user_key()
-    return None if key is None else f"{os.urandom(16).hex()} {_fingerprint(key)}"
+    return None if key is None else f"{os.urandom(16).hex()} {_fingerprint(key)} {VERSION}"
 
 
 def _fingerprint(key: bytes) -> str:
@@ -111,7 +117,7 @@ def is_busy(index: Index, journal: Journal) -> bool:
 
 
 def _name(key: bytes, salt: str, root: Path) -> str:
-    return "v1" + keyed("search", f"{salt}\n{root}", key)[:32]
+    return VERSION + keyed("search", f"{salt}\n{root}", key)[:32]
 
 
 @contextlib.contextmanager
@@ -233,24 +239,25 @@ def _scattered(index: Index, where: SearchIndexPath) -> tuple[list[Again], froze
     if where.name is None:
         return None
     try:
-        opened = whoosh_index.WhooshIndex.open(where.folder, where.name)
+        with contextlib.closing(whoosh_index.WhooshIndex.open(where.folder, where.name)) as opened:
+            return _scattered_in(index, opened)
     except SearchTrouble as trouble:
         if not trouble.lasting:
             raise  # such as no descriptors left: that says nothing about the index
         return None
-    try:
-        small = [segment for segment in opened.segments if segment.documents < _SMALL_SEGMENT]
-        if len(small) < _FEW_SEGMENTS:
-            return [], frozenset()
-        documents: dict[tuple[str, int, int], dict[int, int]] = {}
-        for page in (page for segment in small for page in segment.pages):
-            for number, task_id in enumerate(page.tasks):
-                owner = page.owner(number)
-                known = documents.setdefault((task_id, owner.base, owner.created), {})
-                known.update((page.offsets[each], page.lengths[each]) for each in page.documents_of(number))
-        return _still_counting(index, documents), frozenset(segment.name for segment in small)
-    finally:
-        opened.close()
+
+
+def _scattered_in(index: Index, opened: whoosh_index.WhooshIndex) -> tuple[list[Again], frozenset[str]]:
+    small = [segment for segment in opened.segments if segment.documents < _SMALL_SEGMENT]
+    if len(small) < _FEW_SEGMENTS:
+        return [], frozenset()
+    documents: dict[tuple[str, int, int], dict[int, int]] = {}
+    for page in (page for segment in small for page in segment.pages):
+        for number, task_id in enumerate(page.tasks):
+            owner = page.owner(number)
+            known = documents.setdefault((task_id, owner.base, owner.created), {})
+            known.update((page.offsets[each], page.lengths[each]) for each in page.documents_of(number))
+    return _still_counting(index, documents), frozenset(segment.name for segment in small)
 
 
 def _still_counting(index: Index, documents: dict[tuple[str, int, int], dict[int, int]]) -> list[Again]:

@@ -47,16 +47,29 @@ def new_file(index: Index, name: TaskName, reader: TaskReader) -> Projector:
 
 
 def appended(
-    journal: Journal, index: Index, name: TaskName, done: Appended, stat: tuple[int, int], projector: Projector | None
+    journal: Journal,
+    index: Index,
+    name: TaskName,
+    done: Sequence[Appended],
+    stat: tuple[int, int],
+    projector: Projector | None,
 ) -> Projector:
-    """Indexes an append: from memory if the index is exactly where the append began, otherwise from the file."""
-    if projector is not None and done.alone and projector.end == done.offset:
+    """Indexes appends that follow one another: from memory if the index is exactly where the first began and nobody else has
+    appended, otherwise from the file."""
+    ends = [projector.end if projector is not None else -1, *(each.end for each in done)]
+    if projector is not None and all(
+        each.alone and each.offset == end for each, end in zip(done, ends[:-1], strict=True)
+    ):
         after = (projector.end, projector.row["tail_seal"])
-        rows = projector.take(
-            LocatedRecord("sealed", done.offset, done.end - done.offset, done.seal, done.parent, 0, done.blocks)
-        )
-        projector.row["file_size"], projector.row["file_mtime_ns"] = stat
-        if index.put(projector, rows, after=after):
+        rows = [
+            projector.take(
+                LocatedRecord("sealed", each.offset, each.end - each.offset, each.seal, each.parent, 0, each.blocks)
+            )
+            for each in done
+        ]
+        # The file may hold more by now, which others have appended: it must not look as if that was indexed too.
+        projector.row["file_size"], projector.row["file_mtime_ns"] = done[-1].end, stat[1]
+        if index.put(projector, rows[0] if len(rows) == 1 else merged(rows), after=after):
             return projector
     return one_file(journal, index, name, grown=True)
 

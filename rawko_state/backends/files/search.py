@@ -82,6 +82,8 @@ class FileFinder(Finder):
     def _sources(self, index: Index, query: Query, stack: contextlib.ExitStack) -> list[PostingSource]:
         """The search index where usable, and the tail."""
         place = flush.place(index, self._sync.journal.layout.root) if self._use_index else None
+        if place is not None and place.is_old:
+            flushed.start_over(index, flushed.salt(index), None)
         if place is None or place.name is None:
             return [self._tail(flushed.everything(index), query)]
         from rawko_state.search.whoosh_index import NoSearchIndex, WhooshIndex
@@ -134,7 +136,8 @@ class FileFinder(Finder):
             return None if salt is None else "it was made by another user account, or others can write to its folder"
         try:
             if place.name is not None and flushed.any_flushed(index):
-                WhooshIndex.open(place.folder, place.name).close()
+                with contextlib.closing(WhooshIndex.open(place.folder, place.name)) as opened:
+                    opened.check()
             with flush.locked(index):
                 return None
         except RawkoError as trouble:

@@ -10,11 +10,12 @@ Nothing here can fail an append: a problem with the index causes one warning, an
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -212,13 +213,18 @@ class Sync:
             return None
         return projector
 
-    def appended(self, name: TaskName, chain: Chain, done: Appended, projector: Projector | None) -> Projector | None:
-        """Indexes an append. Returns the projector for the next one, or None after an error."""
+    def appended(
+        self, name: TaskName, chain: Chain, done: Sequence[Appended], projector: Projector | None
+    ) -> Projector | None:
+        """Indexes appends that follow one another. Returns the projector for the next one, or None after an error."""
         try:
             index = self.index()
             with index.transaction():
                 return ingest.appended(self.journal, index, name, done, chain.stat(), projector)
-        except Exception as error:  # any error: the record is durable, so its append must return
+        except Exception as error:
+            if isinstance(error, StorageError) and error.errno == errno.ENOENT:
+                return None  # somebody has moved it to the trash meanwhile
+            # Any error: the record is durable, so its append must return.
             self._warn(f"the index falls behind, and will catch up: {error}")
             return None
 

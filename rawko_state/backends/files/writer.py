@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rawko_state.backends import redaction
 from rawko_state.backends.files import ingest
@@ -17,8 +17,8 @@ from rawko_state.journal import blobs, disk
 from rawko_state.journal.chain import Chain
 from rawko_state.journal.drafts import FileSink, draft_lines
 from rawko_state.journal.locks import Lease, Mark
-from rawko_state.model.appended import Appended, Position
-from rawko_state.model.entries import Turn
+from rawko_state.model.appended import Appended, LocatedBlock, Position
+from rawko_state.model.entries import Note, Turn
 from rawko_state.model.names import TaskName
 from rawko_state.model.state import TaskState
 from rawko_state.tasks.draft import Draft, DraftContent, draft_content
@@ -26,6 +26,9 @@ from rawko_state.tasks.writer import BeforeWrite, Make, Writer
 
 # Import these before anything is written: a failing import (no descriptors left) must not come between an append and its return.
 _LOADED = (blobs, folders, ingest, redaction)
+_TOGETHER: Final = 16
+_TOGETHER_BYTES: Final = 1 << 18
+"""So much data goes to the index at once."""
 
 
 class FileWriter(Writer):
@@ -38,6 +41,8 @@ class FileWriter(Writer):
         self._sync, self._journal = sync, sync.journal
         self._name, self._chain, self._lease, self._projector = name, chain, lease, projector
         self._mark: Mark | None = None
+        self._waiting: list[Appended] = []
+        """What the index does not have yet: data that programs keep, which comes often, and which few look for in lists."""
 
     @property
     def root(self) -> Path:
@@ -63,9 +68,20 @@ class FileWriter(Writer):
         if self._mark is None:
             self._mark = self._sync.mark(self.id)
         done = self._chain.append(make, expect=expect, before=before)
-        self._projector = self._sync.appended(self._name, self._chain, done, self._projector)
-        self._sync.keeps_up(self._mark, current=self._projector is not None)
+        self._waiting.append(done)
+        size = done.end - self._waiting[0].offset
+        if len(self._waiting) < _TOGETHER and size < _TOGETHER_BYTES and all(_is_data(each) for each in done.blocks):
+            self._sync.keeps_up(self._mark, current=False)  # a query that comes first reads it from the file
+        else:
+            self._index()
         return done
+
+    def _index(self) -> None:
+        """Puts what was appended into the index."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._projector = self._sync.appended(self._name, self._chain, waiting, self._projector)
+            self._sync.keeps_up(self._mark, current=self._projector is not None)
 
     def reader(self) -> TaskReader:
         return self._journal.reader(self._name)
@@ -110,7 +126,21 @@ class FileWriter(Writer):
         self._sync.finished()
 
     def close(self) -> None:
+        if not self._chain.is_closed:
+            self._index()
         self._chain.close()
         self._sync.settle(self._mark, current=self._projector is not None)
         self._mark = None
         self.release_lease()
+
+
+def _is_data(block: LocatedBlock) -> bool:
+    """Whether a block is a note with data that says nothing about the task."""
+    note = block.entry
+    return (
+        isinstance(note, Note)
+        and note.data is not None
+        and (note.title, note.pinned, note.status, note.source, note.content) == (None,) * 5
+        and not note.labels
+        and not note.unlabel
+    )

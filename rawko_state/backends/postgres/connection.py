@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 try:
     import psycopg
     from psycopg import errors as pg_errors
-    from psycopg.pq import ConnStatus, TransactionStatus
+    from psycopg.pq import TransactionStatus
 except ImportError as missing:  # pragma: no cover - a message for users
     from rawko_state.errors import RawkoError as _RawkoError
 
@@ -414,19 +414,13 @@ def _writable(url: str) -> str:
 
 
 def _is_usable(connection: psycopg.Connection[Any]) -> bool:
-    """Whether an idle connection still leads somewhere. Asks the socket, not the server: if the server has closed it, there is
-    something to read."""
+    """Whether an idle connection still leads somewhere. Asks the socket, not the server: PostgreSQL says something to an idle
+    client when it ends the connection, and almost never else."""
     if connection.closed or connection.broken:
         return False
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
-    if not poll.poll(0):
-        return True
-    try:
-        connection.pgconn.consume_input()
-    except psycopg.Error:
-        return False
-    return bool(connection.pgconn.status == ConnStatus.OK)
+    return not poll.poll(0)
 
 
 def _suit_pooler(connection: psycopg.Connection[Any]) -> None:

@@ -135,10 +135,10 @@ class TaskTables:
         """Stores each document's position and the words it can be found by."""
         statement = (
             f'INSERT INTO {self._at("documents")} (task_id, "offset", length, words)'
-            " VALUES (%s, %s, %s, array_to_tsvector(%s::text[])) ON CONFLICT DO NOTHING"
+            " VALUES (%s, %s, %s, array_to_tsvector(string_to_array(%s, E'\\n'))) ON CONFLICT DO NOTHING"
         )
         for offset, length, words in documents:
-            self._do(statement, (task_id, offset, length, list(words)))
+            self._do(statement, (task_id, offset, length, "\n".join(words)))
 
     def holding(self, query: str) -> Iterator[Matching]:
         """All documents that match a tsquery, task by task, with their bytes. They come one after another from one statement,

@@ -24,6 +24,7 @@ from rawko_state.errors import (
     StorageError,
     TaskNotFound,
 )
+from rawko_state.format import fair_json
 from rawko_state.format.codec import FORMAT_VERSION
 from rawko_state.format.reader import TaskBytes, TaskReader
 from rawko_state.format.records import BuiltRecord, HeaderCopy, build_record, header_copies
@@ -367,7 +368,7 @@ def _safe_json(value: Any) -> str | None:
     if value is None:
         return None
     try:
-        return json.dumps(_safe(value), ensure_ascii=False, allow_nan=False)
+        return fair_json.dumps(_safe(value), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         return None
 

@@ -78,7 +78,7 @@ class Http:
             made.connect()
         except OSError as error:
             through = "" if proxy is None else f" (through the proxy {proxy.host}:{proxy.port})"
-            raise ServerAway(f"Can't reach {self.url}{through}: {error.strerror or error}.") from error
+            raise ServerAway(f"Can't reach {self.url}{through}: {_why(error)}.") from error
         made.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.sock.settimeout(timeout)
         return made
@@ -283,7 +283,8 @@ def _pause(attempt: int, wanted: str | None = None) -> None:
 def _why(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no response"
-    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+    why = str(getattr(error, "strerror", None) or error or type(error).__name__)
+    return why[:1].lower() + why[1:]
 
 
 def _title(content: bytes) -> str:

@@ -157,6 +157,10 @@ class RemoteStore(BaseStore):
     def history(self, wanted: TaskFilter) -> list[TaskSummary]:
         return [summary_of(each) for each in self.get("tasks", **_query(wanted), after=wanted.after)["tasks"]]
 
+    def count(self, wanted: TaskFilter) -> int:
+        given = {name: value for name, value in _query(wanted).items() if name not in ("limit", "reverse")}
+        return int(self.get("count", **given)["count"])
+
     def search(self, query: str, wanted: TaskFilter | None = None, *, turns: bool = False) -> Answer:
         given = _query(wanted or TaskFilter(sort="relevance"))
         found = self.get("search", q=query, turns=turns or None, **given)

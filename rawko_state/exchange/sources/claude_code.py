@@ -21,7 +21,9 @@ from rawko_state.exchange.transcript import (
     counts,
     dollars,
     handed_over,
+    in_order,
     lines,
+    mapping,
     safely,
     session_id,
     text_of,
@@ -37,6 +39,9 @@ from rawko_state.model.frozen import replace
 MAIN: Final = "claude"
 _WRITES: Final = frozenset(("Edit", "Write", "MultiEdit", "NotebookEdit"))
 _SAID_BY_THE_PROGRAM: Final = ("<command-name>", "<local-command", "<system-reminder>", "Caveat:")
+_TOLD_BY_THE_PROGRAM: Final = "<task-notification>"
+_NOT_ASKED: Final = "No response requested."
+"""What the program puts in place of an answer when a session is resumed."""
 _NO_MODEL: Final = "<synthetic>"
 """The model of what the program itself says in an answer's place."""
 _STOPPED: Final = "[Request interrupted by user"
@@ -126,8 +131,12 @@ def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int,
         first = {name: value for name, value in facts.items() if value}
     else:
         first = {}
-    for place, line in lines(session.path, start, wrong):
-        step = _with_long_outputs(safely(lambda text: step_of(text, session.agent), line), session)
+    found = (
+        (place, safely(lambda text: step_of(text, session.agent), line))
+        for place, line in lines(session.path, start, wrong)
+    )
+    for place, step in in_order(found, start):
+        step = _with_long_outputs(step, session)
         yield place, replace(step, facts={**first, **step.facts}) if first else step
         first = {}
 
@@ -169,11 +178,13 @@ def step_of(line: str, agent: str = MAIN) -> Step:
     if ours is not None:
         return ours
     inside = record.get("parent_tool_use_id")
-    uuid = record.get("uuid")
-    key = uuid if isinstance(uuid, str) else None
+    key, follows = text_or_none(record.get("uuid")), text_or_none(record.get("parentUuid"))
+    origin = record.get("forkedFrom")
+    if isinstance(origin, dict) and isinstance(origin.get("sessionId"), str):
+        facts["forked"] = origin["sessionId"]
     if kind in ("user", "assistant"):
         step = _user(line, record, at, facts) if kind == "user" else _assistant(line, record, at, facts, agent)
-        return replace(step, key=key, inside=inside if isinstance(inside, str) else None)
+        return replace(step, key=key, follows=follows, inside=inside if isinstance(inside, str) else None)
     for name in ("customTitle", "aiTitle", "summary"):
         if kind in ("custom-title", "ai-title", "summary") and isinstance(record.get(name), str):
             return Step(line, at, title=record[name], facts=facts)
@@ -187,11 +198,11 @@ def step_of(line: str, agent: str = MAIN) -> Step:
         aborted = True if subtype == "api_error" else None
         aside = _compacted(record) if subtype == "compact_boundary" else None
         unknown = None if subtype in _SYSTEM else f"system/{subtype}"
-        return Step(line, at, aborted=aborted, aside=aside, facts=facts, key=key, unknown=unknown)
+        return Step(line, at, aborted=aborted, aside=aside, facts=facts, key=key, follows=follows, unknown=unknown)
     if kind == "result":  # the last line of stream-json
         failed = text_of(record.get("result")) or str(record.get("subtype")) if record.get("is_error") else None
         return Step(line, at, failed=failed, used=_used(record), facts=facts)
-    return Step(line, at, facts=facts, key=key, unknown=None if kind in _PASSED_ON else kind)
+    return Step(line, at, facts=facts, key=key, follows=follows, unknown=None if kind in _PASSED_ON else kind)
 
 
 _FACTS: Final = {
@@ -238,8 +249,13 @@ def _used(record: Mapping[str, Any]) -> Usage:
 def _user(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, str]) -> Step:
     content = _content(record)
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    diffs = _diffs(record)
+    result = mapping(record.get("toolUseResult", record.get("tool_use_result")))
+    is_unchanged = isinstance(result.get("content"), str) and result["content"] == result.get("originalFile")
     outputs = tuple(
-        Output(str(part.get("tool_use_id")), text_of(part.get("content")), bool(part.get("is_error")), _diffs(record))
+        Output(
+            str(part.get("tool_use_id")), text_of(part.get("content")), bool(part.get("is_error")), diffs, is_unchanged
+        )
         for part in parts
         if isinstance(part, dict) and part.get("type") == "tool_result"
     )
@@ -247,9 +263,12 @@ def _user(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, str]) 
         text_of(part) for part in parts if isinstance(part, dict) and part.get("type") in ("text", "image", "document")
     )
     if outputs or not text or record.get("isMeta") or record.get("isCompactSummary"):
-        return Step(line, at, outputs=outputs, facts=facts)
+        # What a tool gave goes back to the model, which has to answer.
+        return Step(line, at, outputs=outputs, working=True if outputs else None, facts=facts)
     if text.startswith(_STOPPED):
         return Step(line, at, aborted=True, facts=facts)
+    if text.startswith(_TOLD_BY_THE_PROGRAM):  # something in the background has ended; the model answers it
+        return Step(line, at, working=True, facts=facts)
     if text.startswith(_SAID_BY_THE_PROGRAM):
         return Step(line, at, facts=facts)
     return Step(line, at, prompt=text, aborted=False, facts=facts)
@@ -261,7 +280,12 @@ def _assistant(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, s
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     known = [part for part in parts if isinstance(part, dict)]
+    text = "\n".join(text_of(part) for part in known if part.get("type") == "text") or None
+    failed = (text_of(content) or "API error") if record.get("isApiErrorMessage") else None
+    if message.get("model") == _NO_MODEL and text == _NOT_ASKED and failed is None:
+        return Step(line, at, facts=facts)
     is_streamed = "sessionId" not in record and "session_id" in record
+    calls = tuple(call_of(part) for part in known if part.get("type") == "tool_use")
     key = message.get("id") or record.get("requestId") or record.get("uuid") or line[:64]
     name = record.get("agentId")
     return Step(
@@ -269,12 +293,13 @@ def _assistant(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, s
         at,
         turn=str(key),
         agent=agent if agent != MAIN or not isinstance(name, str) or not record.get("isSidechain") else f"agent-{name}",
-        text="\n".join(text_of(part) for part in known if part.get("type") == "text") or None,
+        text=text,
         thinking="\n".join(str(part.get("thinking") or "") for part in known if part.get("type") == "thinking") or None,
-        failed=(text_of(content) or "API error") if record.get("isApiErrorMessage") else None,
+        failed=failed,
         model=text_or_none(message.get("model")) if message.get("model") != _NO_MODEL else None,
         tokens={} if is_streamed else counts(message.get("usage"), _TOKENS),
-        calls=tuple(call_of(part) for part in known if part.get("type") == "tool_use"),
+        calls=calls,
+        working=bool(calls) or message.get("stop_reason") == "tool_use",
         facts=facts,
     )
 
@@ -303,8 +328,13 @@ def call_of(part: Mapping[str, Any]) -> Call:
 def _diffs(record: Mapping[str, Any]) -> tuple[Diff, ...]:
     """What a call changed, as its result says."""
     result = record.get("toolUseResult", record.get("tool_use_result"))
-    path = result.get("filePath") if isinstance(result, dict) else None
-    if not isinstance(result, dict) or not isinstance(path, str):
+    if not isinstance(result, dict):
+        return ()
+    path, notebook = result.get("filePath"), result.get("notebook_path")
+    if isinstance(notebook, str) and not result.get("error"):
+        before, after = result.get("original_file"), result.get("updated_file")
+        return (compared(notebook, before, after),) if isinstance(before, str) and isinstance(after, str) else ()
+    if not isinstance(path, str):
         return ()
     patch, content = result.get("structuredPatch"), result.get("content")
     if patch and isinstance(patch, list):

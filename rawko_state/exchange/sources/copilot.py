@@ -6,8 +6,10 @@ their own too.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -75,6 +77,9 @@ _KNOWN: Final = frozenset(
         "user_input.completed", "user_input.requested",
     )
 )  # fmt: skip
+_PAUSE: Final = 0.1
+_LATE: Final = 10
+"""The seconds by which clocks of files may be behind."""
 _OF_A_SUBAGENT: Final = ("user.message", "assistant.", "tool.")
 _AGENT = re.compile(r'"agentId":"([^"]{1,200})"')
 _EXITED = re.compile(r"<[^<>\n]*with exit code (-?[0-9]+)>\s*$")
@@ -169,6 +174,36 @@ def _of_subagent(session: Session, records: Iterable[tuple[int, str]]) -> Iterat
             yield place, replace(step, inside=None, facts={**facts, **step.facts})
         elif "cwd" in step.facts:
             facts |= {name: value for name, value in step.facts.items() if name != "session"}
+
+
+class Stream:
+    """The lines of ``copilot --output-format json``. Only the last one names the session, and does not come if Copilot is killed.
+    So the session is known by its first prompt: it has the same id in the session's file, which is written a little later."""
+
+    def __init__(self) -> None:
+        self._reader = Reader("copilot")
+        self._session: str | None = None
+        self._prompt: str | None = None
+        self._began = time.time()
+        self._looked = 0.0
+
+    def step_of(self, line: str) -> Step:
+        step = self._reader.step_of(line)
+        if self._prompt is None and step.prompt is not None:
+            self._prompt = text_or_none(object_of(line).get("id"))
+        if self._session is None and self._prompt is not None and time.monotonic() > self._looked + _PAUSE:
+            self._session, self._looked = self._found(self._prompt), time.monotonic()
+            if self._session is not None:
+                return replace(step, facts={**step.facts, "session": self._session})
+        return step
+
+    def _found(self, event: str) -> str | None:
+        wanted = f'"id":"{event}"'.encode("utf-8", "replace")
+        for path in (home() / "session-state").glob("*/events.jsonl"):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime >= self._began - _LATE and wanted in path.read_bytes():
+                    return _key(path)
+        return None
 
 
 class Reader:

@@ -384,7 +384,9 @@ class _Reader:
             return Step(text, at, unknown=f"message/{data.get('role')}")
         said = _part(data, at)
         if not row.is_part:
-            said = Step("", at, tokens=_tokens(data.get("tokens")), cost=dollars(data.get("cost")))
+            tokens, cost = _tokens(data.get("tokens")), dollars(data.get("cost"))
+            is_told = message.ended or any(tokens.values())  # until an answer has ended, they are 0
+            said = Step("", at, tokens=tokens, cost=cost) if is_told else Step("", at)
         if row.is_part and data.get("type") == "patch":
             said = replace(said, touches=self._written(data, message))
         if self._turn == message.id:

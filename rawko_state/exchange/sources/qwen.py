@@ -201,6 +201,7 @@ def _output(answer: Mapping[str, Any], result: Mapping[str, Any]) -> Output:
     failed = bool(error) or result.get("status") in ("error", "cancelled")
     failed = failed or (answer.get("name") == "run_shell_command" and exited_badly(text))
     display = mapping(result.get("resultDisplay"))
+    failed = failed or (display.get("type") == "task_execution" and display.get("status") == "failed")
     path = _written(text) if not failed and "fileDiff" in display else None
     return Output(str(answer.get("id")), text, failed, shown(path, display, text))
 

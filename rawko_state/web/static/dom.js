@@ -41,3 +41,17 @@ export function say(text) {
   const place = $("#say");
   if (place) place.textContent = text;
 }
+
+// A text with the words marked in it, as text nodes.
+export function mark(element, text, words) {
+  const low = text.toLowerCase();
+  const hits = words.map((word) => [low.indexOf(word), word.length]).filter(([place]) => place >= 0).sort((a, b) => a[0] - b[0]);
+  element.replaceChildren();
+  let from = 0;
+  for (const [place, length] of hits) {
+    if (place < from) continue;
+    element.append(text.slice(from, place), make("mark", "", text.slice(place, place + length)));
+    from = place + length;
+  }
+  element.append(text.slice(from));
+}

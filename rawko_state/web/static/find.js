@@ -8,7 +8,6 @@ export function start() {
   const home = location.href;
   const list = $("#rows") ? [$("#now"), $("#news"), $(".facets"), $("#rows")].filter(Boolean) : [];
   let asked = null;
-  let timer = 0;
 
   async function look() {
     const query = field.value.trim();
@@ -37,8 +36,5 @@ export function start() {
     }
   }
 
-  field.addEventListener("input", () => {
-    clearTimeout(timer);
-    timer = setTimeout(look, 25);
-  });
+  field.addEventListener("input", look);
 }

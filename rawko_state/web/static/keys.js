@@ -19,7 +19,8 @@ function go(element) {
   at = element;
   at.classList.add(at.matches(".turn") ? "here" : "cur");
   at.scrollIntoView({ block: "nearest" });
-  $("a", at)?.focus({ preventScroll: true });
+  if (at.matches(".turn")) at.tabIndex = -1;
+  (at.matches(".turn") ? at : $("a", at))?.focus({ preventScroll: true });
 }
 function step(by) {
   const all = stops();
@@ -70,7 +71,38 @@ const keys = {
   "/": () => { const field = $("#q, .find input"); field?.focus(); field?.select(); },
   "?": () => { location.href = `${base}/keys`; },
 };
+// Enter on a link is the browser's; on a turn it folds as "o" does.
+keys.Enter = () => keys.o();
 const places = { t: "/", f: "/files", i: "/figures", u: "/trash" };
+
+// What can be done on this page, for the palette: by name, with its key.
+export function commands() {
+  const found = [];
+  const can = (there, name, key, sign) => there && found.push({ name, key, sign, run: keys[key] });
+  const turn = at?.matches(".turn") ? at : $(".turn:target");
+  can($(".ask form"), "Answer what waits", "a", "wait");
+  can($("[data-copy]:not([hidden])"), "Copy the resume command of this task", "c", "copy");
+  can(turn && $("a.link", turn), `Copy the link to turn ${turn?.dataset.n}, with its seal`, "y", "link");
+  can($("#pin-it"), `${$("#pin-it")?.textContent.trim()} this task`, ".", "pin");
+  can($(".seg[aria-label=Diffs]"), `Show diffs ${$(".seg[aria-label=Diffs] a:not([aria-current])")?.textContent.toLowerCase()}`, "d", "file");
+  can($(".think"), "Fold or unfold all thinking", "t", "chev");
+  can(turn && $(".tool", turn), "Fold or unfold the tools of this turn", "e", "chev");
+  for (const [name, kind, next, previous] of [["prompt", "prompt", "J", "K"], ["edit", "edit", "n", "p"], ["error", "error", "x", "X"]]) {
+    can($(`.jump[data-kind=${kind}]`), `Next ${name}`, next, "down");
+    can($(`.jump[data-kind=${kind}]`), `Previous ${name}`, previous, "up");
+  }
+  for (const link of $$(".task-h a[download]")) found.push({ name: `Export: ${link.textContent}`, run: () => link.click() });
+  for (const link of $$(".side a[href*='/changes'], .task-h a[href$='/check']")) if (!link.closest("li")) found.push({ name: link.textContent.trim(), address: link.href });
+  const fork = turn && $(".acts a[href*='/fork/']", turn);
+  if (fork) found.push({ name: `Fork after turn ${turn.dataset.n}`, sign: "fork", address: fork.href });
+  for (const [key, name] of [["t", "Tasks"], ["f", "Files"], ["i", "Figures"], ["u", "Upkeep: trash and health"]]) found.push({ name: `Go to ${name}`, key: `g ${key}`, address: base + places[key] });
+  for (const [word, name] of [["waiting", "Tasks that wait"], ["running", "Tasks that run"], ["failed", "Failed tasks"]]) found.push({ name, address: `${base}/?status=${word}` });
+  if ($("a.where")) found.push({ name: "Switch project", address: $("a.where").href });
+  const colours = $("button[name=theme]");
+  if (colours) found.push({ name: `Change colours to ${colours.value}`, sign: "theme", run: () => colours.click() });
+  found.push({ name: "Keys and help", key: "?", sign: "help", address: `${base}/keys` });
+  return found;
+}
 
 export function flash(element, text) {
   const was = [...element.childNodes];
@@ -78,7 +110,7 @@ export function flash(element, text) {
   setTimeout(() => element.replaceChildren(...was), 1200);
 }
 
-export function start() {
+export function start(palette) {
   const ids = $$(".list tr[data-id]").map((row) => row.dataset.id);
   if (ids.length) sessionStorage.setItem("rawko:list", JSON.stringify(ids));
   addEventListener("keydown", (event) => {
@@ -87,7 +119,8 @@ export function start() {
       if (isTyping(event.target)) event.target.blur();
       return;
     }
-    if ((event.ctrlKey || event.metaKey) && event.key === "k") { event.preventDefault(); keys["/"](); return; }
+    if ((event.ctrlKey || event.metaKey) && event.key === "k") { event.preventDefault(); palette(); return; }
+    if ($("dialog[open]")) return;
     if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey || document.body.dataset.keys === "off") return;
     if (pending === "g") {
       pending = "";
@@ -97,6 +130,7 @@ export function start() {
     if (event.key === "g") { pending = "g"; setTimeout(() => { pending = ""; }, 1500); return; }
     const choice = event.target.closest?.(".ask form") && /^[1-9]$/.test(event.key) ? $$("input[type=radio]", event.target.closest("form"))[event.key - 1] : null;
     if (choice) { choice.checked = true; choice.focus(); return; }
+    if (event.key === "Enter" && event.target !== at) return;
     const work = keys[event.key];
     if (work) { event.preventDefault(); work(); }
   });

@@ -2,6 +2,7 @@
 // The browser comes back by itself from the last cursor, so nothing is doubled and nothing is missing.
 
 import { $, $$, base, icon, make, parsed, part, say } from "./dom.js";
+import { gapOf, isFull, prune } from "./fold.js";
 
 function connected(state) {
   const mark = $("#conn");
@@ -81,13 +82,16 @@ function list() {
 function task() {
   const line = $("#line");
   const bar = $("#livebar");
-  const seen = { first: true, since: 0, timer: 0 };
+  const seen = { first: true, since: 0, timer: 0, stays: false };
 
   const atEnd = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 60;
   function keepingEnd(work) {
-    const stay = atEnd() && $("#follow").checked;
+    seen.stays = atEnd() && $("#follow").checked;
     work();
-    if (stay) scrollTo(0, document.documentElement.scrollHeight);
+    if (!seen.stays) return;
+    const newest = $$(".turn[data-n]", line).at(-1);
+    if (newest) prune(newest);
+    scrollTo(0, document.documentElement.scrollHeight);
   }
 
   function show(agent, what, at) {
@@ -156,13 +160,13 @@ function task() {
       const end = $("#line > .gap:last-child") || ($("#live")?.previousElementSibling?.matches(".gap") ? $("#live").previousElementSibling : null);
       if (number && end) {
         // The end of the task is not on this page: the gap grows.
-        end.dataset.to = String(Math.max(number, Number(end.dataset.to)));
-        const first = $("span", end).firstChild;
-        first.data = `${end.dataset.to - end.dataset.from + 1} turns: ${end.dataset.from} to ${end.dataset.to} `;
+        end.replaceWith(gapOf(Number(end.dataset.from), Math.max(number, Number(end.dataset.to))));
         continue;
       }
       const running = $("#live");
-      if (running) running.before(each); else line.append(each);
+      // Whoever reads further up keeps what is there; what comes meanwhile is a gap once the page is full.
+      const made = number && !seen.stays && isFull() ? gapOf(number, number) : each;
+      if (running) running.before(made); else line.append(made);
     }
   }
   function head(data) {

@@ -5,6 +5,7 @@ import { start as find } from "./find.js";
 import { start as fold } from "./fold.js";
 import { flash, start as keys } from "./keys.js";
 import { start as live } from "./live.js";
+import { open as palette } from "./palette.js";
 
 const showCopying = () => $$("[data-copy]").forEach((each) => { each.hidden = !navigator.clipboard; });
 showCopying();
@@ -34,6 +35,6 @@ addEventListener("submit", (event) => {
 
 find();
 fold();
-keys();
+keys(palette);
 live();
 document.documentElement.dataset.ready = "1";

@@ -65,17 +65,19 @@ class Watched:
     def __init__(self, page: Page, url: str) -> None:
         self.page, self.url = page, url
         self.wrong: list[str] = []
+        self.is_attack = False
+        """Whether a page of somebody else is shown: what it does, and what it is refused, is its own."""
         page.set_default_timeout(min(patience(10), 90) * 1000)
+        page.on("console", lambda message: self._saw(f"console: {message.text}") if message.type == "error" else None)
+        page.on("pageerror", lambda error: self._saw(f"error: {error}"))
+        page.on("dialog", lambda dialog: (self._saw(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on(
-            "console",
-            lambda message: self.wrong.append(f"console: {message.text}") if message.type == "error" else None,
+            "request", lambda request: None if request.url.startswith(url) else self._saw(f"request: {request.url}")
         )
-        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (self.wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on(
-            "request",
-            lambda request: None if request.url.startswith(url) else self.wrong.append(f"request: {request.url}"),
-        )
+
+    def _saw(self, what: str) -> None:
+        if not self.is_attack:
+            self.wrong.append(what)
 
     def goto(self, path: str) -> Page:
         self.page.goto(self.url + path)

@@ -239,3 +239,66 @@ def test_search_as_one_types(watch: Callable[..., object], store: ProjectStore) 
     page.locator("#q").fill("")
     page.wait_for_selector("#rows table")
     assert page.locator("#hits").count() == 0
+
+
+def shown(page: object) -> list[tuple[int, int]]:
+    """The turns on the page and its gaps, in order."""
+    return [
+        (int(a), int(b))
+        for a, b in page.evaluate(
+            "[...document.querySelectorAll('#line > .turn[data-n], #line > .gap')].map((e) => e.dataset.n ? [e.dataset.n, e.dataset.n] : [e.dataset.from, e.dataset.to])"
+        )
+    ]
+
+
+def test_a_long_task_never_fills_the_browser(watch: Callable[..., object], store: ProjectStore) -> None:
+    last = 1_700
+    task = store.start("very long", agent="developer", detached=True)
+    for number in range(1, last + 1):
+        task.add_turn(Turn(number=1, agent="developer", status="complete", content=f"turn {number}"))
+
+    def is_whole() -> bool:
+        spans = shown(page)
+        return [span[0] for span in spans] == [1, *(span[1] + 1 for span in spans[:-1])] and spans[-1][1] == last
+
+    page = watch(viewport={"width": 1000, "height": 800}).ready(f"/t/{task.id}")
+    assert is_whole()
+    for _ in range(6):  # downwards through the middle
+        gap = page.locator("#line > .gap").last
+        start = gap.get_attribute("data-from")
+        gap.locator("a").click()
+        page.locator(f"#t{start}").wait_for(state="attached")
+        assert is_whole(), shown(page)
+        assert page.locator("#line > .turn[data-n]").count() <= 600
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        top = page.evaluate(f"document.getElementById('t{start}').getBoundingClientRect().top")
+        assert 0 <= top < 800, "what was opened is in view"
+    page.goto(page.url.partition("#")[0] + f"/{last}")
+    page.wait_for_selector("html[data-ready]")
+    for _ in range(4):  # and upwards
+        gap = page.locator("#line > .gap").first
+        start = gap.get_attribute("data-from")
+        gap.locator("a").click()
+        page.locator(f"#t{start}").wait_for(state="attached")
+        assert is_whole(), shown(page)
+        assert page.locator("#line > .turn[data-n]").count() <= 600
+    # Followed at the end: old turns make place for new ones. Read further up: what is there stays.
+    page.goto(page.url.partition("#")[0].rpartition("/")[0])
+    page.wait_for_selector("#conn:not([hidden]):not(.lost)")
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    for number in range(last + 1, last + 431):
+        task.add_turn(Turn(number=1, agent="developer", status="complete", content=f"turn {number}"))
+    last += 430
+    page.locator(f"#t{last}").wait_for(state="attached")
+    assert is_whole(), shown(page)
+    assert page.locator("#line > .turn[data-n]").count() == 600
+    page.evaluate("scrollTo(0, 400)")
+    page.wait_for_timeout(200)
+    before = page.evaluate("document.querySelector('#line > .turn[data-n]').id")
+    for number in range(last + 1, last + 4):
+        task.add_turn(Turn(number=1, agent="developer", status="complete", content=f"turn {number}"))
+    last += 3
+    page.locator(f"#line > .gap[data-to='{last}']").wait_for(state="attached")
+    assert is_whole(), shown(page)
+    assert page.evaluate("document.querySelector('#line > .turn[data-n]').id") == before
+    task.close()

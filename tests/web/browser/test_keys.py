@@ -116,6 +116,112 @@ def test_keys_in_the_list(watch: Callable[..., Any], tasks: list[str]) -> None:
     assert page.evaluate("document.activeElement.id") != "q"
 
 
+def chosen(page: Any) -> str:
+    return page.locator(".pal [aria-selected=true]").inner_text()
+
+
+def test_the_palette_goes_to_tasks_files_and_places_and_does_what_can_be_done(
+    watch: Callable[..., Any], store: ProjectStore, tasks: list[str]
+) -> None:
+    quagga = store.start("the okapi sleeps", agent="developer", detached=True)
+    touched = ToolCall(
+        "Edit", "zoo/okapi.py", "ok", None, None, None, {"diff": 1, "input": {"file_path": "zoo/okapi.py"}}
+    )
+    diff = Diff("zoo/okapi.py", "zoo/okapi.py", HUNKS, None, 1, 1)
+    quagga.add_turn(Turn(number=1, agent="developer", status="complete", content="x", tools=(touched,), diffs=(diff,)))
+    quagga.close()
+    visit = watch(permissions=["clipboard-read", "clipboard-write"])
+    page = visit.ready(f"/t/{tasks[0]}")
+
+    def ask(text: str) -> None:
+        page.keyboard.press("Control+k")
+        page.keyboard.type(text)
+        if not text.startswith(">"):
+            page.wait_for_selector(f"dialog[data-found='{text}']")
+
+    page.keyboard.press("Control+k")
+    page.locator(".pal [data-kind=Tasks] .waiting").first.wait_for()
+    assert "waiting" in page.locator(".pal [role=option]").first.inner_html(), "what waits comes first"
+    assert page.evaluate("document.activeElement.getAttribute('aria-activedescendant')") == "pal-0"
+    page.keyboard.press("Escape")
+    assert not page.locator(".pal").is_visible()
+
+    ask("okapi")
+    page.wait_for_selector(".pal [data-kind=Files]")
+    assert "the okapi sleeps" in chosen(page)
+    assert page.locator(".pal [data-kind=Files] mark").first.inner_text() == "okapi"
+    page.keyboard.press("ArrowDown")
+    assert "zoo/okapi.py" in chosen(page)
+    page.keyboard.press("Tab")
+    assert page.locator(".pal .grp").count() == 1
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    assert "zoo/okapi.py" in chosen(page)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/file?path=zoo%2Fokapi.py")
+
+    page.wait_for_selector("html[data-ready]")
+    ask("okapi")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_url("**/search?q=okapi")
+
+    page.wait_for_selector("html[data-ready]")
+    ask(quagga.id)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/t/{quagga.id}")
+
+    page.wait_for_selector("html[data-ready]")
+    ask("> resume")
+    page.keyboard.press("Enter")
+    page.locator("[data-copy]", has_text="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == f"rawko resume {quagga.id}"
+    ask("> upkeep")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/trash")
+
+
+def test_no_row_of_the_palette_deletes_allows_or_refuses(watch: Callable[..., Any], store: ProjectStore) -> None:
+    asked = store.start("leave to go", detached=True)
+    asked.ask("developer", Question("shell.exec rm -r build", ("yes", "no"), "no", None, "approval"))
+    asked.close()
+    page = watch().ready(f"/t/{asked.id}")
+    page.keyboard.press("Control+k")
+    page.keyboard.type(">")
+    rows = page.locator(".pal [role=option]").all_inner_texts()
+    assert any("Answer what waits" in row for row in rows)
+    assert not any(word in row for row in rows for word in ("Allow", "Refuse", "Cancel", "trash,", "Delete", "Move to"))
+
+
+def test_the_palette_holds_no_violation_of_accessibility(watch: Callable[..., Any], tasks: list[str]) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    for width in (1440, 390):
+        for colours in ("light", "dark"):
+            visit = watch(viewport={"width": width, "height": 850}, color_scheme=colours, bypass_csp=True)
+            page = visit.ready(f"/t/{tasks[0]}")
+            page.keyboard.press("Control+k")
+            page.keyboard.type("first")
+            page.wait_for_selector("dialog[data-found=first]")
+            found = Axe().run(page)
+            assert found.violations_count == 0, f"{width} {colours}\n{found.generate_report()}"
+
+
+def test_enter_opens_a_row_and_folds_the_tools_of_a_turn(watch: Callable[..., Any], tasks: list[str]) -> None:
+    page = watch().ready(f"/t/{tasks[0]}#t3")
+    for key in ("k", "j"):
+        page.keyboard.press(key)
+    assert here(page) == "t3"
+    before = page.locator("#t3 .tool[open]").count()
+    page.keyboard.press("Enter")
+    assert page.locator("#t3 .tool[open]").count() != before
+    page = watch().ready("/?sort=created")
+    first = page.locator("tr[data-id]").first.get_attribute("data-id")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/t/{first}")
+
+
 def test_keys_can_be_turned_off(watch: Callable[..., Any], tasks: list[str]) -> None:
     page = watch().ready("/keys")
     page.get_by_role("button", name="Turn single keys off").click()

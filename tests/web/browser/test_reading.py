@@ -157,6 +157,14 @@ def test_hostile_content_runs_nothing_and_loads_nothing(watch: Callable[..., obj
             assert (
                 page.evaluate("[...document.links].filter((each) => !/^(https?|mailto):/.test(each.href)).length") == 0
             ), path
+    page = visit.ready("/")
+    page.keyboard.press("Control+k")
+    for text in ("script", "onerror", "<img src=x onerror=alert(1)>"):
+        page.locator(".pal input").fill(text)
+        page.wait_for_function("text => document.querySelector('dialog.pal').dataset.found === text", arg=text)
+        assert page.evaluate("window.__ran") == []
+        assert page.locator(".pal script, .pal img, .pal iframe, .pal svg[onload]").count() == 0
+        assert page.locator(".pal [role=option]").count() > 0
 
 
 def test_a_page_prints(watch: Callable[..., object], told: str) -> None:

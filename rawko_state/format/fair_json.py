@@ -1,0 +1,78 @@
+"""Large JSON, read and written without holding the interpreter.
+
+The standard library reads and writes a value in one call in C. With millions of small values in it, no other thread runs for
+seconds, and a server's ``/healthz`` does not answer. Its twins in Python let others run. They are slower, so small values don't
+use them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import islice
+from json import scanner
+from typing import Any, Final, NoReturn
+
+LARGE: Final = 2 << 20
+"""Letters of a text that take a tenth of a second, on a slow machine."""
+MANY: Final = 200_000
+"""Values in a value that take as long."""
+_TOGETHER: Final = 4096
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not valid JSON.")
+
+
+def _fair() -> json.JSONDecoder:
+    decoder: Any = json.JSONDecoder(parse_constant=_no_constant)
+    decoder.parse_object, decoder.parse_array = json.decoder.JSONObject, json.decoder.JSONArray  # type: ignore[attr-defined]
+    decoder.scan_once = scanner.py_make_scanner(decoder)  # type: ignore[attr-defined]
+    found: json.JSONDecoder = decoder
+    return found
+
+
+_FAIR: Final = _fair()
+_FAST: Final = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def loads(text: str | bytes) -> Any:
+    """Like json.loads(). NaN and infinities are rejected."""
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
+    return (_FAST if len(text) <= LARGE else _FAIR).decode(text)
+
+
+def dumps(
+    value: Any, *, ensure_ascii: bool = True, allow_nan: bool = True, default: Callable[[Any], Any] | None = None
+) -> str:
+    """Like json.dumps()."""
+    encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, allow_nan=allow_nan, default=default)
+    if not has_many(value):
+        return encoder.encode(value)
+    pieces, found = encoder.iterencode(value), []
+    while piece := "".join(islice(pieces, _TOGETHER)):
+        found.append(piece)
+    return "".join(found)
+
+
+def has_many(value: Any) -> bool:
+    """Whether there are so many values in a value that writing it takes long."""
+    left, count = [value], 0
+    while left:
+        each = left.pop()
+        if isinstance(each, (dict, list, tuple)):
+            count += len(each)
+            if count > MANY:
+                return True
+            left.extend(each.values() if isinstance(each, dict) else each)
+    return False
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal."""
+    if not has_many(one):
+        return bool(one == other)
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))

@@ -1,0 +1,113 @@
+"""rawko pick: what is typed finds tasks, also before a word is complete, and a key chooses what to do with one."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("prompt_toolkit")
+
+from rawko_state.backends.files.store import FileStore
+from rawko_state.cli.pick_screen import Finder
+from rawko_state.model.entries import Turn
+from rawko_state.store import TaskFilter
+from tests.support.machine import patience
+from tests.support.processes import rawko
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileStore:
+    store = FileStore(tmp_path)
+    for request, said in (
+        ("Fix the login", "The token check ignores clock skew."),
+        ("Port the prices", "Now Decimal."),
+    ):
+        with store.start(request) as task:
+            task.add_turn(Turn(number=1, agent="dev", status="complete", content=said))
+            task.finish("success")
+    return store
+
+
+def requests(finder: Finder) -> list[str | None]:
+    return [task.request for task, _ in finder.found]
+
+
+class TestFinder:
+    def test_it_opens_with_the_newest_tasks(self, store: FileStore) -> None:
+        finder = Finder(store)
+        finder.ask("")
+        assert requests(finder) == ["Port the prices", "Fix the login"]
+        assert finder.total == 2
+
+    @pytest.mark.parametrize("typed", ["sk", "ske", "skew", "clock sk", "clock skew ", "deci"])
+    def test_the_last_word_is_found_while_it_is_typed(self, store: FileStore, typed: str) -> None:
+        finder = Finder(store)
+        finder.ask(typed)
+        assert requests(finder) == ["Port the prices" if typed == "deci" else "Fix the login"]
+        assert finder.turn == 1
+
+    @pytest.mark.parametrize("typed", ["status:", '"clock', "clock AND", "(", "*", "skewness"])
+    def test_what_is_half_typed_is_no_error(self, store: FileStore, typed: str) -> None:
+        finder = Finder(store)
+        finder.ask(typed)
+        finder.rows(10, 80)
+        finder.preview(40)
+
+    def test_the_choice_stays_within_the_list(self, store: FileStore) -> None:
+        finder = Finder(store)
+        finder.ask("")
+        finder.move(5)
+        assert finder.chosen is not None
+        assert finder.chosen[0].request == "Fix the login"
+        finder.move(-5)
+        assert finder.chosen[0].request == "Port the prices"
+
+
+def typed(store: FileStore, keys: bytes, *words: str) -> tuple[int, str]:
+    """Runs `rawko pick` in a terminal. Its exit code, and what it printed."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(store.root)
+        os.environ.update({"TERM": "xterm", "COLUMNS": "100", "LINES": "30"})
+        os.execv(sys.executable, [sys.executable, "-m", "rawko_state", "pick", *words])
+    output, sent, until = b"", False, time.monotonic() + patience(60)
+    while time.monotonic() < until:
+        if not select.select([terminal], [], [], 0.1)[0]:
+            continue
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        output += piece
+        if b"\x1b[6n" in piece:  # where is the cursor?
+            os.write(terminal, b"\x1b[1;1R")
+        if not sent and b"Port the prices" in output:
+            os.write(terminal, keys)
+            sent = True
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), output.decode("utf-8", "replace")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+class TestKeys:
+    def test_enter_chooses_what_was_typed_for(self, store: FileStore) -> None:
+        task = next(each.id for each in store.history(TaskFilter()) if each.request == "Fix the login")
+        code, out = typed(store, b"clock sk\r", "--print")
+        assert code == 0
+        assert out.rstrip().endswith(task)
+
+    def test_escape_leaves_without_a_word(self, store: FileStore) -> None:
+        assert typed(store, b"\x03", "--print")[0] == 130
+
+
+def test_without_a_terminal_it_says_what_a_script_does(store: FileStore) -> None:
+    said = rawko(store.root, "pick", code=2).stderr
+    assert said == "rawko: pick needs a terminal.\n  In a script: rawko search QUERY --ids\n"
