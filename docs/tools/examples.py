@@ -30,6 +30,7 @@ import tempfile
 import termios
 import time
 from collections.abc import Iterable, Iterator
+from datetime import datetime, timezone
 from fcntl import ioctl
 from pathlib import Path
 from typing import NamedTuple
@@ -103,7 +104,7 @@ class Terminal:
             "TERM": "xterm",
             **({} if colour else {"NO_COLOR": "1"}),
             "LANG": "C.UTF-8",
-            "TZ": "UTC",
+            "TZ": _afternoon(),
             "USER": "ann",
             "RAWKO_PAGER": "cat",
             "PAGER": "cat",
@@ -153,6 +154,12 @@ class Terminal:
             # What is typed before the question is asked is echoed first; a person types behind the question.
             text = re.sub(r"(\[[YyNn]/[YyNn]\][:]?) ?\n?", rf"\1 {typed}\n", text.removeprefix(f"{typed}\n"), count=1)
         return "\n".join(line.rstrip() for line in text.split("\n")).strip("\n")
+
+
+def _afternoon() -> str:
+    """A time zone in which it is between three and four in the afternoon now. What happened three hours ago is then always
+    today's, and what happened a day before that is always yesterday's."""
+    return f"XXX{datetime.now(timezone.utc).hour - 15:+}"
 
 
 def shape(text: str, ids: Iterable[str] = ()) -> list[str]:

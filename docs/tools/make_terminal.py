@@ -69,7 +69,7 @@ def lines() -> list[str]:
 
 
 def texts(drawing: str) -> list[str]:
-    return shape("\n".join(re.findall(r">([^<>]+)</text>", drawing)))
+    return shape("\n".join(re.findall(r">([^<>]+)</text>", drawing)).replace("\N{NO-BREAK SPACE}", " "))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,8 @@ def day_and_time(at: datetime, *, utc: bool = False, iso: bool = False, now: dat
 
 
 def ago(text: str | None, now: datetime | None = None) -> str:
-    """A stored time as seen from now: ``40s ago``, ``3h ago``, ``Nov 3``, ``Nov 2025``. A time to come is shown in full."""
+    """A stored time as seen from now: ``40s ago``, ``3h ago``, ``Nov 3``; ``Nov 2025`` if that is most of a year ago. A time to
+    come is shown in full."""
     value = read_time(text) if text else None
     if value is None:
         return "-"
@@ -73,4 +74,5 @@ def ago(text: str | None, now: datetime | None = None) -> str:
         day, today = value.astimezone(), now.astimezone()
     except (OverflowError, ValueError, OSError):
         return (text or "")[:10]
-    return f"{_MONTHS[day.month - 1]} {day.day if day.year == today.year else day.year}"
+    # A day of the last ten months can be meant only once, also when a new year has begun.
+    return f"{_MONTHS[day.month - 1]} {day.day if (today - day).days < 300 else day.year}"
