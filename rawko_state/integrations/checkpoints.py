@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rawko_state.integrations.patches import Patch, patched, to_bytes
+from rawko_state.integrations.graph_steps import GraphTeller
+from rawko_state.integrations.patches import Patch, difference, patched, to_bytes, to_text
 
 SKELETON: Final = ""
 """The checkpoint without its values, stored like one more channel. No channel has this name."""
@@ -32,6 +33,8 @@ class Thread:
     writes: dict[tuple[str, str], dict[tuple[str, int], tuple[str, str, str, Any]]] = field(default_factory=dict)
     newest: dict[tuple[str, str], tuple[str, str, bytes]] = field(default_factory=dict)
     """By namespace and channel: the checkpoint whose value was last put together, its type and its bytes."""
+    teller: GraphTeller | None = None
+    """Knows what people have been told of it."""
 
     def take(self, record: Any) -> None:
         ns = record["ns"]
@@ -60,6 +63,7 @@ class Thread:
     def forget(self) -> None:
         for each in (self.saved, self.writes, self.newest):
             each.clear()
+        self.teller = None
 
     def visible(self, ns: str | None = None) -> list[tuple[str, str]]:
         """Namespaces and ids, newest first in each."""
@@ -95,6 +99,58 @@ class Thread:
             patched(data, each)
         self.newest[ns, channel] = (checkpoint, kind, bytes(data))
         return kind, bytes(data)
+
+
+class New:
+    """A checkpoint that is to be stored: what differs from the one that it is based on."""
+
+    def __init__(
+        self, thread: Thread, serde: Any, ns: str, parent: str | None, checkpoint: Any, metadata: Any, changed: Any
+    ) -> None:
+        """``changed``: the channels that have a new version."""
+        self._thread, self._serde, self._ns, self._parent = thread, serde, ns, parent
+        self._id, self._metadata, self._changed = checkpoint["id"], metadata, changed
+        self._values = checkpoint["channel_values"]
+        self._skeleton = {key: value for key, value in checkpoint.items() if key != "channel_values"}
+        self._at_hand: dict[str, tuple[str, bytes]] = {}
+
+    def records(self) -> list[Any]:
+        """Its record, as the thread is now."""
+        thread, ns, parent, at_hand = self._thread, self._ns, self._parent, dict[str, tuple[str, bytes]]()
+        base = parent if (ns, parent) in thread.saved else next((key[1] for key in thread.visible(ns)), None)
+        known = thread.names(ns, base)
+        before = {} if base is None else self._serde.loads_typed(thread.value(ns, base, SKELETON))["channel_versions"]
+        now = self._skeleton["channel_versions"]
+        values = dict[str, Any]()
+        for channel, value in ((SKELETON, self._skeleton), *self._values.items()):
+            is_known = channel in known
+            if channel and is_known and channel not in self._changed and before.get(channel, known) == now.get(channel):
+                continue
+            at_hand[channel] = self._serde.dumps_typed(value)
+            change = self._change(base if is_known else None, channel, *at_hand[channel])
+            if change is not None:
+                values[channel] = change
+        self._at_hand = at_hand
+        gone = sorted(known - set(self._values) - {SKELETON})
+        record = {"ns": ns, "id": self._id, "parent": parent, "metadata": self._metadata, "values": values}
+        record |= {"base": base} if base != parent else {}
+        return [record | ({"gone": gone} if gone else {})]
+
+    def keep_at_hand(self) -> None:
+        """Keeps its values for the next one, once it is stored."""
+        for channel, (kind, data) in self._at_hand.items():
+            self._thread.newest[self._ns, channel] = (self._id, kind, data)
+
+    def _change(self, base: str | None, channel: str, kind: str, data: bytes) -> Any:
+        """What to store for a value: nothing if it is as before, else patches, else the whole of it."""
+        if base is not None:
+            was, old = self._thread.value(self._ns, base, channel)
+            if (was, old) == (kind, data):
+                return None
+            patches = difference(old, data) if was == kind else None
+            if patches is not None:
+                return [kind, [[at, cut, to_text(text)] for at, cut, text in patches]]
+        return [kind, to_text(data)]
 
 
 def _read(value: Any) -> tuple[str, bytes | list[Patch]]:

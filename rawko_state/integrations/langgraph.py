@@ -4,8 +4,8 @@
 
     graph = builder.compile(checkpointer=RawkoSaver(rawko_state.open(".")))
 
-A checkpoint is stored as its difference from the one before. Where LangGraph deletes single checkpoints, they are hidden: their
-bytes stay in the task file, and go with it. Deleting a thread moves its task to the trash.
+A checkpoint is stored as its difference from the one before. What nodes say is a turn, too, for people. Where LangGraph deletes
+single checkpoints, they are hidden: their bytes stay in the task file, and go with it. Deleting a thread moves its task to trash.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 
-from rawko_state.integrations.checkpoints import SKELETON, Thread
-from rawko_state.integrations.patches import difference, to_bytes, to_text
+from rawko_state.integrations.checkpoints import SKELETON, New, Thread
+from rawko_state.integrations.graph_steps import GraphTeller, asked_of
+from rawko_state.integrations.patches import to_bytes, to_text
 from rawko_state.integrations.task_log import TaskLogs
 
 if TYPE_CHECKING:
@@ -100,39 +101,14 @@ class RawkoSaver(BaseCheckpointSaver):
     def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         asked = config["configurable"]
         name, ns, parent = asked["thread_id"], asked.get("checkpoint_ns", ""), asked.get("checkpoint_id")
-        skeleton = {key: value for key, value in checkpoint.items() if key != "channel_values"}
-        metadata = self._dumped(get_checkpoint_metadata(config, metadata))
+        about = self._dumped(get_checkpoint_metadata(config, metadata))
         with self._lock:
             log, thread = self._logs.of(_quoted(name))
-            at_hand = dict[str, tuple[str, bytes]]()
-
-            def made() -> list[Any]:
-                at_hand.clear()
-                base = parent if (ns, parent) in thread.saved else next((key[1] for key in thread.visible(ns)), None)
-                versions = self._versions(thread, ns, base)
-                told = skeleton["channel_versions"]
-                values = dict[str, Any]()
-                known = thread.names(ns, base)
-                for channel, value in ((SKELETON, skeleton), *checkpoint["channel_values"].items()):
-                    same = (
-                        channel in known
-                        and channel not in new_versions
-                        and versions.get(channel, known) == told.get(channel)
-                    )
-                    if channel != SKELETON and same:
-                        continue
-                    kind, data = at_hand[channel] = self.serde.dumps_typed(value)
-                    change = self._change(thread, ns, base if channel in known else None, channel, kind, data)
-                    if change is not None:
-                        values[channel] = change
-                gone = sorted(known - set(checkpoint["channel_values"]) - {SKELETON})
-                record = {"ns": ns, "id": checkpoint["id"], "parent": parent, "metadata": metadata, "values": values}
-                record |= {"base": base} if base != parent else {}
-                return [record | ({"gone": gone} if gone else {})]
-
-            log.append_next(made)
-            for channel, (kind, data) in at_hand.items():
-                thread.newest[ns, channel] = (checkpoint["id"], kind, data)
+            if not thread.saved:
+                log.asks(asked_of(checkpoint["channel_values"]))
+            new = New(thread, self.serde, ns, parent, checkpoint, about, new_versions)
+            log.append_next(new.records)
+            new.keep_at_hand()
         return _config(name, ns, checkpoint["id"])
 
     def put_writes(self, config: Any, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
@@ -148,7 +124,16 @@ class RawkoSaver(BaseCheckpointSaver):
             "path": task_path,
         }
         with self._lock:
-            self._logs.of(_quoted(asked["thread_id"]))[0].append([{**record, "writes": told}])
+            log, thread = self._logs.of(_quoted(asked["thread_id"]))
+            turns = self._teller(thread, asked).entries(writes, task_path)
+            log.append([*turns, {**record, "writes": told}])
+
+    def _teller(self, thread: Thread, asked: Any) -> GraphTeller:
+        if thread.teller is None:
+            thread.teller = GraphTeller(self.store.root)
+            before = self._tuple({"configurable": {**asked, "checkpoint_id": None}})
+            thread.teller.knows(before.checkpoint["channel_values"] if before is not None else {})
+        return thread.teller
 
     # Deleting and copying
 
@@ -241,22 +226,6 @@ class RawkoSaver(BaseCheckpointSaver):
             self._logs.of(_quoted(name))[0].append(
                 [{"ns": ns, "hide": [key[1] for key in keys if key[0] == ns]} for ns in namespaces]
             )
-
-    def _versions(self, thread: Thread, ns: str, base: str | None) -> Any:
-        if base is None:
-            return {}
-        return self.serde.loads_typed(thread.value(ns, base, SKELETON))["channel_versions"]
-
-    def _change(self, thread: Thread, ns: str, base: str | None, channel: str, kind: str, data: bytes) -> Any:
-        """What to store for a value: nothing if it is as before, else patches, else the whole of it."""
-        if base is not None:
-            was, old = thread.value(ns, base, channel)
-            if (was, old) == (kind, data):
-                return None
-            patches = difference(old, data) if was == kind else None
-            if patches is not None:
-                return [kind, [[at, cut, to_text(text)] for at, cut, text in patches]]
-        return [kind, to_text(data)]
 
     def _dumped(self, value: Any) -> Sequence[str]:
         kind, data = self.serde.dumps_typed(value)
