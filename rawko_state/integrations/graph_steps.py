@@ -17,6 +17,8 @@ from rawko_state.model.entries import Note, Turn
 from rawko_state.model.frozen import replace
 
 AGENT: Final = "langgraph"
+STOPS: Final = ("__interrupt__", "__error__", "__resume__")
+"""Channels of what a graph stops at, and of what it goes on with."""
 _INPUT: Final = "__start__"
 _ROLES: Final = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
 _SPEAKERS: Final = ("user", "human", "assistant", "ai", "system")
@@ -140,7 +142,8 @@ def _listed(value: Any) -> Sequence[Any]:
 
 def _is_pair(value: Any) -> bool:
     """A role and what it says, which LangGraph takes for a message."""
-    return isinstance(value, tuple) and len(value) == 2 and value[0] in _SPEAKERS and isinstance(value[1], str)
+    is_two = isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(each, str) for each in value)
+    return is_two and value[0] in _SPEAKERS
 
 
 def _short(value: Any) -> str:

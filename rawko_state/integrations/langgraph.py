@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -21,12 +22,12 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     get_checkpoint_id,
     get_checkpoint_metadata,
-    writes_sort_key,
 )
 
-from rawko_state.integrations.checkpoints import SKELETON, New, Thread
-from rawko_state.integrations.graph_steps import GraphTeller, asked_of
+from rawko_state.integrations.checkpoints import SKELETON, New, Thread, config_of, quoted
+from rawko_state.integrations.graph_steps import STOPS, GraphTeller, asked_of
 from rawko_state.integrations.patches import to_bytes, to_text
+from rawko_state.integrations.readable import titled
 from rawko_state.integrations.task_log import TaskLogs
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class RawkoSaver(BaseCheckpointSaver):
                 if limit is not None and limit <= 0:
                     return
                 with self._lock:
-                    each = self._tuple(_config(name, ns, checkpoint))
+                    each = self._tuple(config_of(name, ns, checkpoint))
                 if each is None or any(each.metadata.get(key) != value for key, value in (filter or {}).items()):
                     continue
                 limit = None if limit is None else limit - 1
@@ -90,11 +91,10 @@ class RawkoSaver(BaseCheckpointSaver):
         whole = self.serde.loads_typed(thread.value(ns, checkpoint, SKELETON))
         names = sorted(thread.names(ns, checkpoint) - {SKELETON})
         whole["channel_values"] = {each: self.serde.loads_typed(thread.value(ns, checkpoint, each)) for each in names}
-        writes = thread.writes.get((ns, checkpoint), {})
-        order = sorted(writes, key=lambda key: writes_sort_key(writes[key][1], *key))
-        pending = [(key[0], writes[key][0], self._loaded(writes[key][2], writes[key][3])) for key in order]
-        parent = _config(name, ns, saved.parent) if saved.parent else None
-        return CheckpointTuple(_config(name, ns, checkpoint), whole, self._loaded(*saved.metadata), parent, pending)
+        writes = thread.sorted_writes(ns, checkpoint)
+        pending = [(task, channel, self._loaded(*value)) for task, _, channel, *value in writes]
+        parent = config_of(name, ns, saved.parent) if saved.parent else None
+        return CheckpointTuple(config_of(name, ns, checkpoint), whole, self._loaded(*saved.metadata), parent, pending)
 
     # Writing
 
@@ -103,56 +103,63 @@ class RawkoSaver(BaseCheckpointSaver):
         name, ns, parent = asked["thread_id"], asked.get("checkpoint_ns", ""), asked.get("checkpoint_id")
         about = self._dumped(get_checkpoint_metadata(config, metadata))
         with self._lock:
-            log, thread = self._logs.of(_quoted(name))
+            log, thread = self._logs.of(quoted(name))
             if not thread.saved:
                 log.asks(asked_of(checkpoint["channel_values"]))
-            new = New(thread, self.serde, ns, parent, checkpoint, about, new_versions)
+            # LangGraph does not wait for one write before it begins another, so the first may not be the one with the request.
+            titles = [] if thread.saved or not thread.writes else titled(asked_of(checkpoint["channel_values"]))
+            told = partial(self._told, name, ns, parent, titles)
+            new = New(thread, self.serde, ns, parent, checkpoint, about, new_versions, told)
             log.append_next(new.records)
             new.keep_at_hand()
-        return _config(name, ns, checkpoint["id"])
+        return config_of(name, ns, checkpoint["id"])
 
     def put_writes(self, config: Any, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
         asked = config["configurable"]
-        told = [
-            [WRITES_IDX_MAP.get(channel, at), channel, *self._dumped(value)]
-            for at, (channel, value) in enumerate(writes)
-        ]
-        record = {
-            "ns": asked.get("checkpoint_ns", ""),
-            "id": asked["checkpoint_id"],
-            "task": task_id,
-            "path": task_path,
-        }
+        told = [[WRITES_IDX_MAP.get(name, at), name, *self._dumped(value)] for at, (name, value) in enumerate(writes)]
+        ns, checkpoint = asked.get("checkpoint_ns", ""), asked["checkpoint_id"]
+        record = {"ns": ns, "id": checkpoint, "task": task_id, "path": task_path, "writes": told}
         with self._lock:
-            log, thread = self._logs.of(_quoted(asked["thread_id"]))
-            turns = self._teller(thread, asked).entries(writes, task_path)
-            log.append([*turns, {**record, "writes": told}])
+            log, thread = self._logs.of(quoted(asked["thread_id"]))
+            if not thread.saved:
+                log.asks(asked_of(dict(writes)))
+            # People are told in the order of steps, so with the next checkpoint; but a graph that stops here has none.
+            is_now = (ns, checkpoint) in thread.told or any(channel in STOPS for channel, _ in writes)
+            turns = self._teller(thread, asked).entries(writes, task_path) if is_now else []
+            log.append([*turns, record])
+
+    def _told(self, name: str, ns: str, checkpoint: str | None, titles: Sequence[Any]) -> Sequence[Any]:
+        """The turns of what was written after a checkpoint, if people have not been told."""
+        thread = self._logs.of(quoted(name))[1]
+        writes = [] if (ns, checkpoint) in thread.told else thread.sorted_writes(ns, checkpoint)
+        tasks = dict[tuple[str, str], list[Any]]()
+        for task, path, channel, *value in writes:
+            if channel not in STOPS:
+                tasks.setdefault((task, path), []).append((channel, self._loaded(*value)))
+        found = [*titles]
+        for (_, path), written in tasks.items():
+            teller = self._teller(thread, {"thread_id": name, "checkpoint_ns": ns, "checkpoint_id": checkpoint})
+            found += teller.entries(written, path)
+        return found
 
     def _teller(self, thread: Thread, asked: Any) -> GraphTeller:
         if thread.teller is None:
             thread.teller = GraphTeller(self.store.root)
-            before = self._tuple({"configurable": {**asked, "checkpoint_id": None}})
+            before = self._tuple({"configurable": asked})
             thread.teller.knows(before.checkpoint["channel_values"] if before is not None else {})
         return thread.teller
 
     # Deleting and copying
 
     def delete_thread(self, thread_id: str) -> None:
-        self._logs.delete(_quoted(thread_id))
+        self._logs.delete(quoted(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        wanted = set(run_ids)
         for name in self._threads():
             with self._lock:
                 thread = self._read_thread(name) or Thread()
-                self._hide(
-                    name,
-                    [
-                        key
-                        for key in thread.visible()
-                        if self._loaded(*thread.saved[key].metadata).get("run_id") in wanted
-                    ],
-                )
+                runs = {key: self._loaded(*thread.saved[key].metadata).get("run_id") for key in thread.visible()}
+                self._hide(name, [key for key, run in runs.items() if run in run_ids])
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         if strategy not in ("keep_latest", "delete"):
@@ -170,12 +177,12 @@ class RawkoSaver(BaseCheckpointSaver):
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         records = list[Any]()
-        source = self._logs.log(_quoted(source_thread_id), records.append, records.clear)
+        source = self._logs.log(quoted(source_thread_id), records.append, records.clear)
         source.catch_up()
         source.close()
         if records:
             with self._lock:
-                self._logs.of(_quoted(target_thread_id))[0].append(records)
+                self._logs.of(quoted(target_thread_id))[0].append(records)
 
     # The same for event loops
 
@@ -218,14 +225,13 @@ class RawkoSaver(BaseCheckpointSaver):
         return [unquote(name) for name in self._logs.names()]
 
     def _read_thread(self, name: str) -> Thread | None:
-        return self._logs.read(_quoted(name))
+        return self._logs.read(quoted(name))
 
     def _hide(self, name: str, keys: Sequence[tuple[str, str]]) -> None:
         namespaces = dict.fromkeys(ns for ns, _ in keys)
         if keys:
-            self._logs.of(_quoted(name))[0].append(
-                [{"ns": ns, "hide": [key[1] for key in keys if key[0] == ns]} for ns in namespaces]
-            )
+            hidden = [{"ns": ns, "hide": [key[1] for key in keys if key[0] == ns]} for ns in namespaces]
+            self._logs.of(quoted(name))[0].append(hidden)
 
     def _dumped(self, value: Any) -> Sequence[str]:
         kind, data = self.serde.dumps_typed(value)
@@ -244,11 +250,3 @@ class _Whole:
     def get_tuple(self, config: Any) -> CheckpointTuple | None:
         with self._saver._lock:
             return self._saver._tuple(config, hidden=True)
-
-
-def _quoted(name: Any) -> str:
-    return quote(str(name), safe="/:@-_.~ ")
-
-
-def _config(name: str, ns: str, checkpoint: str) -> Any:
-    return {"configurable": {"thread_id": name, "checkpoint_ns": ns, "checkpoint_id": checkpoint}}

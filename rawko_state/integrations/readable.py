@@ -44,7 +44,7 @@ class Teller:
         whole = list(self._with_calls(list(steps)))
         titles = [step.title for step in whole if step.title]
         told: list[Turn | Note] = [turn for turn in self._turns(whole) if turn.content or turn.thinking or turn.tools]
-        return [*told, *(Note(title=" ".join(title.split())[:300]) for title in titles[-1:])]
+        return [*told, *titled(titles[-1] if titles else None)]
 
     def knows(self, call: Call, agent: str | None = None) -> None:
         """A call whose result is still to come."""
@@ -83,3 +83,9 @@ class Teller:
 
     def _relative(self, path: str) -> str:
         return path[len(self._root) :] if path.startswith(self._root) else path
+
+
+def titled(text: str | None) -> list[Note]:
+    """A note that gives the task a title."""
+    title = " ".join((text or "").split())[:300]
+    return [Note(title=title)] if title else []
