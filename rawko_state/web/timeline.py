@@ -87,7 +87,7 @@ class Shape:
         """The last turn of each run that has turns."""
         firsts = [(run.run, run.first_turn) for run in self.runs if run.first_turn is not None]
         ends = [first - 1 for _, first in firsts[1:]] + [self.summary.turns]
-        return {run: end for (run, _), end in zip(firsts, ends, strict=True)}
+        return {run: end for (run, first), end in zip(firsts, ends, strict=True) if end >= first}
 
     @property
     def edits(self) -> set[int]:
