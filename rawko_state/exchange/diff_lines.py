@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rawko_state.format.diffs import POSITION_UNKNOWN
 from rawko_state.late import late
@@ -12,6 +12,9 @@ from rawko_state.late import late
 _HUNK = late(r"@@ -([0-9]{1,9})(?:,[0-9]{1,9})? \+([0-9]{1,9})(?:,[0-9]{1,9})? @@(.*)", re.DOTALL)
 _CHANGED_MOST = 0.7
 """Lines that have less in common than the rest were written anew; what changed within them says nothing."""
+
+_MOST_PAIRED: Final = 1_000
+"""Of longer blocks of lines nobody compares each with the one that replaces it."""
 
 
 class DiffLine(NamedTuple):
@@ -61,7 +64,7 @@ def lines_of(hunks: str) -> Iterator[DiffLine]:
 
 def _paired(removed: list[DiffLine], added: list[DiffLine]) -> Iterator[DiffLine]:
     """Lines that were replaced by as many others, each with what changed in it."""
-    if not removed or len(removed) != len(added):
+    if not removed or len(removed) != len(added) or len(removed) > _MOST_PAIRED:
         yield from removed
         yield from added
         return

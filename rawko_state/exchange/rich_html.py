@@ -8,10 +8,11 @@ the extra ``[html]`` (markdown-it-py, Pygments) the same functions return plain 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from html import escape
-from itertools import pairwise, zip_longest
+from itertools import islice, pairwise, zip_longest
 from typing import Any, Final
 
 from rawko_state.exchange.coloured import PLAIN, runs, settled
@@ -25,6 +26,9 @@ _MOST_MARKDOWN: Final = 200_000
 """Longer texts are shown as they are: nobody reads them for their form, and they would take seconds."""
 _MOST_CODE: Final = 60_000
 _LONGEST_LINE: Final = 2_000
+_AHEAD: Final = 2_000
+"""Lines that are read after those of a diff that are shown: which lines replace which depends on them."""
+_LONG = re.compile(rf"^(.{{{_LONGEST_LINE}}})(.+)$", re.MULTILINE)
 _Tokens = list[tuple[str, str]]
 """A line of code: class and text of each piece."""
 
@@ -99,11 +103,13 @@ def _link_close(_: Any, __: Any, ___: Any, ____: Any, env: Any) -> str:
     return "</span>" if opened.pop() else "</a>"
 
 
-def _heading(_: Any, tokens: Sequence[Any], at: int, *__: Any) -> str:
-    """Below the headings of the page that it is part of."""
+def _heading(_: Any, tokens: Sequence[Any], at: int, options: Any, env: Any) -> str:
+    """Below the headings of the page that it is part of, and at most one level below the heading before it."""
     token = tokens[at]
-    level = min(6, int(token.tag[1]) + 2)
-    return f"<h{level}>" if token.nesting == 1 else f"</h{level}>\n"
+    if token.nesting != 1:
+        return f"</h{env['heading']}>\n"
+    env["heading"] = min(6, int(token.tag[1]) + 2, env.get("heading", 2) + 1)
+    return f"<h{env['heading']}>"
 
 
 def _cell(_: Any, tokens: Sequence[Any], at: int, *__: Any) -> str:
@@ -122,12 +128,12 @@ def code_html(code: str, *, language: str = "", path: str = "") -> str:
     return '<pre class="code" tabindex="0"><code>' + "\n".join(lines) + "\n</code></pre>\n"
 
 
-def _highlighted(code: str, *, language: str = "", path: str = "") -> list[_Tokens]:
+def _highlighted(code: str, *, language: str = "", path: str = "") -> Iterable[_Tokens]:
     """The lines of code. Plain where it is not known how to highlight them, or not worth the time."""
     code = code.replace("\r\n", "\n").replace("\r", "␍")  # a lexer would take it for the end of a line
     lexer = _lexer(language, path) if is_rich() and len(code) <= _MOST_CODE else None
     if lexer is None or any(len(line) > _LONGEST_LINE for line in code.split("\n")):
-        return [[("", line)] for line in code.split("\n")]
+        return ([("", line)] for line in code.split("\n"))
     lines: list[_Tokens] = [[]]
     try:
         for kind, text in lexer.get_tokens(code):
@@ -137,7 +143,7 @@ def _highlighted(code: str, *, language: str = "", path: str = "") -> list[_Toke
                 if part:
                     lines[-1].append((_class_of(kind), part))
     except Exception:  # a lexer that fails must not keep anybody from reading
-        return [[("", line)] for line in code.split("\n")]
+        return ([("", line)] for line in code.split("\n"))
     wanted = code.count("\n") + 1  # lexers end the last line
     return [*lines, *([] for _ in range(wanted - len(lines)))][:wanted]
 
@@ -219,11 +225,28 @@ def diff_html(diff: Diff, hunks: str | None = None) -> str:
     """A diff as a table: line numbers of both sides, sign, code. Numbers are attributes, so that copying gives code only.
     ``hunks``: those of a diff that is kept apart, if the caller has them."""
     path = diff.path or ""
-    rows = "".join(diff_rows(hunks if hunks is not None else diff.hunks, path))
+    return _table(path, diff_rows(hunks if hunks is not None else diff.hunks, path), split=False)
+
+
+def diff_part_html(diff: Diff, hunks: str, *, split: bool, first: int, most: int) -> tuple[str, int | None]:
+    """Some rows of a diff, as ``diff_html`` makes them or with both sides next to each other, and the row at which it goes on;
+    None after the last one. Very long lines are cut, and say so."""
+    path = diff.path or ""
+    if not split:  # each line is a row
+        hunks = "\n".join(hunks.split("\n", first + most + _AHEAD)[: first + most + _AHEAD])
+    hunks = _LONG.sub(lambda found: f"{found[1]} … {len(found[2]):,} characters more", hunks)
+    rows = islice((_split_rows if split else diff_rows)(hunks, path), first, None)
+    html = _table(path, islice(rows, most), split=split)
+    return html, (first + most if next(rows, None) is not None else None)
+
+
+def _table(path: str, rows: Iterable[str], *, split: bool) -> str:
     label = text_html(path)
+    columns = '<colgroup><col class="cn"><col><col class="cn"><col></colgroup>' if split else ""
     return (
-        f'<div class="diff-w" role="group" tabindex="0" aria-label="Diff of {label}"><table class="diff">'
-        f'<caption class="vh">Changes to {label}</caption>{rows}</table></div>'
+        f'<div class="diff-w" role="group" tabindex="0" aria-label="Diff of {label}">'
+        f'<table class="diff{" two" if split else ""}"><caption class="vh">Changes to {label}</caption>{columns}'
+        f"{''.join(rows)}</table></div>"
     )
 
 
@@ -255,19 +278,8 @@ def diff_rows(hunks: str, path: str) -> Iterator[str]:
             )
 
 
-def split_diff_html(diff: Diff, hunks: str | None = None) -> str:
-    """The same with both sides next to each other: number and code of the old file, number and code of the new one."""
-    path = diff.path or ""
-    rows = "".join(_split_rows(hunks if hunks is not None else diff.hunks, path))
-    label = text_html(path)
-    return (
-        f'<div class="diff-w" role="group" tabindex="0" aria-label="Diff of {label}"><table class="diff two">'
-        f'<caption class="vh">Changes to {label}</caption>'
-        f'<colgroup><col class="cn"><col><col class="cn"><col></colgroup>{rows}</table></div>'
-    )
-
-
 def _split_rows(hunks: str, path: str) -> Iterator[str]:
+    """The rows with both sides: number and code of the old file, number and code of the new one."""
     lines = list(lines_of(hunks))
     new = iter(_highlighted(_joined(lines, " +"), path=path))
     old = iter(_highlighted(_joined(lines, " -"), path=path))

@@ -270,7 +270,7 @@ class TurnBuilder:
         return [_passed_on([step for _, step in ahead])], rest
 
     def _turns(self, rest: list[tuple[int, Step]]) -> Iterator[Sequence[Entry]]:
-        current: _Open | None = None
+        current: OpenTurn | None = None
         loose: list[Step] = []
         """Steps outside any turn, to be added to the next one."""
         before = self.facts.place
@@ -291,7 +291,7 @@ class TurnBuilder:
                 if current is not None:
                     self.facts.place = before
                     yield [current.turn()]
-                current = _Open(step, self.session.agent, self._relative)
+                current = OpenTurn(step, self.session.agent, self._relative)
                 for each in loose:
                     current.add(each)
                 loose = []
@@ -367,7 +367,7 @@ def _noted(step: Step) -> Note:
     return Note(at=step.at, kind=step.aside.kind, context="out", content=step.aside.text, sections=(raw,))
 
 
-class _Open:
+class OpenTurn:
     """A turn that is being built."""
 
     def __init__(self, step: Step, agent: str, relative: Callable[[str], str]) -> None:

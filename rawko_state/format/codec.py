@@ -212,7 +212,8 @@ def copy_value(value: str, width: int = COPY_WIDTH) -> str:
 
 def _marker(entry: Entry) -> str:
     if isinstance(entry, Turn):
-        return _checked(f"--- Turn {entry.number}: {entry.agent} ---", TURN_MARKER, "turn")
+        agent = values.write_text("agent", entry.agent)
+        return _checked(f"--- Turn {entry.number}: {agent} ---", TURN_MARKER, "turn")
     if isinstance(entry, TaskHeader):
         return _checked(f"=== TASK {entry.id} ===", _TASK_MARKER, "task id")
     if isinstance(entry, Resumed):

@@ -18,6 +18,7 @@ LARGE: Final = 2 << 20
 MANY: Final = 200_000
 """Values in a value that take as long."""
 _TOGETHER: Final = 4096
+_HOLDS: Final = (dict, list, tuple)
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -58,14 +59,13 @@ def dumps(
 
 def has_many(value: Any) -> bool:
     """Whether there are so many values in a value that writing it takes long."""
-    left, count = [value], 0
-    while left:
-        each = left.pop()
-        if isinstance(each, (dict, list, tuple)):
-            count += len(each)
-            if count > MANY:
-                return True
-            left.extend(each.values() if isinstance(each, dict) else each)
+    left, count = [value] if isinstance(value, _HOLDS) else [], 0
+    for each in left:
+        count += len(each)
+        if count > MANY:
+            return True
+        inner = each.values() if isinstance(each, dict) else each
+        left += [one for one in inner if isinstance(one, _HOLDS)]
     return False
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, Final
 
 from rawko_state.errors import InvalidValue
 from rawko_state.late import late
@@ -18,6 +19,8 @@ _COUNT = late(r"0|[1-9][0-9]{0,17}")
 _TOKEN = late(r"([a-z][a-z0-9_]*)=(0|[1-9][0-9]{0,17})")
 _LABEL_KEY = late(r"[A-Za-z0-9_.-]+")
 _LABEL = late(r'([A-Za-z0-9_.-]+)=("(?:[^"\\]|\\.)*"|[^",=\s]+)(?:, |\Z)', re.DOTALL)
+_DEEPEST: Final = 200
+"""So deep it is told where a value can't be written."""
 _BARE_LABEL = late(r'[^",=\s]+')
 
 
@@ -141,7 +144,7 @@ def read_flag(text: str) -> bool | None:
 def write_text(name: str, value: str) -> str:
     if not isinstance(value, str):
         raise InvalidValue(f"{name} must be text, not {type(value).__name__}: {value!r:.80}.")
-    return value
+    return str.__str__(value)  # an enumeration's own words for a member are others
 
 
 def write_json(value: Any) -> str:
@@ -149,25 +152,38 @@ def write_json(value: Any) -> str:
 
     try:
         text = fair_json.dumps(value, ensure_ascii=False, allow_nan=False)
-        if isinstance(value, (dict, list, tuple)) and not fair_json.same(fair_json.loads(text), value):
-            raise ValueError(_what_changes(value, "the value"))
+        if isinstance(value, (dict, list, tuple)):
+            read = fair_json.loads(text)
+            # Each value takes at least a letter.
+            if not (read == value if len(text) <= fair_json.MANY else fair_json.same(read, value)):
+                raise ValueError("it would come back changed")
         return text
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidValue(f"Not a JSON value: {error}.") from None
+        raise InvalidValue(f"Not a JSON value: {_what_changes(value, '', ()) or error}.") from None
 
 
-def _what_changes(value: Any, place: str) -> str:
-    """Where a value would come back changed, and how."""
-    import json
-
+def _what_changes(value: Any, place: str, around: tuple[Any, ...]) -> str | None:
+    """Where a value can't be written, or would come back changed, and why."""
+    if value is None or isinstance(value, (str, int)):
+        return None
+    where = place or "the value"
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"{where} is {value}"
     if isinstance(value, tuple):
-        return f"{place} is a tuple, which would come back as a list"
+        return f"{where} is a tuple, which would come back as a list"
+    if not isinstance(value, (dict, list)):
+        return f"{where} is of type {type(value).__name__}"
+    if any(value is one for one in around):
+        return f"{where} contains itself"
+    if len(around) > _DEEPEST:
+        return None
     for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
         if isinstance(value, dict) and not isinstance(name, str):
-            return f"the name {name!r} is not text"
-        if isinstance(inner, (dict, list, tuple)) and json.loads(json.dumps(inner)) != inner:
-            return _what_changes(inner, f"{'' if place == 'the value' else place}[{name!r}]")
-    return f"{place} would come back changed"
+            return f"the name {name!r}{f' in {place}' if place else ''} is not text"
+        found = _what_changes(inner, f"{place}[{name!r}]", (*around, value))
+        if found is not None:
+            return found
+    return None
 
 
 def read_json(text: str) -> Any:

@@ -212,6 +212,18 @@ def _exact(connection: Any) -> None:
     _run(connection, "ALTER TABLE tasks ADD COLUMN exact INTEGER NOT NULL DEFAULT 0;")
 
 
+_8_MODELS = """
+UPDATE tasks SET model = (
+    SELECT model FROM task_agents WHERE task_id = tasks.id AND model <> '' AND damaged = 0 ORDER BY turn LIMIT 1
+) WHERE model IS NULL;
+"""
+
+
+def _models(connection: Any) -> None:
+    """The model of a task is that of its first turn, if its header names none."""
+    _run(connection, _8_MODELS)
+
+
 MIGRATIONS: Final = (
     Migration(1, "rfc_tables", _rfc_tables),
     Migration(2, "positions_and_runs", _positions_and_runs),
@@ -220,5 +232,6 @@ MIGRATIONS: Final = (
     Migration(5, "updated", _updated),
     Migration(6, "sources", _sources),
     Migration(7, "exact", _exact),
+    Migration(8, "models", _models),
 )
 VERSION: Final = MIGRATIONS[-1].number

@@ -176,6 +176,7 @@ class Projector:
         for snapshot in (section for section in turn.sections if section.heading == "Snapshot"):
             self._snapshot(rows, turn.number, snapshot.text)
         self._add_agent(turn.agent)
+        row["model"] = row["model"] or _safe(turn.model, SHORT)
         self._used(turn)
 
     def _other(self, rows: NewRows, placed: LocatedBlock) -> None:

@@ -4,12 +4,14 @@
 
     options = ClaudeAgentOptions(session_store=RawkoSessionStore(rawko_state.open(".")))
 
-A sub-agent's transcript is a task of its own. Deleting a session moves its tasks to the trash.
+What was said and done are turns of the task, for people; the entries themselves are kept beside them, exactly. A sub-agent's
+transcript is a task of its own. Deleting a session moves its tasks to the trash.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +19,9 @@ from urllib.parse import quote, unquote
 
 from claude_agent_sdk import fold_session_summary
 
+from rawko_state.exchange.sources.claude_code import MAIN, step_of
+from rawko_state.exchange.transcript import Step, safely
+from rawko_state.integrations.readable import Teller
 from rawko_state.integrations.task_log import TaskLogs
 from rawko_state.store import TaskFilter
 
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
     from rawko_state.store.contract import Store
 
 _AGENT: Final = "claude-agent-sdk"
+_LATEST: Final = 200
+"""Entries in which a call may be whose result comes in another process."""
 
 
 class _Transcript:
@@ -32,6 +39,7 @@ class _Transcript:
     def __init__(self) -> None:
         self.entries: list[Any] = []
         self.summary: Any = None
+        self.teller: Teller | None = None
         self._known: set[str] = set()
 
     def take(self, value: Any) -> None:
@@ -39,7 +47,7 @@ class _Transcript:
         self.summary = value["summary"]
 
     def forget(self) -> None:
-        self.entries, self.summary, self._known = [], None, set()
+        self.entries, self.summary, self.teller, self._known = [], None, None, set()
 
     def new(self, entries: Sequence[Any]) -> list[Any]:
         """The entries that are not there yet, by their uuid."""
@@ -86,7 +94,8 @@ class RawkoSessionStore:
 
     def _append(self, key: Any, entries: list[Any]) -> None:
         log, transcript = self._logs.of(_name(key))
-        log.request = next(_asked(entries), log.request)
+        log.asks(next(_asked(entries), None))
+        tried: list[Teller] = []
 
         def made() -> list[Any]:
             known = {entry.get("uuid") for entry in transcript.entries} - {None}
@@ -99,9 +108,18 @@ class RawkoSessionStore:
                 if "subpath" not in key
                 else None
             )
-            return [{"entries": fresh, "summary": told}]
+            tried[:] = [self._teller(transcript).copied()]
+            return [*tried[0].entries(map(_step, fresh)), {"entries": fresh, "summary": told}]
 
-        log.append_next(made)
+        with log.lock:
+            log.append_next(made)
+            transcript.teller = tried[0] if tried else transcript.teller
+
+    def _teller(self, transcript: _Transcript) -> Teller:
+        if transcript.teller is None:
+            transcript.teller = Teller(MAIN, self.store.root)
+            transcript.teller.entries(map(_step, transcript.entries[-_LATEST:]))
+        return transcript.teller
 
     def _listed(self, project_key: str) -> list[Any]:
         ids = {task_id: session for session, task_id in self._sessions(project_key).items()}
@@ -135,6 +153,10 @@ def _name(key: Any) -> str:
     """Project, session and maybe the path of a sub-agent: three parts, whatever they hold."""
     parts = [key["project_key"], key["session_id"], *([key["subpath"]] if "subpath" in key else [])]
     return "/".join(quote(part, safe="") for part in parts)
+
+
+def _step(entry: Any) -> Step:
+    return safely(step_of, json.dumps(entry))
 
 
 def _whole(data: Any, key: Any) -> Any:

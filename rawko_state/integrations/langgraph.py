@@ -4,16 +4,17 @@
 
     graph = builder.compile(checkpointer=RawkoSaver(rawko_state.open(".")))
 
-A checkpoint is stored as its difference from the one before. Where LangGraph deletes single checkpoints, they are hidden: their
-bytes stay in the task file, and go with it. Deleting a thread moves its task to the trash.
+A checkpoint is stored as its difference from the one before. What nodes say is a turn, too, for people. Where LangGraph deletes
+single checkpoints, they are hidden: their bytes stay in the task file, and go with it. Deleting a thread moves its task to trash.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -21,11 +22,12 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     get_checkpoint_id,
     get_checkpoint_metadata,
-    writes_sort_key,
 )
 
-from rawko_state.integrations.checkpoints import SKELETON, Thread
-from rawko_state.integrations.patches import difference, to_bytes, to_text
+from rawko_state.integrations.checkpoints import SKELETON, New, Thread, config_of, quoted
+from rawko_state.integrations.graph_steps import STOPS, GraphTeller, asked_of
+from rawko_state.integrations.patches import to_bytes, to_text
+from rawko_state.integrations.readable import titled
 from rawko_state.integrations.task_log import TaskLogs
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ class RawkoSaver(BaseCheckpointSaver):
                 if limit is not None and limit <= 0:
                     return
                 with self._lock:
-                    each = self._tuple(_config(name, ns, checkpoint))
+                    each = self._tuple(config_of(name, ns, checkpoint))
                 if each is None or any(each.metadata.get(key) != value for key, value in (filter or {}).items()):
                     continue
                 limit = None if limit is None else limit - 1
@@ -89,85 +91,75 @@ class RawkoSaver(BaseCheckpointSaver):
         whole = self.serde.loads_typed(thread.value(ns, checkpoint, SKELETON))
         names = sorted(thread.names(ns, checkpoint) - {SKELETON})
         whole["channel_values"] = {each: self.serde.loads_typed(thread.value(ns, checkpoint, each)) for each in names}
-        writes = thread.writes.get((ns, checkpoint), {})
-        order = sorted(writes, key=lambda key: writes_sort_key(writes[key][1], *key))
-        pending = [(key[0], writes[key][0], self._loaded(writes[key][2], writes[key][3])) for key in order]
-        parent = _config(name, ns, saved.parent) if saved.parent else None
-        return CheckpointTuple(_config(name, ns, checkpoint), whole, self._loaded(*saved.metadata), parent, pending)
+        writes = thread.sorted_writes(ns, checkpoint)
+        pending = [(task, channel, self._loaded(*value)) for task, _, channel, *value in writes]
+        parent = config_of(name, ns, saved.parent) if saved.parent else None
+        return CheckpointTuple(config_of(name, ns, checkpoint), whole, self._loaded(*saved.metadata), parent, pending)
 
     # Writing
 
     def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         asked = config["configurable"]
         name, ns, parent = asked["thread_id"], asked.get("checkpoint_ns", ""), asked.get("checkpoint_id")
-        skeleton = {key: value for key, value in checkpoint.items() if key != "channel_values"}
-        metadata = self._dumped(get_checkpoint_metadata(config, metadata))
+        about = self._dumped(get_checkpoint_metadata(config, metadata))
         with self._lock:
-            log, thread = self._logs.of(_quoted(name))
-            at_hand = dict[str, tuple[str, bytes]]()
-
-            def made() -> list[Any]:
-                at_hand.clear()
-                base = parent if (ns, parent) in thread.saved else next((key[1] for key in thread.visible(ns)), None)
-                versions = self._versions(thread, ns, base)
-                told = skeleton["channel_versions"]
-                values = dict[str, Any]()
-                known = thread.names(ns, base)
-                for channel, value in ((SKELETON, skeleton), *checkpoint["channel_values"].items()):
-                    same = (
-                        channel in known
-                        and channel not in new_versions
-                        and versions.get(channel, known) == told.get(channel)
-                    )
-                    if channel != SKELETON and same:
-                        continue
-                    kind, data = at_hand[channel] = self.serde.dumps_typed(value)
-                    change = self._change(thread, ns, base if channel in known else None, channel, kind, data)
-                    if change is not None:
-                        values[channel] = change
-                gone = sorted(known - set(checkpoint["channel_values"]) - {SKELETON})
-                record = {"ns": ns, "id": checkpoint["id"], "parent": parent, "metadata": metadata, "values": values}
-                record |= {"base": base} if base != parent else {}
-                return [record | ({"gone": gone} if gone else {})]
-
-            log.append_next(made)
-            for channel, (kind, data) in at_hand.items():
-                thread.newest[ns, channel] = (checkpoint["id"], kind, data)
-        return _config(name, ns, checkpoint["id"])
+            log, thread = self._logs.of(quoted(name))
+            if not thread.saved:
+                log.asks(asked_of(checkpoint["channel_values"]))
+            # LangGraph does not wait for one write before it begins another, so the first may not be the one with the request.
+            titles = [] if thread.saved or not thread.writes else titled(asked_of(checkpoint["channel_values"]))
+            told = partial(self._told, name, ns, parent, titles)
+            new = New(thread, self.serde, ns, parent, checkpoint, about, new_versions, told)
+            log.append_next(new.records)
+            new.keep_at_hand()
+        return config_of(name, ns, checkpoint["id"])
 
     def put_writes(self, config: Any, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
         asked = config["configurable"]
-        told = [
-            [WRITES_IDX_MAP.get(channel, at), channel, *self._dumped(value)]
-            for at, (channel, value) in enumerate(writes)
-        ]
-        record = {
-            "ns": asked.get("checkpoint_ns", ""),
-            "id": asked["checkpoint_id"],
-            "task": task_id,
-            "path": task_path,
-        }
+        told = [[WRITES_IDX_MAP.get(name, at), name, *self._dumped(value)] for at, (name, value) in enumerate(writes)]
+        ns, checkpoint = asked.get("checkpoint_ns", ""), asked["checkpoint_id"]
+        record = {"ns": ns, "id": checkpoint, "task": task_id, "path": task_path, "writes": told}
         with self._lock:
-            self._logs.of(_quoted(asked["thread_id"]))[0].append([{**record, "writes": told}])
+            log, thread = self._logs.of(quoted(asked["thread_id"]))
+            if not thread.saved:
+                log.asks(asked_of(dict(writes)))
+            # People are told in the order of steps, so with the next checkpoint; but a graph that stops here has none.
+            is_now = (ns, checkpoint) in thread.told or any(channel in STOPS for channel, _ in writes)
+            turns = self._teller(thread, asked).entries(writes, task_path) if is_now else []
+            log.append([*turns, record])
+
+    def _told(self, name: str, ns: str, checkpoint: str | None, titles: Sequence[Any]) -> Sequence[Any]:
+        """The turns of what was written after a checkpoint, if people have not been told."""
+        thread = self._logs.of(quoted(name))[1]
+        writes = [] if (ns, checkpoint) in thread.told else thread.sorted_writes(ns, checkpoint)
+        tasks = dict[tuple[str, str], list[Any]]()
+        for task, path, channel, *value in writes:
+            if channel not in STOPS:
+                tasks.setdefault((task, path), []).append((channel, self._loaded(*value)))
+        found = [*titles]
+        for (_, path), written in tasks.items():
+            teller = self._teller(thread, {"thread_id": name, "checkpoint_ns": ns, "checkpoint_id": checkpoint})
+            found += teller.entries(written, path)
+        return found
+
+    def _teller(self, thread: Thread, asked: Any) -> GraphTeller:
+        if thread.teller is None:
+            thread.teller = GraphTeller(self.store.root)
+            before = self._tuple({"configurable": asked})
+            thread.teller.knows(before.checkpoint["channel_values"] if before is not None else {})
+        return thread.teller
 
     # Deleting and copying
 
     def delete_thread(self, thread_id: str) -> None:
-        self._logs.delete(_quoted(thread_id))
+        self._logs.delete(quoted(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        wanted = set(run_ids)
         for name in self._threads():
             with self._lock:
                 thread = self._read_thread(name) or Thread()
-                self._hide(
-                    name,
-                    [
-                        key
-                        for key in thread.visible()
-                        if self._loaded(*thread.saved[key].metadata).get("run_id") in wanted
-                    ],
-                )
+                runs = {key: self._loaded(*thread.saved[key].metadata).get("run_id") for key in thread.visible()}
+                self._hide(name, [key for key, run in runs.items() if run in run_ids])
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         if strategy not in ("keep_latest", "delete"):
@@ -185,12 +177,12 @@ class RawkoSaver(BaseCheckpointSaver):
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         records = list[Any]()
-        source = self._logs.log(_quoted(source_thread_id), records.append, records.clear)
+        source = self._logs.log(quoted(source_thread_id), records.append, records.clear)
         source.catch_up()
         source.close()
         if records:
             with self._lock:
-                self._logs.of(_quoted(target_thread_id))[0].append(records)
+                self._logs.of(quoted(target_thread_id))[0].append(records)
 
     # The same for event loops
 
@@ -233,30 +225,13 @@ class RawkoSaver(BaseCheckpointSaver):
         return [unquote(name) for name in self._logs.names()]
 
     def _read_thread(self, name: str) -> Thread | None:
-        return self._logs.read(_quoted(name))
+        return self._logs.read(quoted(name))
 
     def _hide(self, name: str, keys: Sequence[tuple[str, str]]) -> None:
         namespaces = dict.fromkeys(ns for ns, _ in keys)
         if keys:
-            self._logs.of(_quoted(name))[0].append(
-                [{"ns": ns, "hide": [key[1] for key in keys if key[0] == ns]} for ns in namespaces]
-            )
-
-    def _versions(self, thread: Thread, ns: str, base: str | None) -> Any:
-        if base is None:
-            return {}
-        return self.serde.loads_typed(thread.value(ns, base, SKELETON))["channel_versions"]
-
-    def _change(self, thread: Thread, ns: str, base: str | None, channel: str, kind: str, data: bytes) -> Any:
-        """What to store for a value: nothing if it is as before, else patches, else the whole of it."""
-        if base is not None:
-            was, old = thread.value(ns, base, channel)
-            if (was, old) == (kind, data):
-                return None
-            patches = difference(old, data) if was == kind else None
-            if patches is not None:
-                return [kind, [[at, cut, to_text(text)] for at, cut, text in patches]]
-        return [kind, to_text(data)]
+            hidden = [{"ns": ns, "hide": [key[1] for key in keys if key[0] == ns]} for ns in namespaces]
+            self._logs.of(quoted(name))[0].append(hidden)
 
     def _dumped(self, value: Any) -> Sequence[str]:
         kind, data = self.serde.dumps_typed(value)
@@ -275,11 +250,3 @@ class _Whole:
     def get_tuple(self, config: Any) -> CheckpointTuple | None:
         with self._saver._lock:
             return self._saver._tuple(config, hidden=True)
-
-
-def _quoted(name: Any) -> str:
-    return quote(str(name), safe="/:@-_.~ ")
-
-
-def _config(name: str, ns: str, checkpoint: str) -> Any:
-    return {"configurable": {"thread_id": name, "checkpoint_ns": ns, "checkpoint_id": checkpoint}}

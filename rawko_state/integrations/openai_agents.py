@@ -4,8 +4,8 @@
 
     await Runner.run(agent, "Hello", session=RawkoSession(rawko_state.open("."), "user-123"))
 
-A popped item is hidden: no session returns it any more. Its bytes stay in the task file, and go with it. Clearing a session moves
-its task to the trash.
+A popped item is hidden: no session returns it any more. Its bytes stay in the task file, and go with it. Clearing a session, or
+popping its last item, moves its task to the trash.
 """
 
 from __future__ import annotations
@@ -60,11 +60,13 @@ class RawkoSession(SessionABC):
         self._check()
         if items:
             plain = json.loads(json.dumps(items))
-            self._log.request = next(_asked(plain), self._log.request)
+            # Only the first item: as long as the session holds anything, it was not popped.
+            self._log.asks(next(_asked(plain[:1]), None))
             await self._done(lambda: self._log.append([{"add": plain}]))
 
     async def pop_item(self) -> Any:
-        """Hides the latest item and returns it. None if there is none. No two callers get the same one."""
+        """Hides the latest item and returns it. None if there is none. No two callers get the same one. With the last item, the
+        task goes to the trash."""
 
         def pop() -> Any:
             popped: list[Any] = []
@@ -74,6 +76,8 @@ class RawkoSession(SessionABC):
                 return [{"pop": 1}] if popped else []
 
             self._log.append_next(made)
+            if popped and not self._items:
+                self._log.delete_emptied()  # its request may be the item that was popped
             return popped[0] if popped else None
 
         return await self._done(pop)

@@ -1,7 +1,7 @@
 """A task as a log of data: adapters append values to it, and fold what anybody appended into a state of their own.
 
-Each value is the data of a note, kept exactly. A log remembers how far it has read, so that a value is read once, also if several
-processes append to the same task.
+Each value is the data of a note, kept exactly. Turns and notes among the values are for people, and written as they are. A log
+remembers how far it has read, so that a value is read once, also if several processes append to the same task.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from rawko_state.errors import ChainMoved, TaskNotFound
 from rawko_state.format.seal import GENESIS
-from rawko_state.model.entries import Note
+from rawko_state.model.entries import Note, Turn
 
 if TYPE_CHECKING:
     from rawko_state.store.contract import Store
@@ -42,14 +42,20 @@ class TaskLog:
         forget: Callable[[], None],
     ) -> None:
         self._store, self._source, self._agent, self._take, self._forget = store, source, agent, take, forget
-        self.request = request
+        self._unnamed = self._request = request
         """The request of the task, if it is made here."""
         self.lock = threading.RLock()
         self._task: Task | None = None
+        self._asked: str | None = None
+        """The request of a task that was made here, until a turn of the user has come: that is what was asked."""
         self._end, self._seal = 0, GENESIS
         self._looked = 0.0
         self._id: str | None = None
         """The task that was read up to there."""
+
+    def asks(self, text: str | None) -> None:
+        """What the task is about, if it is made with what is appended next."""
+        self._request = text if text is not None and text.strip() else self._unnamed
 
     def append(self, values: Sequence[Any]) -> None:
         """Appends values as one record, durable when this returns, and takes them."""
@@ -86,14 +92,24 @@ class TaskLog:
         if self._task is None:
             self._task = self._opened()
         now = datetime.now(timezone.utc)
-        notes = [Note(at=now, kind=self.kind, context="out", data=value) for value in values]
-        written = self._task.add(notes, expect=expect)
+        told = self._without_request([value for value in values if isinstance(value, (Turn, Note))])
+        data = [value for value in values if not isinstance(value, (Turn, Note))]
+        notes = [Note(at=now, kind=self.kind, context="out", data=value) for value in data]
+        written = self._task.add([*told, *notes], expect=expect)
+        if len(data) < len(values):
+            self._asked = None
         if written.offset == self._end and written.alone:
             self._end, self._seal = written.end, written.seal
-            for value in values:
+            for value in data:
                 self._take(value)
         else:
             self.catch_up()
+
+    def _without_request(self, told: list[Turn | Note]) -> list[Turn | Note]:
+        """What the user said first is the request of the task, and not a turn again."""
+        if self._asked is not None and told and isinstance(told[0], Turn) and told[0].agent == "user":
+            return told[1:] if (told[0].content or "").strip() == self._asked.strip() else told
+        return told
 
     @property
     def kind(self) -> str:
@@ -141,6 +157,18 @@ class TaskLog:
                 with contextlib.suppress(TaskNotFound):
                     self._store.delete(task_id, by=self._agent)
 
+    def delete_emptied(self) -> None:
+        """The same, for a task in which nothing counts any more. If somebody has appended to it just now, it stays."""
+        with self.lock:
+            task_id, end = self._id, self._end
+            self._start_over()
+            if task_id is None:
+                return
+            with contextlib.suppress(TaskNotFound):
+                self._store.delete(task_id, by=self._agent)
+                if any(each.id == task_id and each.size != end for each in self._store.trash()):
+                    self._store.restore(task_id)
+
     def close(self) -> None:
         """Lets go of the task. It is opened again when it is needed."""
         with self.lock:
@@ -155,10 +183,11 @@ class TaskLog:
         self._end, self._seal, self._id = 0, GENESIS, None
 
     def _opened(self) -> Task:
-        task = self._store.open_task(self._source, self.request, agent=self._agent, exact=True)
+        task = self._store.open_task(self._source, self._request, agent=self._agent, exact=True)
         if task.id != self._id:
             self._start_over()
         self._id, self._looked = task.id, time.monotonic()
+        self._asked = self._request if task.is_new else None
         return task
 
     def _fresh(self, task_id: str) -> Iterator[Any]:

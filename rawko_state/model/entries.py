@@ -297,6 +297,13 @@ class Note(Entry, kw_only=True):
     content: str | None = None
     data: Json = None
 
+    @property
+    def is_data(self) -> bool:
+        """Whether it holds data and says nothing about the task."""
+        said = (self.by, self.title, self.pinned, self.status, self.reason, self.source, self.content)
+        more = self.labels or self.unlabel or self.extra or self.sections
+        return self.data is not None and said == (None,) * 7 and not more
+
 
 class Torn(Entry, kw_only=True):
     """The first ``length`` bytes of this record are an unfinished append.

@@ -11,7 +11,8 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from functools import reduce
+from operator import itemgetter, or_
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from rawko_state.format.text import decode
@@ -93,6 +94,8 @@ def search(wanted: Wanted, sources: Iterable[PostingSource], truth: Truth, *, tu
     leaves = query.leaves()
     bits = {leaf: 1 << number for number, leaf in enumerate(leaves)}
     scored = scored_pages(leaves, bits, Terms(sources, wanted.documents, wanted.length))
+    if _may_hold(query.root, bits, reduce(or_, (each.leaves for each in scored), 0), None) is False:
+        return  # a word that it needs is nowhere
     line = _Line(wanted, bits, scored)
     settler = _Settler(wanted, truth, leaves, bits)
     # Without NOT, a document that matches settles its task, whatever the other documents contain.

@@ -187,6 +187,11 @@ class Scored:
         """``parts``: the leaves that may be in the page, each with its bit and whether it is sought in diffs alone."""
         self.page, self._parts = page, parts
 
+    @property
+    def leaves(self) -> int:
+        """The leaves that may be in the page, as bits."""
+        return sum({bit for bit, _, _ in self._parts})
+
     @cached_property
     def most(self) -> tuple[int, float]:
         """No document contains more leaves, or has a higher score."""

@@ -90,6 +90,7 @@ class TaskSummary(Frozen):
     runs: int
     parent: str | None
     model: str | None
+    """The header's, or that of the first turn that states one."""
     branch: str | None
     tokens_in: int | None
     tokens_out: int | None

@@ -77,6 +77,8 @@ class Task:
         """Called with each record just before it is written, for callers that write something with it."""
         self.expected: str | None = None
         """The seal that the next record must follow. If it is no longer the last one, ChainMoved is raised."""
+        self._clean_kinds: tuple[str | None, ...] = ()
+        """Kinds of notes in which there is no secret."""
 
     # Current state
 
@@ -581,7 +583,11 @@ class Task:
             clean = self.redactor.entry(replace(entry, state=None, payload=None))
             return replace(clean, state=entry.state, payload=entry.payload)
         if isinstance(entry, Note) and entry.data is not None and entry.kind not in MEMORY:
-            return replace(self.redactor.entry(replace(entry, data=None)), data=entry.data)
+            if entry.is_data and entry.kind in self._clean_kinds:
+                return entry  # nothing else in it is text
+            clean = replace(self.redactor.entry(replace(entry, data=None)), data=entry.data)
+            self._clean_kinds = (*self._clean_kinds[-9:], clean.kind)
+            return clean
         return self.redactor.entry(entry)
 
     def _cleaned_turn(self, turn: Turn) -> Turn:

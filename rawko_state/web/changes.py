@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 from markupsafe import Markup
 
 from rawko_state.web import fragments
-from rawko_state.web.turn_view import read_turn
+from rawko_state.web.turn_view import diff_at, read_turn
 from rawko_state.web.visits import Reply, View, Visit
 
 _TURNS: Final = 200
-_LINES: Final = 6_000
-"""Lines of diffs on one page."""
+_LINES: Final = 4_000
+"""Lines of diffs on one page. A diff counts with as many as are shown of it."""
 
 
 class Change(NamedTuple):
@@ -51,11 +51,12 @@ def changes(visit: Visit) -> Reply:
                     path = diff.path or ""
                     proved.add(path)
                     if only in (None, path):
-                        lines += diff.added + diff.removed
-                        html = fragments.diff(diff, split=visit.get("diff") == "split", store=visit.store)
+                        lines += min(diff.added + diff.removed, fragments.ROWS)
+                        at = diff_at(visit.at("t", name.id, number), turn, diff)
+                        html = fragments.diff(diff, at, split=visit.get("diff") == "split", store=visit.store)
                         by_path.setdefault(path, []).append(Change(number, turn.agent, diff.added, diff.removed, html))
-                for at, path in touched:
-                    if at == number and path not in proved and only in (None, path):
+                for changed_in, path in touched:
+                    if changed_in == number and path not in proved and only in (None, path):
                         unproved.setdefault(path, []).append(number)
     values = {
         "place": "tasks",

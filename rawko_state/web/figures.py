@@ -39,7 +39,7 @@ class Sum:
     cost: Decimal | None = None
     is_estimate: bool = False
     unpriced: int = 0
-    """Turns whose cost is not known."""
+    """Turns of agents whose cost is not known."""
     days: dict[str, Decimal] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class Sum:
             cost = estimated(row.model, kinds)
             self.is_estimate |= cost is not None
         if cost is None:
-            self.unpriced += row.turns
+            self.unpriced += row.turns if row.agent != "user" else 0
         else:
             self.cost = cost if self.cost is None else self.cost + cost
             if row.day:
@@ -71,9 +71,11 @@ class Sum:
 
     @property
     def money(self) -> Said:
+        if self.cost is None and not self.unpriced:
+            return Said("")
         if self.cost is None:
             return wording.unknown("No cost is stated, and no price is known", "no price")
-        text = f"{'~' if self.is_estimate else ''}{wording.dollars(self.cost)}"
+        text = (wording.about if self.is_estimate else wording.dollars)(self.cost)
         return Said(text, f"and {wording.counted(self.unpriced, 'turn')} without a price" if self.unpriced else "")
 
 
@@ -138,7 +140,10 @@ def figures(visit: Visit) -> Reply:
     by_agent = summed(stats.usage, lambda row: row.agent)
     span = _span(stats, today, days)
     by_model = dict(sorted(by_model.items(), key=lambda each: -(each[1].tokens_in or 0)))
+    by_agent = dict(sorted(by_agent.items(), key=lambda each: -each[1].turns))
     hues = {name: f"h{number % 6 + 1}" for number, name in enumerate(by_model)}
+    by = "agent" if visit.get("by") == "agent" else "model"
+    series = {"agent": by_agent, "model": by_model}[by]
     values: dict[str, Any] = {
         "place": "figures",
         "periods": PERIODS,
@@ -147,12 +152,13 @@ def figures(visit: Visit) -> Reply:
         "total": total,
         "by_model": list(by_model.items()),
         "hues": hues,
-        "by_agent": sorted(by_agent.items(), key=lambda each: -each[1].turns),
+        "by_agent": list(by_agent.items()),
+        "by": by,
         "calendar": calendar_of(year, today),
-        "costs": chart(by_model, span, lambda one: one.days, lambda value: wording.dollars(Decimal(value)))
+        "costs": chart(series, by, span, lambda one: one.days, lambda value: wording.dollars(Decimal(value)))
         if total.cost
         else None,
-        "tokens": chart(by_model, span, lambda one: one.tokens, lambda value: wording.count(int(value)))
+        "tokens": chart(series, by, span, lambda one: one.tokens, lambda value: wording.count(int(value)))
         if total.tokens_in is not None
         else None,
         "durations": durations(visit, wanted),
@@ -174,11 +180,15 @@ def _span(stats: Stats, today: date, days: int | None) -> list[str]:
 
 
 def chart(
-    series: dict[str, Sum], span: list[str], values_of: Callable[[Sum], dict[str, Any]], say: Callable[[float], str]
+    series: dict[str, Sum],
+    by: str,
+    span: list[str],
+    values_of: Callable[[Sum], dict[str, Any]],
+    say: Callable[[float], str],
 ) -> Chart | None:
+    days = set(span)
     sums = {
-        name: sum(float(value) for day, value in values_of(one).items() if day in set(span))
-        for name, one in series.items()
+        name: sum(float(value) for day, value in values_of(one).items() if day in days) for name, one in series.items()
     }
     named = [name for name in sorted(sums, key=lambda name: -sums[name]) if sums[name]]
     shown, rest = named[:_SERIES], named[_SERIES:]
@@ -191,9 +201,10 @@ def chart(
     if not highest:
         return None
     top = _nice(highest)
-    names = [name or "unknown model" for name in shown] + (["others"] if rest else [])
+    names = [name or f"unknown {by}" for name in shown] + (["others"] if rest else [])
     order = list(series)
-    hues = [f"h{order.index(name) % 6 + 1}" for name in shown] + (["h6"] if rest else [])
+    hues = [wording.hue(name) if by == "agent" else f"h{order.index(name) % 6 + 1}" for name in shown]
+    hues += ["h6"] if rest else []
     step = (WIDTH - LEFT) / len(span)
     height = HEIGHT - BOTTOM - 8
     rects = []
@@ -275,7 +286,7 @@ def calendar_of(stats: Stats, today: date) -> Calendar:
         if weekday == 0 and value.month != seen and value.day <= 7:
             seen = value.month
             months.append((x, f"{value:%b}"))
-    table = sorted(by_day.items(), reverse=True)[:60]
+    table = sorted(((day, number) for day, number in by_day.items() if day >= start.isoformat()), reverse=True)
     return Calendar(rects, months, [str(limit) for limit in limits], 34 + 53 * 13 + 2, table)
 
 

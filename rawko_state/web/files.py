@@ -12,11 +12,16 @@ from rawko_state.model.entries import touched
 from rawko_state.store import TaskFilter
 from rawko_state.web import fragments
 from rawko_state.web.tasks import Row, row_of
+from rawko_state.web.turn_view import diff_at
 from rawko_state.web.visits import Reply, View, Visit
 
 _MOST: Final = 1_000
 _TASKS: Final = 12
 _TURNS: Final = 40
+_FEW: Final = 80
+"""Rows of each diff."""
+_LINES: Final = 4_000
+"""Lines of diffs on one page; further ones are opened one by one."""
 
 
 class Edit(NamedTuple):
@@ -64,7 +69,8 @@ def file(visit: Visit) -> Reply:
     if path is None:
         return Reply(to=visit.at("files"))
     found = visit.store.history(TaskFilter(file=path, limit=_TASKS + 1, after=visit.get("after")))
-    chapters = [_chapter(visit, path, row_of(visit, task)) for task in found[:_TASKS]]
+    left = [_LINES]
+    chapters = [_chapter(visit, path, row_of(visit, task), left) for task in found[:_TASKS]]
     values = {
         "place": "files",
         "path": path,
@@ -75,7 +81,7 @@ def file(visit: Visit) -> Reply:
     return Reply("file.html", values)
 
 
-def _chapter(visit: Visit, path: str, row: Row) -> Chapter:
+def _chapter(visit: Visit, path: str, row: Row, left: list[int]) -> Chapter:
     edits: list[Edit] = []
     reads = 0
     with visit.store.reading():
@@ -85,18 +91,23 @@ def _chapter(visit: Visit, path: str, row: Row) -> Chapter:
             if operation == "read":
                 reads += 1
             elif turn and len(edits) < _TURNS:
-                edits.append(_edit(visit, row.task.id, turn, path, operation))
+                edits.append(_edit(visit, row.task.id, turn, path, operation, left))
     return Chapter(row, edits, reads)
 
 
-def _edit(visit: Visit, task_id: str, number: int, path: str, operation: str) -> Edit:
+def _edit(visit: Visit, task_id: str, number: int, path: str, operation: str, left: list[int]) -> Edit:
     try:
         turn = visit.store.turn(task_id, number)
     except RawkoError:
         return Edit(number, "", 0, 0, [], operation)
     own = [diff for diff in turn.diffs if path in (diff.path, diff.old)]
     done = next((each.operation for each in touched(turn) if each.path == path), operation)
-    html = [fragments.diff(diff, split=visit.get("diff") == "split", store=visit.store) for diff in own]
+    html = []
+    for diff in own:
+        most = min(_FEW, max(0, left[0]))
+        at = diff_at(visit.at("t", task_id, number), turn, diff)
+        html.append(fragments.diff(diff, at, split=visit.get("diff") == "split", store=visit.store, most=most))
+        left[0] -= min(diff.added + diff.removed, most)
     return Edit(number, turn.agent, sum(diff.added for diff in own), sum(diff.removed for diff in own), html, done)
 
 

@@ -120,10 +120,9 @@ def _tool(tool: str | None, data: dict[str, Any]) -> dict[str, Any]:
 def turn_html(visit: Visit, task_id: str, number: int) -> str:
     with visit.store.reading():
         shape = shape_of(visit, task_id)
-        items = [
-            item for item in Timeline(visit, shape, split=False).items([(number, number)], gaps=False) if item.turn
-        ]
-    return fragment(visit, "items.html", items=items, task=shape.summary, tools_open=False)
+        line = Timeline(visit, shape, split=visit.get("diff") == "split")
+        items = [item for item in line.items([(number, number)], gaps=False) if item.turn]
+    return fragment(visit, "items.html", items=items, task=shape.summary, tools_open=visit.get("tools") == "open")
 
 
 def head(visit: Visit, task_id: str) -> dict[str, Any]:

@@ -22,7 +22,20 @@ from rawko_state.server.app import Server
 from rawko_state.server.operations import READ
 from rawko_state.server.problems import Refused
 from rawko_state.server.responses import now, peer_of, piece_by_piece
-from rawko_state.web import acting, changes, continuing, figures, files, health, live, output, palette, tasks, timeline
+from rawko_state.web import (
+    acting,
+    changes,
+    continuing,
+    figures,
+    files,
+    health,
+    jumps,
+    live,
+    output,
+    palette,
+    task_page,
+    tasks,
+)
 from rawko_state.web.rendering import rendered, static_file
 from rawko_state.web.sessions import SESSION_SECONDS, Links, Sessions, Visitor, cookie_name, is_form_token
 from rawko_state.web.visits import Reply, View, Visit
@@ -44,7 +57,8 @@ HEADERS: Final = {
 HTML: Final = "text/html; charset=utf-8"
 VIEWS: Final = (
     *tasks.VIEWS,
-    *timeline.VIEWS,
+    *task_page.VIEWS,
+    *jumps.VIEWS,
     *output.VIEWS,
     *changes.VIEWS,
     *files.VIEWS,

@@ -18,7 +18,8 @@ from rawko_state.web.wording import Said
 
 SMALL: Final = 2_000
 """Outputs up to this many characters come with the page; longer ones when they are opened."""
-_DIFF_LINES: Final = 300
+_DIFF_LINES: Final = 60
+"""Diffs of up to this many changed lines come with the page."""
 _TAIL: Final = 256
 _SEAL = re.compile(rb"(?:^|\n)\[End ([0-9a-f]{16})\]\n?")
 
@@ -42,7 +43,8 @@ class ToolView(Frozen):
     """None: there is none, or it is fetched when it is opened."""
     size: int
     """Of an output that is fetched."""
-    has_more: bool
+    more: str | None
+    """The address of what is fetched when it is opened."""
 
 
 class TurnView(Frozen):
@@ -53,7 +55,7 @@ class TurnView(Frozen):
     by: str | None
     model: str | None
     at: datetime | None
-    took: str
+    duration_ms: int | None
     tokens: str
     cost: Said | None
     states_cost: bool
@@ -67,8 +69,7 @@ class TurnView(Frozen):
     selected: str | None
     lines: list[str]
     tools: list[ToolView]
-    loose: list[Markup]
-    """Diffs that belong to no tool call."""
+    """The last ones are diffs that belong to no tool call."""
     progress: list[str]
     files: list[FileTouch]
     question: Question | None
@@ -82,6 +83,10 @@ class TurnView(Frozen):
     added: int = 0
     removed: int = 0
     failures: int = 0
+
+    @property
+    def took(self) -> str:
+        return wording.took(self.duration_ms)
 
 
 def read_turn(reader: TaskReader, row: TurnRow) -> tuple[Turn | None, str | None]:
@@ -100,14 +105,21 @@ def read_turn(reader: TaskReader, row: TurnRow) -> tuple[Turn | None, str | None
 
 
 def turn_view(
-    turn: Turn, seal: str | None, *, damaged: bool = False, open_question: int | None = None, split: bool = False
+    turn: Turn,
+    seal: str | None,
+    at: str,
+    *,
+    damaged: bool = False,
+    open_question: int | None = None,
+    split: bool = False,
 ) -> TurnView:
+    """``at``: the address of the turn."""
     tools, used = [], set()
     for number, call in enumerate(turn.tools, 1):
         own = own_diffs(call, turn.diffs) if isinstance(call, ToolCall) else []
         used |= {id(diff) for diff in own}
-        tools.append(tool_view(number, call, turn, own, split=split))
-    loose = [fragments.diff(diff, split=split) for diff in turn.diffs if id(diff) not in used and diff.blob is None]
+        tools.append(tool_view(number, call, turn, own, at, split=split))
+    tools += [_loose(diff, diff_at(at, turn, diff), split=split) for diff in turn.diffs if id(diff) not in used]
     tokens = dict(turn.tokens)
     stated = None if turn.cost is None else f"{turn.cost.amount:f} {turn.cost.currency}"
     used_tokens: dict[str, int | None] = {name: tokens.get(name) for name in ("in", "out", "cache_read", "cache_write")}
@@ -116,19 +128,31 @@ def turn_view(
     return TurnView(
         turn.number, kind, turn.agent, said_by(turn), turn.model,
         turn.started.astimezone() if turn.started is not None else None,
-        wording.took(turn.duration_ms), _tokens(tokens), cost, stated is not None, seal,
+        turn.duration_ms, _tokens(tokens), cost, stated is not None, seal,
         turn.status, damaged or bool(turn.damaged),
         fragments.markdown(turn.thinking) if turn.thinking else None, wording.first_line(turn.thinking, 160),
         len(turn.thinking or ""),
         fragments.markdown(turn.content) if turn.content else None, turn.selected,
         [text for text in (turn.decision, turn.reason, turn.guidance) if text],
-        tools, loose,
+        tools,
         [step.text if isinstance(step, Progress) else step for step in turn.progress],
         list(touched(turn)), turn.question, open_question == turn.number and turn.question is not None, turn.answers,
         [(each.name, each.value) for each in turn.extra], [(each.heading, each.text) for each in turn.sections], _changed(turn),
         sum(diff.added for diff in turn.diffs), sum(diff.removed for diff in turn.diffs),
         sum(tool.failed for tool in tools) + (turn.status == "failed"),
     )  # fmt: skip
+
+
+def diff_at(at: str, turn: Turn, diff: Diff) -> str:
+    """The address of a page for one diff of the turn that is at this address."""
+    number = next(number for number, each in enumerate(turn.diffs, 1) if each is diff)
+    return f"{at}/diff/{number}"
+
+
+def has_failed(turn: Turn) -> bool:
+    """Whether something in it failed."""
+    calls = (call for call in turn.tools if isinstance(call, ToolCall))
+    return turn.status == "failed" or any(fragments.telling(call, turn).failed for call in calls)
 
 
 def _changed(turn: Turn) -> dict[str, tuple[int, int]]:
@@ -146,18 +170,31 @@ def _tokens(tokens: dict[str, int]) -> str:
     return " · ".join(parts + ([f"{wording.count(cached)} cached"] if cached else []))
 
 
-def tool_view(number: int, call: ToolCall | str, turn: Turn, own: list[Diff], *, split: bool) -> ToolView:
+def tool_view(number: int, call: ToolCall | str, turn: Turn, own: list[Diff], at: str, *, split: bool) -> ToolView:
     if isinstance(call, str):
-        return ToolView(number, "Tool", call, "", False, False, "", None, None, [], None, 0, False)
+        return ToolView(number, "Tool", call, "", False, False, "", None, None, [], None, 0, None)
     line = fragments.telling(call, turn)
     size = call.blob.size if call.blob is not None else len(line.output)
     short = fragments.output(line.output) if call.blob is None and 0 < len(line.output) <= SMALL else None
-    lines = sum(diff.added + diff.removed for diff in own)
-    fits = lines <= _DIFF_LINES and all(diff.blob is None for diff in own)
-    shown = [fragments.diff(diff, split=split) for diff in own] if fits else []
+    fits = _fits(*own)
+    is_more = (short is None and size > 0) or not fits
+    shown = [fragments.diff(diff, diff_at(at, turn, diff), split=split) for diff in own] if fits else []
     return ToolView(
         number, line.verb, line.subject, line.detail, line.failed, line.outcome == UNKNOWN,
         line.command or f"{call.tool} {call.args}".strip(),
         line.added if own else None, line.removed if own else None,
-        shown, short, 0 if short is not None else size, (short is None and size > 0) or (bool(own) and not fits),
+        shown, short, 0 if short is not None else size, f"{at}/out/{number}" if is_more else None,
     )  # fmt: skip
+
+
+def _loose(diff: Diff, at: str, *, split: bool) -> ToolView:
+    shown = [fragments.diff(diff, at, split=split)] if _fits(diff) else []
+    return ToolView(
+        0, "Edit", diff.path or "", "", False, False, "", diff.added, diff.removed, shown, None, 0,
+        None if shown else at,
+    )  # fmt: skip
+
+
+def _fits(*diffs: Diff) -> bool:
+    lines = sum(diff.added + diff.removed for diff in diffs)
+    return lines <= _DIFF_LINES and all(diff.blob is None for diff in diffs)

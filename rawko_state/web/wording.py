@@ -130,6 +130,12 @@ def dollars(amount: Decimal) -> str:
     return f"${amount:,.2f}" if amount >= Decimal("0.01") or not amount else "<$0.01"
 
 
+def about(amount: Decimal) -> str:
+    """An estimate."""
+    text = dollars(amount)
+    return text if text.startswith("<") else f"~{text}"
+
+
 def stated_cost(stated: str | None) -> Said:
     """For a list: an estimate needs the tokens of each turn, which only the page of the task reads."""
     return (
@@ -148,7 +154,7 @@ def cost(stated: str | None, model: str | None, tokens: dict[str, int | None]) -
             return unknown(f"The stated cost is not a number: {stated[:40]}")
     guess = estimated(model, tokens)
     if guess is not None:
-        return Said(f"~{dollars(guess)}", "An estimate from list prices; the agent did not state the cost")
+        return Said(about(guess), "An estimate from list prices; the agent did not state the cost")
     if not any(value for value in tokens.values()):
         return unknown("Neither cost nor tokens are recorded", "no price")
     return unknown(f"No price is known for the model {model}" if model else "The model is not recorded", "no price")

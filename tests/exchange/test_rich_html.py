@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rawko_state.exchange import rich_html
 from rawko_state.exchange.coloured import Style, runs, settled
 from rawko_state.exchange.diff_lines import lines_of
-from rawko_state.exchange.rich_html import code_html, diff_html, markdown_html, output_html
+from rawko_state.exchange.rich_html import code_html, diff_html, diff_part_html, markdown_html, output_html
 from rawko_state.format.diffs import compared, replacement
 
 _TAGS = {
@@ -139,3 +139,33 @@ def test_colours_of_a_program_are_kept_and_everything_else_is_dropped() -> None:
 
 def test_a_progress_bar_is_shown_as_it_was_last() -> None:
     assert settled("10%\r20%\rdone\r\nnext\r") == "done\nnext"
+
+
+def test_headings_never_skip_a_level_whatever_an_agent_writes() -> None:
+    html = markdown_html("### a\n\n# b\n\n#### c\n\n## d\n\ne\n-\n\n###### f\n")
+    assert re.findall("<h([0-9])>", html) == re.findall("</h([0-9])>", html) == ["3", "3", "4", "4", "4", "5"]
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_long_diff_comes_in_parts_that_make_up_the_whole(split: bool) -> None:
+    before, after = ("".join(f"{word} {number}\n" for number in range(2_600)) for word in ("old", "new"))
+    diff = compared("a.txt", "same\n" + before, "same\n" + after)
+    rows: list[str] = []
+    first: int | None = 0
+    while first is not None:
+        html, first = diff_part_html(diff, diff.hunks, split=split, first=first, most=500)
+        found = re.findall("<tr.*?</tr>", html)
+        assert len(found) <= 500
+        rows += found
+    assert len(rows) == (2_602 if split else 5_202)
+    text = re.sub("<[^>]+>", "\n", "".join(rows))
+    for word in ("old", "new"):
+        assert re.findall(rf"{word} ([0-9]+)", text) == [str(number) for number in range(2_600)]
+
+
+def test_a_very_long_line_of_a_diff_is_cut_and_says_so() -> None:
+    diff = compared("a.js", "x\n", "y" * 50_000 + "\n")
+    html, _ = diff_part_html(diff, diff.hunks, split=False, first=0, most=10)
+    assert len(html) < 5_000
+    assert re.search("yy … 48,00[01] characters more", html)
+    assert "y" * 50_000 in diff_html(diff), "an export has all of it"

@@ -66,6 +66,36 @@ def test_entries_come_back_as_they_were_and_once(tmp_path: Path) -> None:
     asyncio.run(session())
 
 
+def test_people_read_what_was_said_and_done_whichever_process_stored_it(tmp_path: Path) -> None:
+    (tmp_path / ".rawko").mkdir()
+    call = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"file_path": f"{tmp_path}/parser.py"}}
+    asked = {"type": "user", "uuid": "1", "message": {"role": "user", "content": f"Look at the parser, {SECRET}"}}
+    answer = {"type": "assistant", "uuid": "2", "message": {"id": "m", "model": "m-1", "usage": {"input_tokens": 7}, "content": [{"type": "text", "text": "Reading."}, call]}}  # fmt: skip
+    result = {"type": "user", "uuid": "3", "message": {"content": [{"type": "tool_result", "tool_use_id": "t1", "content": "def parse(): ..."}]}}  # fmt: skip
+    title = {"type": "custom-title", "uuid": "4", "customTitle": "The parser"}
+    again = {"type": "user", "uuid": "5", "message": {"role": "user", "content": "Thanks, wombat"}}
+
+    async def session() -> None:
+        await RawkoSessionStore(rawko.open(tmp_path)).append(KEY, [asked, answer])
+        other = RawkoSessionStore(rawko.open(tmp_path))
+        await other.append(KEY, [answer, result, title])
+        await other.append(KEY, [again])
+        assert await other.load(KEY) == [asked, answer, result, title, again]
+
+    asyncio.run(session())
+    store = rawko.open(tmp_path)
+    (task,) = store.history(rawko.TaskFilter())
+    assert (task.title, SECRET in (task.request or SECRET)) == ("The parser", False)
+    turns = list(store.turns(task.id))
+    assert [(turn.agent, turn.content) for turn in turns] == [("claude", "Reading."), ("claude", None), ("user", "Thanks, wombat")]  # fmt: skip
+    assert (turns[0].model, turns[0].tokens, turns[0].tools) == ("m-1", {"in": 7}, ())
+    (tool,) = turns[1].tools
+    assert isinstance(tool, rawko.ToolCall)
+    assert (tool.tool, tool.args, tool.output) == ("Read", f"{tmp_path}/parser.py", "def parse(): ...")
+    assert turns[1].files == (rawko.FileTouch("read", "parser.py"),)
+    assert [hit.turn for hit in store.search("wombat").hits] == [3]
+
+
 def test_racing_writers_lose_nothing(tmp_path: Path) -> None:
     (tmp_path / ".rawko").mkdir()
     stores = [RawkoSessionStore(rawko.open(tmp_path)) for _ in range(3)]

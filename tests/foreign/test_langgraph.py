@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import operator
 import os
 from collections.abc import AsyncIterator
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Command, interrupt
 
 import rawko_state as rawko
 from rawko_state.integrations.langgraph import RawkoSaver
@@ -70,6 +73,97 @@ def test_a_graph_goes_on_where_another_process_would_find_it(tmp_path: Path) -> 
     third = next(each for each in history if each.values.get("count") == 3)
     assert again.invoke(None, third.config)["count"] == 5  # time travel: a branch of its own
     assert again.get_state(third.config).values["count"] == 3
+
+
+def test_people_read_what_the_nodes_said_and_each_message_once(tmp_path: Path) -> None:
+    (tmp_path / ".rawko").mkdir()
+    store = rawko.open(tmp_path)
+    call = {"name": "shell", "args": {"command": "make test"}, "id": "c1"}
+    said = {
+        "plan": [AIMessage("First the test.", tool_calls=[call])],
+        "tools": [ToolMessage("3 passed", tool_call_id="c1")],
+    }
+    inner = StateGraph(MessagesState)
+    for node in ("plan", "tools"):
+        inner.add_node(node, lambda state, node=node: {"messages": said[node]})  # type: ignore[misc]
+    inner.add_edge(START, "plan").add_edge("plan", "tools")
+
+    class Whole(MessagesState):
+        verdict: str
+
+    builder = StateGraph(Whole)
+    builder.add_node("work", inner.compile())
+    builder.add_node("judge", lambda state: {"verdict": "kangaroo"})
+    builder.add_edge(START, "work").add_edge("work", "judge")
+    config: Any = {"configurable": {"thread_id": "t"}}
+    builder.compile(checkpointer=RawkoSaver(store)).invoke({"messages": [("user", f"Fix it, {SECRET}")]}, config)
+    # Another process, and a person who says the same again.
+    builder.compile(checkpointer=RawkoSaver(rawko.open(tmp_path))).update_state(
+        config, {"messages": [("user", "Go on")]}
+    )
+    (task,) = store.history(rawko.TaskFilter())
+    assert (task.request or "").startswith("Fix it, [redacted:")
+    turns = list(store.turns(task.id))
+    assert [(turn.agent, turn.content) for turn in turns] == [
+        ("plan", "First the test."), ("plan", None), ("judge", "verdict: kangaroo"), ("user", "Go on")
+    ]  # fmt: skip
+    (tool,) = turns[1].tools
+    assert isinstance(tool, rawko.ToolCall)
+    assert (tool.tool, tool.args, tool.output) == ("shell", "make test", "3 passed")
+    assert [hit.turn for hit in store.search("kangaroo").hits] == [3]
+
+
+def test_people_read_questions_answers_and_errors_of_a_graph() -> None:
+    store = rawko.open(":memory:")
+
+    def ask(state: State) -> dict[str, Any]:
+        return {"said": [f"You said {interrupt('Deploy now?')}"]}
+
+    def fail(state: State) -> dict[str, Any]:
+        raise ValueError("no luck")
+
+    builder = StateGraph(State)
+    builder.add_node("ask", ask)
+    builder.add_node("fail", fail)
+    builder.add_edge(START, "ask").add_edge("ask", "fail")
+    graph = builder.compile(checkpointer=RawkoSaver(store))
+    config: Any = {"configurable": {"thread_id": "t"}}
+    graph.invoke({"said": ["Ship it"], "count": 1}, config)
+    with pytest.raises(ValueError, match="no luck"):
+        graph.invoke(Command(resume="yes"), config)
+    (task,) = store.history(rawko.TaskFilter())
+    assert task.request == "Ship it"
+    told = [(turn.agent, turn.content, turn.status) for turn in store.turns(task.id)]
+    assert ("ask", "Deploy now?", "complete") in told
+    assert ("user", "yes", None) in told
+    assert ("ask", "said: You said yes", "complete") in told
+    assert ("fail", "ValueError: no luck", "failed") in told
+
+
+@pytest.mark.parametrize("value", [object(), {1: 2}, [[]], b"\x00", {"role": 1, "content": 2}, [("user", 3)], float("nan"), "\ud800\x00", {"role": "user", "content": [None, {"type": 3}]}])  # fmt: skip
+def test_odd_values_are_stored_whatever_can_be_said_of_them(value: Any) -> None:
+    saver = RawkoSaver(rawko.open(":memory:"), serde=_Named())
+    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    config = saver.put(config, {**empty_checkpoint(), "channel_values": {"x": value}}, {}, {"x": 1})
+    saver.put_writes(
+        config, [("x", value), ("__error__", value), ("__interrupt__", value)], "task", "~__pregel_pull, n"
+    )
+    found = saver.get_tuple(config)
+    assert found is not None
+    assert len(found.pending_writes or ()) == 3
+
+
+class _Named:
+    """Stores the name of a value, so that any value can be stored."""
+
+    def dumps_typed(self, value: Any) -> tuple[str, bytes]:
+        try:
+            return "json", json.dumps(value).encode()
+        except (TypeError, ValueError):
+            return "json", json.dumps(repr(value)).encode()
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        return json.loads(data[1])
 
 
 def test_two_savers_see_each_other(tmp_path: Path) -> None:

@@ -58,6 +58,46 @@ def test_popped_and_cleared_items_are_hidden_and_their_bytes_go_with_the_task(ro
     asyncio.run(main())
 
 
+def test_a_popped_first_question_is_not_the_request_of_a_task(root: Path) -> None:
+    store = rawko.open(root)
+
+    async def main() -> None:
+        session, other = RawkoSession(store, "s"), RawkoSession(rawko.open(root), "s")
+        await session.add_items([said("Where do zebras live?")])
+        task = store.history(rawko.TaskFilter())[0]
+        assert task.request == "Where do zebras live?"
+        assert await other.pop_item() == said("Where do zebras live?")
+        assert store.history(rawko.TaskFilter()) == []
+        assert not store.search("zebras").hits
+        await session.add_items([said("Where do lions live?")])
+        assert [each.request for each in store.history(rawko.TaskFilter())] == ["Where do lions live?"]
+        assert await other.get_items() == [said("Where do lions live?")]
+        store.erase(task.id)
+        assert not [path for path in root.rglob("*") if path.is_file() and b"zebras" in path.read_bytes()]
+        await session.pop_item()
+        await session.add_items([{"role": "system", "content": "Be kind."}, said("Where do yaks live?")])
+        assert [each.request for each in store.history(rawko.TaskFilter())] == ["OpenAI Agents session s"]
+
+    asyncio.run(main())
+
+
+def test_an_item_that_comes_while_the_last_one_is_popped_is_not_lost(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = rawko.open(root)
+    session, other = RawkoSession(store, "s"), RawkoSession(rawko.open(root), "s")
+    asyncio.run(session.add_items([said("one")]))
+    whole = store.delete
+
+    def late(*args: Any, **more: Any) -> str:
+        asyncio.run(other.add_items([said("two")]))
+        return whole(*args, **more)
+
+    monkeypatch.setattr(store, "delete", late)
+    assert asyncio.run(session.pop_item()) == said("one")
+    assert asyncio.run(session.get_items()) == asyncio.run(other.get_items()) == [said("two")]
+
+
 def test_no_item_is_popped_twice(root: Path) -> None:
     sessions = [RawkoSession(rawko.open(root), "s") for _ in range(3)]
 

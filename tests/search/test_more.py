@@ -75,6 +75,29 @@ def test_tasks_that_stand_far_back_are_not_looked_at(store: FileStore, monkeypat
     assert len(looked_at) < 10
 
 
+@pytest.mark.parametrize(
+    "query", ["getUser nowhere", "nowher* getUser", '"getUser nowhere"', "getUser (nowhere OR never)"]
+)
+def test_no_task_is_looked_at_for_a_word_that_nobody_said(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    """As somebody types, most queries are such."""
+    task = said(store, "getUser")
+    store.flush()
+    looked_at = []
+    real = engine._Line._look_at
+
+    def counted(self: engine._Line, task_id: str, *rest: Any) -> bool:
+        looked_at.append(task_id)
+        return real(self, task_id, *rest)
+
+    monkeypatch.setattr(engine._Line, "_look_at", counted)
+    assert ids(store, query) == []
+    assert looked_at == []
+    assert ids(store, "getUser NOT nowhere") == [task]
+    assert ids(store, "getUser OR nowhere") == [task]
+
+
 def test_pages_that_stand_far_back_are_not_scored(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a common word costs the same in a long history."""
     for times in (40, 1, 1, 2, 2):

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from rawko_state.model.entries import Diff, FileTouch, Money, Question, ToolCall, Turn
+from rawko_state.store import Usage
 from rawko_state.store.contract import ProjectStore
+from rawko_state.web import figures, jumps
 from rawko_state.web.pages import POLICY
 from rawko_state.web.tasks import unfinished
 from rawko_state.web.timeline import WINDOW
@@ -283,6 +285,62 @@ def test_the_server_finds_the_next_prompt_edit_and_error(visitor: Visitor, long:
     assert visitor.get(f"/t/{told}/next?kind=prompt&from=1").to == f"/t/{told}/2#t2"
 
 
+def test_the_search_for_an_error_goes_on_where_it_ended(
+    visitor: Visitor, long: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the task is, a request reads for a while only."""
+    monkeypatch.setattr(jumps, "_SECONDS", -1.0)
+    monkeypatch.setattr(jumps, "_AT_ONCE", 100)
+    first = visitor.get(f"/t/{long}/next?kind=error&from=1&diff=split")
+    assert first.to == f"/t/{long}/101?said=none-yet&diff=split#t101"
+    assert "No error up to this turn" in visitor.follow(first).words
+    assert visitor.get(f"/t/{long}/next?kind=error&from=201").to == f"/t/{long}/250#t250"
+    assert "no-later-error" in visitor.get(f"/t/{long}/next?kind=error&from=250").to
+    assert visitor.get(f"/t/{long}/next?kind=error&from=260&back=1").to == f"/t/{long}/250#t250"
+    assert "none-yet" in visitor.get(f"/t/{long}/next?kind=error&from=250&back=1").to
+
+
+def test_a_huge_edit_makes_no_huge_page_and_all_of_it_can_be_opened(visitor: Visitor, store: ProjectStore) -> None:
+    before, after = ("".join(f"{word} {number}\n" for number in range(20_000)) for word in ("old", "new"))
+    with store.start("A huge edit") as task, task.turn("developer") as turn:
+        key = turn.begin_tool("Edit", "gen/huge.txt")
+        turn.edit("gen/huge.txt", before=before, after=after, tool=key)
+        turn.end_tool(key, "ok")
+        turn.edit("gen/loose.txt", before=before[:9_000], after=after[:9_000])
+        for path in ("gen/huge.txt", "gen/loose.txt"):
+            turn.touch("write", path)
+    assert store.turn(task.id, 1).diffs[0].blob is not None, "kept apart"
+    at = f"/t/{task.id}"
+    page = visitor.get(at)
+    assert page.words.count("gen/loose.txt") >= 2, "a diff without a tool call has the name of its file"
+    assert 'class="diff' not in page.text
+    addresses = [at, f"{at}?tools=open", f"{at}/changes", f"{at}/changes?diff=split", f"{at}/1/out/1", f"{at}/1/diff/2"]
+    for address in (*addresses, "/file?path=gen/huge.txt", "/file?path=gen/loose.txt&diff=split"):
+        found = visitor.get(address)
+        assert len(found.text) < 300_000, address
+        for link in re.findall(r'class="further" href="([^"]+)"', found.text):
+            assert "old" in visitor.get(link.replace("&amp;", "&")).text, address
+    last = visitor.get(f"{at}/1/diff/1?at=39900&part=1")
+    assert "new 19999" in last.text
+    assert "further" not in last.text
+    assert visitor.get(f"{at}/1/diff/3").status == 404
+
+
+def test_what_a_program_said_as_it_failed_keeps_its_lines(visitor: Visitor, store: ProjectStore) -> None:
+    with pytest.raises(RuntimeError), store.start("It fails") as task:
+        raise RuntimeError("first *line*\n    second <line>")
+    assert '<p class="pre">RuntimeError: first *line*\n    second &lt;line&gt;</p>' in visitor.get(f"/t/{task.id}").text
+
+
+def test_models_that_only_turns_name_are_known(visitor: Visitor, store: ProjectStore) -> None:
+    with store.start("Which model was it?") as task:
+        for model in ("atlas-7", "quill-9"):
+            with task.turn("developer", model=model) as turn:
+                turn.say("I was it.")
+    assert "Models atlas-7, quill-9 " in visitor.get(f"/t/{task.id}").words
+    assert "Which model was it?" in visitor.get("/?model=atlas-7").words
+
+
 def test_a_link_with_a_seal_says_whether_it_still_shows_what_it_did(
     visitor: Visitor, store: ProjectStore, root: Path
 ) -> None:
@@ -328,6 +386,23 @@ def test_figures_have_their_numbers_as_tables(visitor: Visitor, told: str) -> No
     assert page.text.count("<table") >= 5
     assert "not recorded" in page.words
     assert "without a price" in page.words, "a sum says what it leaves out"
+
+
+def test_cost_and_tokens_are_drawn_by_model_or_by_agent(visitor: Visitor, store: ProjectStore) -> None:
+    with store.start("Cost something") as task, task.turn("miser", model="atlas-9") as turn:
+        turn.end(cost="1.25", tokens={"in": 5, "out": 5})
+    legend = re.compile(r'<p class="legend">.*?</p>', re.DOTALL)
+    for address, wanted, other in (("/figures", "atlas-9", "miser"), ("/figures?by=agent", "miser", "atlas-9")):
+        found = "".join(legend.findall(visitor.get(address).text))
+        assert f"{wanted} $1.25" in found
+        assert other not in found
+
+
+def test_what_a_person_says_is_not_a_turn_without_a_price() -> None:
+    total = figures.Sum()
+    total.add(Usage(None, "user", None, False, 3, 0, None, None, None, None, None))
+    assert total.unpriced == 0
+    assert not total.money.is_unknown
 
 
 def test_a_new_project_shows_how_to_begin(tmp_path: Path) -> None:

@@ -135,12 +135,4 @@ class FileWriter(Writer):
 
 
 def _is_data(block: LocatedBlock) -> bool:
-    """Whether a block is a note with data that says nothing about the task."""
-    note = block.entry
-    return (
-        isinstance(note, Note)
-        and note.data is not None
-        and (note.title, note.pinned, note.status, note.source, note.content) == (None,) * 5
-        and not note.labels
-        and not note.unlabel
-    )
+    return isinstance(block.entry, Note) and block.entry.is_data

@@ -250,10 +250,17 @@ CREATE INDEX idx_tasks_updated ON {{s}}.tasks (updated_at DESC NULLS LAST, id DE
 """The latest time stated in a task's records, with milliseconds."""
 _4_LOCKS: Final = f"INSERT INTO {{s}}.locks VALUES ('{BLOBS}'), ('{IMPORT}') ON CONFLICT DO NOTHING"
 _5_EXACT: Final = "ALTER TABLE {s}.tasks ADD COLUMN exact integer NOT NULL DEFAULT 0"
+_6_MODELS: Final = """
+UPDATE {s}.tasks t SET model = (
+    SELECT model FROM {s}.task_agents a WHERE a.task_id = t.id AND model <> '' AND damaged = 0 ORDER BY turn LIMIT 1
+) WHERE model IS NULL
+"""
+"""The model of a task is that of its first turn, if its header names none."""
 MIGRATIONS: Final = (
     ("tables", _1_TABLES),
     ("registry", _2_REGISTRY),
     ("updated", _3_UPDATED),
     ("locks", _4_LOCKS),
     ("exact", _5_EXACT),
+    ("models", _6_MODELS),
 )

@@ -10,6 +10,14 @@ export function parsed(html) {
   return [...new DOMParser().parseFromString(html, "text/html").body.children].map((each) => document.adoptNode(each));
 }
 
+// How diffs and tools are shown here, for addresses of the same task.
+export function shownAs(address) {
+  const url = new URL(address, location.href);
+  const here = new URLSearchParams(location.search);
+  for (const name of ["diff", "tools"]) if (here.get(name)) url.searchParams.set(name, here.get(name));
+  return url.href;
+}
+
 export async function part(address, signal) {
   const url = new URL(address, location.href);
   url.hash = "";

@@ -1,6 +1,6 @@
 // What is fetched when it is opened: long outputs, and the turns that a page left out.
 
-import { $, $$, make, part } from "./dom.js";
+import { $, $$, make, part, shownAs } from "./dom.js";
 
 async function open(details) {
   const address = details.dataset.more;
@@ -9,7 +9,7 @@ async function open(details) {
   const inside = $(".in", details);
   const rest = $(".rest", inside);
   try {
-    const found = await part(address);
+    const found = await part(shownAs(address));
     rest?.remove();
     inside.append(...found);
   } catch {
@@ -34,7 +34,7 @@ export function gapOf(from, to) {
   const count = to - from + 1;
   const said = make("span", "", `${count.toLocaleString("en")} turn${count === 1 ? "" : "s"}: ${from}${from === to ? "" : ` to ${to}`} `);
   const link = make("a", "", "Open");
-  link.href = `${base}/t/${task}/${from}#t${from}`;
+  link.href = shownAs(`${base}/t/${task}/${from}#t${from}`);
   said.append(link);
   gap.append(said);
   return gap;
@@ -65,7 +65,7 @@ export async function fill(gap) {
   const task = document.body.dataset.task;
   const before = document.documentElement.scrollHeight;
   const above = gap.getBoundingClientRect().top < 0;
-  const found = await part(`${document.body.dataset.base}/t/${task}/turns?from=${from}&to=${to}`);
+  const found = await part(shownAs(`${document.body.dataset.base}/t/${task}/turns?from=${from}&to=${to}`));
   const focused = gap.contains(document.activeElement);
   gap.replaceWith(...found);
   if (above) scrollBy(0, document.documentElement.scrollHeight - before);
@@ -75,12 +75,17 @@ export async function fill(gap) {
 }
 
 export function start() {
+  // What the server sent open is fetched when it comes into view.
+  const near = new IntersectionObserver((seen) => seen.forEach((each) => each.isIntersecting && open(each.target)));
+  $$("details.tool[open][data-more]").forEach((each) => near.observe(each));
   addEventListener("toggle", (event) => event.target.matches?.("details.tool") && open(event.target), true);
   addEventListener("click", (event) => {
-    const link = event.target.closest?.(".gap[data-from] a, a.further");
+    const link = event.target.closest?.(".gap[data-from] a, a.further, details[data-more] .rest a");
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     const gap = link.closest(".gap");
+    const tool = link.closest("details[data-more]");
+    if (tool) { open(tool); return; }
     (gap ? fill(gap) : further(link)).catch(() => { location.href = link.href; });
   });
 }

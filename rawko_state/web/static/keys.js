@@ -38,8 +38,9 @@ function jump(kind, by) {
   const numbers = $$(".line .turn[data-n]").map((each) => Number(each.dataset.n));
   const gap = by > 0 ? $("#line > .gap:last-of-type") : $("#line > .gap");
   if (!gap || document.body.dataset.page !== "task") return;
-  const from = by > 0 ? Math.max(...numbers) : Math.min(...numbers);
-  location.href = `${base}/t/${document.body.dataset.task}/next?kind=${kind}&from=${from}${by < 0 ? "&back=1" : ""}`;
+  const next = new URL($$(`.jump[data-kind=${kind}] a`)[by > 0 ? 1 : 0].href);
+  next.searchParams.set("from", by > 0 ? Math.max(...numbers) : Math.min(...numbers));
+  location.href = next.href;
 }
 const flip = (all) => { const open = all.some((each) => !each.open); all.forEach((each) => { each.open = open; }); };
 const press = (selector) => $(selector)?.click();

@@ -1,7 +1,7 @@
 // What happens, as it happens. A turn that runs is built up from text nodes; when it has ended, its HTML replaces that once.
 // The browser comes back by itself from the last cursor, so nothing is doubled and nothing is missing.
 
-import { $, $$, base, icon, make, parsed, part, say } from "./dom.js";
+import { $, $$, base, icon, make, parsed, part, say, shownAs } from "./dom.js";
 import { gapOf, isFull, prune } from "./fold.js";
 
 function connected(state) {
@@ -175,7 +175,7 @@ function task() {
     if (data.status) document.body.dataset.status = data.status;
   }
 
-  follow(`${base}/t/${document.body.dataset.task}/live?after=${encodeURIComponent(document.body.dataset.cursor)}`, {
+  follow(shownAs(`${base}/t/${document.body.dataset.task}/live?after=${encodeURIComponent(document.body.dataset.cursor)}`), {
     hello: () => { if (seen.first) $("#live:not([data-made])")?.remove(); seen.first = false; },
     said: (data) => keepingEnd(() => {
       const turn = live(data);

@@ -1,0 +1,60 @@
+"""Values as text: what can't be written as it is, is refused, and the error says where it is."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import pytest
+
+import rawko_state as rawko
+from rawko_state.errors import InvalidValue
+from rawko_state.format.values import write_json
+
+
+class Agent(str, Enum):
+    DEVELOPER = "developer"
+
+
+def circle() -> Any:
+    found: list[Any] = []
+    found.append([found])
+    return {"a": found}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (float("nan"), "the value is nan"),
+        ({"a": [1, float("-inf")]}, "['a'][1] is -inf"),
+        ({"x": {"y": b"q"}}, "['x']['y'] is of type bytes"),
+        ([{"a": {1: 2}}], "the name 1 in [0]['a'] is not text"),
+        ({"a": (1,)}, "['a'] is a tuple, which would come back as a list"),
+        (circle(), "['a'][0][0] contains itself"),
+    ],
+)
+def test_a_value_that_would_not_come_back_equal_is_refused_and_the_error_says_where(value: Any, said: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        write_json(value)
+    assert str(caught.value) == f"Not a JSON value: {said}."
+
+
+def test_a_value_that_is_nested_too_deeply_is_refused() -> None:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(InvalidValue, match="Not a JSON value"):
+        write_json(value)
+
+
+def test_a_member_of_an_enumeration_is_its_text_everywhere() -> None:
+    store = rawko.open(":memory:")
+    with store.start("x", exact=True) as task:
+        task.add_turn(rawko.Turn(agent=Agent.DEVELOPER, content=Agent.DEVELOPER, payload=Agent.DEVELOPER))
+    (turn,) = store.turns(task.id)
+    assert (turn.agent, turn.content, turn.payload) == ("developer",) * 3
+
+
+def test_an_agent_that_is_no_text_is_refused() -> None:
+    with rawko.open(":memory:").start("x") as task, pytest.raises(InvalidValue, match="agent must be text"):
+        task.add_turn(rawko.Turn(agent=None))  # type: ignore[arg-type]
