@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from rawko_state.cli import PageGroup
+from rawko_state.cli.completing import complete_agents, complete_files, complete_labels, complete_statuses
 from rawko_state.cli.printing import STATUS_COLOURS as STATUS_COLOURS
 from rawko_state.cli.printing import (
     counted,
@@ -24,15 +25,7 @@ from rawko_state.cli.printing import (
 )
 from rawko_state.cli.printing import page as page
 from rawko_state.cli.printing import use_colour as use_colour
-from rawko_state.cli.project import (
-    complete_agents,
-    complete_files,
-    complete_labels,
-    complete_statuses,
-    place_of,
-    root_of,
-    store_of,
-)
+from rawko_state.cli.project import place_of, root_of, store_of
 from rawko_state.cli.times import When, ago, local, took
 from rawko_state.store import RELEVANCE, SORTS, TIME, TaskFilter, TaskSummary
 
@@ -272,7 +265,7 @@ def _as_json(found: list[TaskSummary], *, in_lines: bool) -> None:
 def _statuses(given: tuple[str, ...]) -> tuple[str, ...]:
     from rawko_state.model import status as words
 
-    return tuple(words.canonical(part) for value in given for part in value.split(",") if part)
+    return tuple(words.canonical(part) for value in given for part in value.strip(",").split(","))
 
 
 def _label(text: str) -> tuple[str, str | None]:

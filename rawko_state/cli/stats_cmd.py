@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli import Page
+from rawko_state.cli.completing import complete_agents
 from rawko_state.cli.printing import counted, in_short, is_terminal, one_line, say, screen, size_text, table, wrapped
-from rawko_state.cli.project import complete_agents, place_of, project_name, store_of, with_tilde
+from rawko_state.cli.project import place_of, project_name, store_of, with_tilde
 from rawko_state.cli.times import When, took
 from rawko_state.format.figures import money
 from rawko_state.lazy import lazy

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli import Page
+from rawko_state.cli.completing import complete_ids
 from rawko_state.cli.printing import counted, one_line, styled_status, use_colour, visible
-from rawko_state.cli.project import complete_ids, store_of
+from rawko_state.cli.project import store_of
 from rawko_state.cli.times import took
 from rawko_state.errors import RawkoError
 from rawko_state.model.entries import ToolCall

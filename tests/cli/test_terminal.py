@@ -10,6 +10,7 @@ from wcwidth import wcswidth
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.cli import front, history_cmd, history_search, printing
+from rawko_state.model.entries import Question
 from rawko_state.store import TaskFilter
 from tests.support.processes import rawko
 
@@ -142,3 +143,41 @@ def test_a_wrong_command_line_is_told_in_one_line_and_where_the_help_is(
 ) -> None:
     command = " ".join(words[:2]) if words[0] in ("hook", "token") else words[0]
     assert rawko(tmp_path, *words, code=2).stderr == f"rawko: {said}\n  Help: rawko {command} --help\n"
+
+
+class TestCompletion:
+    """What the shell offers is what the command can use."""
+
+    def offered(self, root: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> set[str]:
+        from click.shell_completion import ShellComplete
+
+        from rawko_state.cli import cli
+
+        monkeypatch.chdir(root)
+        found = ShellComplete(cli, {}, "rawko", "_RAWKO_COMPLETE").get_completions(list(words[:-1]), words[-1])
+        return {each.value for each in found}
+
+    def test_ids_fit_the_command(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with FileStore(tmp_path) as store:
+            with store.start("done") as done:
+                done.finish("success")
+            with store.start("gone") as gone:
+                gone.finish("success")
+            store.delete(gone.id)
+            asking = store.start("asks")
+            asking.ask("dev", Question("Which?", ("a", "b")))
+            asking.close()
+        assert self.offered(tmp_path, monkeypatch, "answer", "") == {asking.id}
+        assert self.offered(tmp_path, monkeypatch, "cancel", "") == {asking.id}
+        assert self.offered(tmp_path, monkeypatch, "show", "") == {asking.id, done.id}
+        assert self.offered(tmp_path, monkeypatch, "cleanup", "--restore", "") == {gone.id}
+        assert self.offered(tmp_path, monkeypatch, "history", "--agent", "d") == {"dev"}
+        assert "claude" in self.offered(tmp_path, monkeypatch, "resume", "--with", "c")
+
+    def test_an_old_task_is_offered_once_its_id_begins(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with FileStore(tmp_path) as store:
+            for number in range(4):
+                store.start("x", id=f"zzzzz{number}").close()
+        monkeypatch.setattr("rawko_state.cli.completing._OFFERED", 1)
+        assert len(self.offered(tmp_path, monkeypatch, "show", "")) == 1
+        assert self.offered(tmp_path, monkeypatch, "show", "zzzzz0") == {"zzzzz0"}
