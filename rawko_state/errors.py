@@ -94,6 +94,9 @@ class TaskNotFound(RawkoError, KeyError):
         if in_trash:
             super().__init__(f"Task {name} is in the trash.\n  Restore it: rawko cleanup --restore {name}")
             return
+        if not name:
+            super().__init__("The task's id is empty.")
+            return
         hint = f" Closest: {', '.join(closest)}." if closest else ""
         super().__init__(f"No task starts with {name!r}.{hint}")
 

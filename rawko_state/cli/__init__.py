@@ -82,6 +82,13 @@ class Page(click.Command):
         self.headings = headings or {}
         """Heading -> names of parameters. What is in none of them stands under Options."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # click's parser doesn't say whose option it was
+            raise
+
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         first, _, rest = inspect.cleandoc(self.help or "").partition("\n\n")
         formatter.write_text(first)
@@ -283,9 +290,9 @@ def _end_by_sigpipe() -> None:
 
 
 def _say(message: str) -> None:
-    from rawko_state.cli.printing import visible
+    from rawko_state.cli.printing import message_text
 
-    click.echo(f"rawko: {visible(message).strip()}", err=True)
+    click.echo(message_text(message), err=True)
     if os.environ.get("RAWKO_DEBUG"):
         import traceback
 

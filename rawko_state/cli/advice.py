@@ -34,6 +34,8 @@ def name_tasks(error: RawkoError, store: Store) -> None:
         near = [(task_id, _summary(store, task_id)) for task_id in error.closest]
         named = (f"{task_id} ({_title(task)})" if task is not None else task_id for task_id, task in near)
         error.args = (f"No task starts with {error.name!r}. Closest: {', '.join(named)}.",)
+    elif isinstance(error, TaskNotFound) and not error.in_trash:
+        error.args = (f"{error}\n  List tasks: rawko history",)
     elif isinstance(error, AmbiguousTask):
         found = [_summary(store, task_id) for task_id in error.candidates[:_MOST]]
         if None in found:

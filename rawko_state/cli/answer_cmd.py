@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli import Page
-from rawko_state.cli.printing import one_line, visible
-from rawko_state.cli.project import complete_ids, me, store_of, text_of
+from rawko_state.cli.completing import complete_waiting
+from rawko_state.cli.printing import one_line, screen, visible, wrapped
+from rawko_state.cli.project import me, store_of, text_of
 from rawko_state.errors import InvalidValue, NoAnswer, RawkoError
 from rawko_state.model.entries import Question
 from rawko_state.store import TaskFilter
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     rawko answer abc123 "postgres, but on another port"
     """,
 )
-@click.argument("task_id", metavar="[ID]", required=False, shell_complete=complete_ids)
+@click.argument("task_id", metavar="[ID]", required=False, shell_complete=complete_waiting)
 @click.argument("text", required=False)
 @click.option("--by", metavar="NAME", help="Name to record (default: you)")
 @click.pass_context
@@ -51,7 +52,7 @@ def command(ctx: click.Context, task_id: str | None, text: str | None, by: str |
         if given is None:
             _show(asked)
             if not terminal:
-                click.echo(f"  Answer it: rawko answer {task.id} TEXT", err=True)
+                click.echo(f"  Answer it: rawko answer {task.id} {'1' if asked.choices else 'TEXT'}", err=True)
                 ctx.exit(2)
         while True:
             said = given if given is not None else _prompt(asked)
@@ -102,6 +103,9 @@ def _prompt(asked: Question) -> str:
 
 
 def _show(asked: Question) -> None:
-    click.echo(click.style("? ", fg="yellow") + visible(asked.text))
+    first, *more = wrapped(asked.text, max(20, screen().columns - 2))
+    click.echo(click.style("? ", fg="yellow") + first)
+    for line in more:
+        click.echo(f"  {line}")
     for number, choice in enumerate(asked.choices, 1):
         click.echo(f"    {number}  {visible(choice)}" + (" (default)" if choice == asked.default else ""))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rawko_state.cli import Page
+from rawko_state.cli.completing import complete_trash
 from rawko_state.cli.printing import counted, hint, is_terminal, one_line, screen, size_text, table, warn
 from rawko_state.cli.project import me, store_of
 from rawko_state.cli.times import ago
@@ -46,6 +47,7 @@ _SOME = 500
     flag_value=_ALL,
     default=None,
     metavar="[ID]",
+    shell_complete=complete_trash,
     help="Restore a task from the trash; without ID, all of them",
 )
 @click.option("--trash", "list_trash", is_flag=True, help="List the trash")
@@ -247,4 +249,4 @@ def _empty(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
         click.echo(json.dumps(report, indent=1))
     else:
         verb = "Would permanently delete" if dry_run else "Permanently deleted"
-        click.echo(f"{verb} {counted(len(gone), 'task')}.")
+        click.echo(f"{verb} {counted(len(gone), 'task')}." if gone else "The trash is empty.")

@@ -14,8 +14,9 @@ import click
 
 from rawko_state.backends import select
 from rawko_state.cli import PageGroup
+from rawko_state.cli.completing import complete_settings
 from rawko_state.cli.printing import counted, is_terminal, say, table, visible, warn
-from rawko_state.cli.project import complete_settings, with_tilde
+from rawko_state.cli.project import with_tilde
 from rawko_state.config import settings as layers
 from rawko_state.config.change import parse_value, place_of, put
 from rawko_state.config.project import find_project

@@ -14,8 +14,9 @@ import click
 
 from rawko_state.backends.select import open_files
 from rawko_state.cli import Page
-from rawko_state.cli.printing import commands_shown, counted, say, visible
+from rawko_state.cli.printing import commands_shown, counted, say, screen, visible, wrapped
 from rawko_state.cli.project import with_tilde
+from rawko_state.errors import InvalidValue
 from rawko_state.store import TaskFilter
 
 # Runs as a separate process, so that it can really be killed in the middle of a turn.
@@ -64,6 +65,8 @@ def command(keep: Path | None, pause: bool | None) -> None:
     person = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
     demo = _Demo(pause=person if pause is None else pause)
     if keep is not None:
+        if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+            raise InvalidValue(f"{keep} {'is not empty' if keep.is_dir() else 'is not a folder'}. Name a new folder.")
         keep.mkdir(parents=True, exist_ok=True)
         demo.show(keep.resolve())
     elif person:
@@ -81,9 +84,11 @@ class _Demo:
         self._step = 0
 
     def show(self, folder: Path, *, stays: bool = True) -> None:
-        click.echo("This demo records a task, kills its process in the middle of a sentence, and")
-        click.echo(f"shows that nothing is lost. It works in {with_tilde(folder)} and touches")
-        click.echo("nothing else." + (" Enter continues, q quits." if self._pause else ""))
+        about = (
+            "This demo records a task, kills its process in the middle of a sentence, and shows that nothing is lost. "
+        )
+        about += f"It works in {with_tilde(folder)} and touches nothing else."
+        say(wrapped(about + (" Enter continues, q quits." if self._pause else ""), min(80, screen().columns)))
         try:
             self._steps(folder)
         except click.Abort:
@@ -108,7 +113,8 @@ class _Demo:
         writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(folder)], stdout=subprocess.PIPE, text=True)
         try:
             task_id, words = self._listen(writer)
-            click.echo(f"   task {task_id}; the developer is saying: {words!r} …")
+            click.echo(f"   Task {task_id}. The developer is saying:")
+            self._quote(f"{words} …")
             time.sleep(0.05)
             self._next()
 
@@ -167,7 +173,7 @@ class _Demo:
         whole = path.read_text(encoding="utf-8")
         for number, line in enumerate(whole.split("\n"), 1):
             if "token_validation" in line:
-                click.echo(f"   {number}:{visible(line)}")
+                self._quote(f"{number}:{line}")
         self._next()
         # A person has seen enough; the rest is a command away, and the steps above stay on the screen.
         lines = whole.rstrip().split("\n")
@@ -189,6 +195,9 @@ class _Demo:
             if len(said) == 12:
                 break
         return task_id, " ".join(said[1:])
+
+    def _quote(self, text: str) -> None:
+        say(f"   {line}" for line in wrapped(text, max(20, screen().columns - 3)))
 
     def _head(self, text: str) -> None:
         self._step += 1

@@ -6,6 +6,7 @@ It costs no more than `rawko history`: what only some projects need is imported 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import click
 from rawko_state.cli.printing import (
     commands_shown,
     counted,
+    cut,
     is_terminal,
     one_line,
     padded,
@@ -26,6 +28,7 @@ from rawko_state.cli.printing import (
 from rawko_state.cli.project import project_name, root_of, store_of, with_tilde
 from rawko_state.cli.times import ago, took
 from rawko_state.errors import NoProject
+from rawko_state.format.values import read_time
 from rawko_state.model import status as words
 from rawko_state.store import TaskFilter
 
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     from rawko_state.store.contract import Store
 
 _MOST = 5
+_TITLES = {words.WAITING: "Waiting for you", words.RUNNING: "Running", words.INTERRUPTED: "Interrupted"}
+_LEAST = 16
+"""Columns for a request that are worth the place."""
 
 
 def show(ctx: click.Context) -> None:
@@ -44,43 +50,69 @@ def show(ctx: click.Context) -> None:
         return
     store = store_of(ctx)
     recent = store.history(TaskFilter(limit=_MOST))
-    say(_overview(store, recent) if recent else _new_project(store.root))
+    say(_Overview(store, recent).fitting() if recent else _new_project(store.root))
 
 
 # A project with tasks
 
 
-def _overview(store: Store, recent: Sequence[TaskSummary]) -> Iterator[str]:
-    total = counted(store.count(TaskFilter()), "task")
-    yield click.style(project_name(store.root), bold=True) + click.style(f" · {_where(store)} · {total}", dim=True)
-    groups = {
-        status: store.history(TaskFilter(status=(status,), limit=_MOST + 1))
-        for status in (words.WAITING, words.RUNNING, words.INTERRUPTED)
-    }
-    titles = {words.WAITING: "Waiting for you", words.RUNNING: "Running", words.INTERRUPTED: "Interrupted"}
-    for status, found in groups.items():
-        if not found:
-            continue
-        yield ""
-        yield click.style(titles[status], bold=True)
-        for summary in found[:_MOST]:
-            right = _progress(summary) if status == words.RUNNING else ago(summary.updated)
-            yield _row(summary, right)
-            if status == words.WAITING:
-                yield from _question(store, summary.id)
-        if len(found) > _MOST:
-            more = store.count(TaskFilter(status=(status,))) - _MOST
-            yield click.style(f"  and {more:,} more: rawko history --status {status}", dim=True)
-    shown = {summary.id for found in groups.values() for summary in found}
-    others = [summary for summary in recent if summary.id not in shown]
-    if others:
-        yield ""
-        yield click.style("Recent", bold=True)
-        for summary in others:
-            yield _row(summary, ago(summary.updated), named=summary.status != words.COMPLETED)
-    if is_terminal():
-        yield ""
-        yield from commands_shown(_fitting(groups, recent))
+class _Overview:
+    """What is going on in a project, in groups. It is asked for once, and shown as long as the screen allows."""
+
+    def __init__(self, store: Store, recent: Sequence[TaskSummary]) -> None:
+        self._store = store
+        self._total = store.count(TaskFilter())
+        self._groups = {
+            status: store.history(TaskFilter(status=(status,), limit=_MOST + 1))
+            for status in (words.WAITING, words.RUNNING, words.INTERRUPTED)
+        }
+        self._counts = {
+            status: store.count(TaskFilter(status=(status,))) if len(found) > _MOST else len(found)
+            for status, found in self._groups.items()
+        }
+        grouped = {summary.id for found in self._groups.values() for summary in found}
+        self._recent = recent
+        self._others = [summary for summary in recent if summary.id not in grouped]
+        self._alive = store.alive() if self._groups[words.RUNNING] else set()
+        self._questions = {summary.id: _question(store, summary.id) for summary in self._groups[words.WAITING]}
+
+    def fitting(self) -> list[str]:
+        """As much of it as fits on the screen, but at least one task of each group."""
+        rows = screen().lines - 1 if is_terminal() else 10_000  # the next prompt needs a line as well
+        for most in range(_MOST, 0, -1):
+            lines = list(self._lines(most))
+            if len(lines) <= rows:
+                break
+        return lines
+
+    def _lines(self, most: int) -> Iterator[str]:
+        facts = f" · {_where(self._store)} · {counted(self._total, 'task')}"
+        name = project_name(self._store.root)
+        if is_terminal():
+            facts = cut(facts, max(1, screen().columns - width_of(name)))
+        yield click.style(name, bold=True) + click.style(facts, dim=True)
+        for status, found in self._groups.items():
+            if not found:
+                continue
+            yield ""
+            yield click.style(_TITLES[status], bold=True)
+            # The line that says "and 1 more" has room for that one.
+            shown = len(found) if self._counts[status] == most + 1 else most
+            for summary in found[:shown]:
+                running = status == words.RUNNING
+                yield _row(summary, _progress(summary, self._alive) if running else ago(summary.updated))
+                yield from self._questions.get(summary.id, ())
+            if self._counts[status] > shown:
+                more = f"  and {self._counts[status] - shown:,} more: rawko history --status {status}"
+                yield click.style(more, dim=True)
+        if self._others:
+            yield ""
+            yield click.style("Recent", bold=True)
+            for summary in self._others[:most]:
+                yield _row(summary, ago(summary.updated), named=summary.status != words.COMPLETED)
+        if is_terminal():
+            yield ""
+            yield from commands_shown(_fitting(self._groups, self._recent))
 
 
 def _where(store: Store) -> str:
@@ -94,30 +126,39 @@ def _row(summary: TaskSummary, right: str, *, named: bool = False) -> str:
     status = f"{one_line(summary.status, 11)}  " if named else ""
     if not is_terminal():
         return f"  {summary.id}  {status}{marks}{one_line(about, 10_000)}  {right}"
-    left = screen().columns - 2 - len(summary.id) - 2 - width_of(status) - 2 - len(right)
-    text = padded(one_line(marks + about, max(10, left)), left)
+    left = screen().columns - 2 - len(summary.id) - 2 - width_of(status)
+    if left >= len(right) + 2 + _LEAST:
+        left -= len(right) + 2
+    else:
+        right = ""  # a narrow terminal has room for the request only
+    text = padded(one_line(marks + about, max(1, left)), left if right else 0)
     shown = styled_status(summary.status, status.rstrip()) + "  " if named else ""
-    return f"  {click.style(summary.id, bold=True)}  {shown}{text}  {click.style(right, dim=True)}"
+    end = f"  {click.style(right, dim=True)}" if right else ""
+    return f"  {click.style(summary.id, bold=True)}  {shown}{text}{end}"
 
 
-def _progress(summary: TaskSummary) -> str:
+def _progress(summary: TaskSummary, alive: set[str]) -> str:
+    """Who runs a task and for how long, or that nobody does: then it was left open, by a script for instance."""
+    if summary.id not in alive:
+        return f"no process, {ago(summary.updated)}"
+    began = read_time(summary.created) if summary.created else None
+    since = (datetime.now(timezone.utc) - began).total_seconds() if began is not None else 0
     facts = [summary.agents[-1]] if summary.agents else []
-    facts += [counted(summary.turns, "turn")] if summary.turns else []
-    facts += [took(summary.duration_ms)] if summary.duration_ms else []
-    return " · ".join(one_line(fact, 20) for fact in (facts or [ago(summary.updated)]))
+    facts += [f"turn {summary.turns + 1}", took(max(0, int(since * 1000)))]
+    return " · ".join(one_line(fact, 20) for fact in facts)
 
 
-def _question(store: Store, task_id: str) -> Iterator[str]:
+def _question(store: Store, task_id: str) -> list[str]:
     turn = store.open_question(task_id)
     if turn is None or turn.question is None:
-        return
+        return []
     indent = " " * (4 + len(task_id))
-    width = max(20, screen().columns - len(indent)) if is_terminal() else 10_000
-    for line in wrapped(turn.question.text, width)[:3]:
-        yield indent + click.style(line, fg="yellow")
+    width = max(1, screen().columns - len(indent)) if is_terminal() else 10_000
+    lines = [indent + click.style(line, fg="yellow") for line in wrapped(turn.question.text, width)[:3]]
     for number, choice in enumerate(turn.question.choices[:_MOST], 1):
         default = " (default)" if choice == turn.question.default else ""
-        yield f"{indent}  {number}  {one_line(choice, width - 15)}{default}"
+        lines.append(f"{indent}  {number}  {one_line(choice, max(1, width - 5 - len(default)))}{default}")
+    return lines
 
 
 def _fitting(groups: dict[str, list[TaskSummary]], recent: Sequence[TaskSummary]) -> list[tuple[str, str]]:
@@ -166,7 +207,8 @@ def _nowhere() -> Iterator[str]:
     from rawko_state.backends.select import user_state
     from rawko_state.cli.projects_cmd import is_there, tasks_in
 
-    yield f"Not in a project: {with_tilde(Path.cwd())} has no .rawko folder and is not in a repository."
+    where = f"Not in a project: {with_tilde(Path.cwd())} has no .rawko folder and is not in a repository."
+    yield from wrapped(where, screen().columns) if is_terminal() else [where]
     try:
         with user_state() as user:
             known = [each for each in user.projects() if is_there(each.root)][:_MOST]

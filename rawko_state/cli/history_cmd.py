@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from rawko_state.cli import PageGroup
+from rawko_state.cli.completing import complete_agents, complete_files, complete_labels, complete_statuses
 from rawko_state.cli.printing import STATUS_COLOURS as STATUS_COLOURS
 from rawko_state.cli.printing import (
     counted,
@@ -24,15 +25,7 @@ from rawko_state.cli.printing import (
 )
 from rawko_state.cli.printing import page as page
 from rawko_state.cli.printing import use_colour as use_colour
-from rawko_state.cli.project import (
-    complete_agents,
-    complete_files,
-    complete_labels,
-    complete_statuses,
-    place_of,
-    root_of,
-    store_of,
-)
+from rawko_state.cli.project import place_of, root_of, store_of
 from rawko_state.cli.times import When, ago, local, took
 from rawko_state.store import RELEVANCE, SORTS, TIME, TaskFilter, TaskSummary
 
@@ -240,7 +233,9 @@ def command(
     elif form in ("json", "jsonl"):
         _as_json(found, in_lines=form == "jsonl")
     elif not found:
-        _nothing(wanted, place_of(store))
+        from rawko_state.cli.nothing import no_tasks
+
+        no_tasks(wanted, place_of(store), any_at_all=bool(store.history(TaskFilter(limit=1))))
     else:
         shown = found[: wanted.limit]
         page(listed(shown, utc=utc, iso=iso))
@@ -270,44 +265,12 @@ def _as_json(found: list[TaskSummary], *, in_lines: bool) -> None:
 def _statuses(given: tuple[str, ...]) -> tuple[str, ...]:
     from rawko_state.model import status as words
 
-    return tuple(words.canonical(part) for value in given for part in value.split(",") if part)
+    return tuple(words.canonical(part) for value in given for part in value.strip(",").split(","))
 
 
 def _label(text: str) -> tuple[str, str | None]:
     name, equals, value = text.partition("=")
     return name, value if equals else None
-
-
-def in_words(wanted: TaskFilter) -> list[tuple[str, str]]:
-    """What a filter asks for: each condition in words, and as the option that sets it."""
-    found = []
-    if wanted.status:
-        found.append((f"status {' or '.join(wanted.status)}", f"--status {','.join(wanted.status)}"))
-    if wanted.agent:
-        found.append((f"agent {wanted.agent}", f"--agent {wanted.agent}"))
-    if wanted.file:
-        found.append((f"file {wanted.file}", f"--file {wanted.file}"))
-    for name, value in wanted.labels:
-        shown = name if value is None else f"{name}={value}"
-        found.append((f"label {shown}", f"--label {shown}"))
-    for word, when in (("since", wanted.since), ("until", wanted.until)):
-        if when is not None:
-            try:
-                found.append((f"{word} {when.astimezone():%Y-%m-%d %H:%M}", f"--{word} {when:%Y-%m-%d}"))
-            except (OverflowError, ValueError, OSError):
-                found.append((word, f"--{word}"))
-    return found
-
-
-def _nothing(wanted: TaskFilter, where: str) -> None:
-    """Says what was looked for, where, and what to try."""
-    asked = in_words(wanted)
-    if not asked:
-        click.echo(f"No tasks {where} yet.\n  What to do first: rawko", err=True)
-        return
-    words = first_line(", ".join(each for each, _ in asked))
-    options = first_line(" ".join(option for _, option in asked[:-1]))
-    click.echo(f"No tasks {where} match: {words}.\n  Try: rawko history {options}".rstrip(), err=True)
 
 
 def main_agent(summary: TaskSummary) -> str:
@@ -327,7 +290,8 @@ def listed(
     columns: list[tuple[str, list[str]]] = [("ID", [summary.id for summary in found])]
     if size.columns >= 60:
         columns.append(("WHEN", [_when(summary.updated, utc=utc, iso=iso) for summary in found]))
-    columns.append(("STATUS", [one_line(summary.status, 16) for summary in found]))
+    if size.columns >= 30:  # on a narrower terminal the request says more
+        columns.append(("STATUS", [one_line(summary.status, 16) for summary in found]))
     if wide:
         columns.append(("TOOK", [took(summary.duration_ms) for summary in found]))
     if projects:
@@ -340,7 +304,7 @@ def listed(
             ("AGENT", [one_line(a, 12) + (f" +{n}" if n and wide else "") for a, n in zip(agents, more, strict=True)])
         )
     used = sum(max(map(width_of, (head, *cells))) + 2 for head, cells in columns)
-    requests = [one_line(about(summary), max(10, size.columns - used)) for summary in found]
+    requests = [one_line(about(summary), max(1, size.columns - used)) for summary in found]
     columns.append(("REQUEST", requests))
     heads = [head for head, _ in columns]
     plain = table(
@@ -372,7 +336,7 @@ def _touched(summary: TaskSummary, indent: int, width: int) -> list[str]:
     for operation, paths in by_operation.items():
         more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
         parts.append(f"{words.get(operation, operation)} {', '.join(paths[:3])}{more}")
-    return [click.style(" " * indent + one_line(" · ".join(parts), max(20, width - indent)), dim=True)]
+    return [click.style(" " * indent + one_line(" · ".join(parts), max(1, width - indent)), dim=True)]
 
 
 def _in_pipe(summary: TaskSummary, project: Sequence[str]) -> str:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rawko_state.cli.everywhere import each_project
-from rawko_state.cli.history_cmd import JSON_VERSION, in_words, listed, more_below
-from rawko_state.cli.history_search import hit_line, more_match, nothing_found
+from rawko_state.cli.history_cmd import JSON_VERSION, listed, more_below
+from rawko_state.cli.history_search import hit_line, more_match
+from rawko_state.cli.nothing import ANYWHERE, no_match, no_tasks
 from rawko_state.cli.printing import first_line, is_terminal, page, screen
 from rawko_state.store import RELEVANCE, Hit, TaskFilter, TaskSummary
 from rawko_state.store.wire import summary_json
@@ -49,10 +50,9 @@ def run(
         if search is not None and matching > len(found):
             more_match(len(found), turns=turns)
     elif search is not None:
-        nothing_found(search, wanted, "in any project", None)
+        no_match(search, wanted, ANYWHERE, None)
     else:
-        asked = first_line(", ".join(words for words, _ in in_words(wanted)))
-        click.echo(f"No task in any project matches: {asked}." if asked else "No tasks in any project yet.", err=True)
+        no_tasks(wanted, ANYWHERE)
 
 
 def _all(

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli import Page
+from rawko_state.cli.completing import complete_ids
 from rawko_state.cli.printing import warn
-from rawko_state.cli.project import complete_ids, store_of
+from rawko_state.cli.project import store_of
 from rawko_state.errors import StorageError
 from rawko_state.exchange.exporting import (
     EXACT,

@@ -56,7 +56,9 @@ def run(store: Store, query: str, wanted: TaskFilter, *, turns: bool, form: str 
         best = hits[0]
         hint((f"rawko show {best.task.id}{'' if best.turn is None else f' {best.turn}'}", "read the best match"))
     if not answer.hits and form != "json":
-        nothing_found(query, wanted, place_of(store), answer.suggestion)
+        from rawko_state.cli.nothing import no_match
+
+        no_match(query, wanted, place_of(store), answer.suggestion)
     _flush(store)
 
 
@@ -88,18 +90,6 @@ def _as_json(hit: Hit) -> dict[str, Any]:
     return {**summary_json(hit.task), "hit": where if hit.kind else None}
 
 
-def nothing_found(query: str, wanted: TaskFilter, where: str, suggestion: str | None) -> None:
-    """Says what was looked for, where, and what would find something."""
-    from rawko_state.cli.history_cmd import in_words
-
-    asked = ", ".join([first_line(query), *(first_line(words) for words, _ in in_words(wanted))])
-    click.echo(f"No task {where} matches: {asked}.", err=True)
-    if suggestion:
-        import shlex
-
-        click.echo(f"  Did you mean: rawko search {shlex.quote(first_line(suggestion))}", err=True)
-
-
 def _print(hits: tuple[Hit, ...]) -> None:
     if not is_terminal():
         for hit in hits:
@@ -125,9 +115,11 @@ def more_match(limit: int, *, turns: bool) -> None:
 def _task_line(hit: Hit, width: int) -> str:
     task = hit.task
     when, status = ago(task.updated), one_line(task.status, 16)
-    left = max(10, width - len(task.id) - len(when) - width_of(status) - 6)
-    parts = [click.style(task.id, bold=True), when, styled_status(task.status, status), one_line(about(task), left)]
-    return "  ".join(parts)
+    left = width - len(task.id) - len(when) - width_of(status) - 6
+    facts = [when, styled_status(task.status, status)]
+    if left < 16:  # a narrow terminal has room for the request only
+        facts, left = [], width - len(task.id) - 2
+    return "  ".join([click.style(task.id, bold=True), *facts, one_line(about(task), max(1, left))])
 
 
 def _who(hit: Hit) -> str:
@@ -139,7 +131,7 @@ def hit_line(hit: Hit, width: int) -> str:
     where = f"{hit.turn} " if hit.kind == "turn" else ""
     where = one_line(where + _who(hit), 20)
     gap = " " * max(2, 12 - width_of(where))
-    left = max(20, width - 2 - width_of(where) - len(gap))
+    left = max(1, width - 2 - width_of(where) - len(gap))
     return f"  {click.style(where, dim=True)}{gap}{fitted(hit.excerpt, hit.highlights, left)}"
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli import Page
+from rawko_state.cli.completing import complete_ids
 from rawko_state.cli.printing import counted, page, use_colour
-from rawko_state.cli.project import complete_ids, place_of, store_of
+from rawko_state.cli.project import place_of, store_of
 from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.lazy import lazy
 from rawko_state.store import TaskFilter

@@ -152,7 +152,13 @@ def _whatever_is_here(
     wanted = {source: report for source, report in found.items() if report.new or report.grown}
     count = sum(len(report.new) + len(report.grown) for report in wanted.values())
     if not count:
-        click.echo("Nothing new to import.")
+        known = sum(report.same for report in found.values())
+        elsewhere = sum(report.elsewhere for report in found.values())
+        if known or not elsewhere:
+            click.echo("Nothing new to import.")
+        else:
+            click.echo(f"None of these {counted(elsewhere, 'session')} is from this project.")
+            click.echo("  Import those of every project: rawko import --all-projects")
         return 0
     if dry_run:
         return 0
@@ -234,7 +240,7 @@ def _report(store: Store, report: Report, dry_run: bool, as_json: bool, seconds:
         click.echo(f"  {_statuses(store, report.new)}")
     elif report.grown:
         click.echo(f"Updated {grown} in {took(int(seconds * 1000))}.")
-    else:
+    elif rest or not report.wrong:
         click.echo(f"Nothing new: {', '.join(rest) or 'no sessions found'}.")
         rest = []
     if rest:
@@ -272,8 +278,11 @@ def _exported(store: Store, paths: tuple[Path, ...], dry_run: bool) -> int:
         except (RawkoError, OSError) as error:
             bad += 1
             click.echo(f"rawko: {visible(str(path))}: {visible(str(error))}", err=True)
-    verb = "to import" if dry_run else "imported"
-    click.echo(f"{new} {verb}, {same} unchanged" + (f", files with errors: {bad}" if bad else ""))
+    verb = "Would import" if dry_run else "Imported"
+    facts = [f"{same:,} unchanged"] if same else []
+    facts += [f"{counted(bad, 'file')} could not be read"] if bad else []
+    rest = f" ({', '.join(facts)})" if facts else ""
+    click.echo(f"{verb} {counted(new, 'task')}{rest}.")
     return 1 if bad else 0
 
 

@@ -37,7 +37,7 @@ GITIGNORE = """\
     """,
 )
 @click.option(
-    "--gitignore/--no-gitignore", default=None, help="Add .rawko/state/ to .gitignore, or don't (default: ask)"
+    "--gitignore/--no-gitignore", default=None, help="Add rawko's private files to .gitignore, or don't (default: ask)"
 )
 @click.pass_context
 def command(ctx: click.Context, gitignore: bool | None) -> None:
@@ -81,11 +81,9 @@ def _gitignore(path: Path, wanted: bool | None) -> None:
     if not missing:
         return
     if wanted is None and sys.stdin is not None and sys.stdin.isatty():
-        wanted = click.confirm(f"Add .rawko/state/ to {with_tilde(path)}?", default=True, err=True)
+        wanted = click.confirm(f"Add rawko's private files to {with_tilde(path)} too?", default=True, err=True)
     if wanted:
         gap = "" if not there or there.endswith(b"\n") else "\n"
         with open(path, "ab") as stream:  # keep the existing bytes, whatever their encoding and line endings
             stream.write((gap + "\n".join(missing) + "\n").encode())
         click.echo(f"Added to {with_tilde(path)}.")
-    elif wanted is None:
-        click.echo("Not added to .gitignore. To add it: rawko init --gitignore")

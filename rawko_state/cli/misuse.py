@@ -27,8 +27,14 @@ def said_of(error: click.UsageError) -> str:
     """What was wrong; on a second line, where to read how it is done."""
     if isinstance(error, click.NoSuchOption):
         message = _unknown_option(error)
-    elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
+    elif isinstance(error, click.MissingParameter):
+        message = _missing(error)
+    elif isinstance(error, click.BadParameter):
         message = _bad_value(error)
+    elif isinstance(error, click.BadOptionUsage):
+        message = _bad_use(error)
+    elif extra := re.match(r"Got unexpected extra arguments? \((.*)\)", error.message, re.S):
+        message = f"Unexpected argument: {extra[1]}"
     else:
         message = error.format_message().strip()
     message += "" if message.endswith((".", "?", "…")) or "\n" in message else "."
@@ -48,6 +54,27 @@ def _unknown_option(error: click.NoSuchOption) -> str:
         words = [root.command_path, error.option_name, own.metavar or "", command]
         return f"{error.option_name} goes before the command.\n  {' '.join(filter(None, words))} …"
     return message + nearest(error.option_name, list(_options(error.ctx)))
+
+
+def _missing(error: click.MissingParameter) -> str:
+    """What has to be given, and where there are few words that it can be, these."""
+    parameter = error.param
+    if parameter is None:
+        return error.format_message().strip()
+    kind = "argument" if isinstance(parameter, click.Argument) else "option"
+    known = [str(each) for each in parameter.type.choices] if isinstance(parameter.type, click.Choice) else []
+    if kind == "option":
+        return f"Missing option: {parameter.opts[-1]}{f' ({_listed(known)})' if known else ''}"
+    if known:
+        return f"Missing argument: {_listed(known)}"
+    return f"Missing argument: {(parameter.metavar or parameter.name or '').upper().removesuffix('...')}"
+
+
+def _bad_use(error: click.BadOptionUsage) -> str:
+    """An option without its value, or a flag with one."""
+    if "requires" in error.message:
+        return f"{error.option_name} needs a value"
+    return f"{error.option_name} takes no value" if "does not take" in error.message else error.format_message().strip()
 
 
 def _options(ctx: click.Context) -> dict[str, click.Option]:

@@ -9,8 +9,9 @@ from urllib.parse import urlencode
 import click
 
 from rawko_state.cli import Page
+from rawko_state.cli.completing import complete_ids
 from rawko_state.cli.printing import visible
-from rawko_state.cli.project import complete_ids, is_remote, me, root_of, store_of
+from rawko_state.cli.project import is_remote, me, root_of, store_of
 from rawko_state.errors import RawkoError
 
 

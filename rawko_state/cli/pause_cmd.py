@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from rawko_state.cli import Page
-from rawko_state.cli.project import complete_ids, stop_tasks
+from rawko_state.cli.completing import complete_unfinished
+from rawko_state.cli.project import stop_tasks
 
 
 @click.command(
@@ -17,7 +18,7 @@ from rawko_state.cli.project import complete_ids, stop_tasks
     rawko history --ids --status running | xargs rawko pause
     """,
 )
-@click.argument("task_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_ids)
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_unfinished)
 @click.option("--reason", metavar="TEXT", help="Reason to record")
 @click.option("--by", metavar="NAME", help="Name to record (default: you)")
 @click.pass_context

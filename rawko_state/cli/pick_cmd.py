@@ -7,6 +7,7 @@ import sys
 import click
 
 from rawko_state.cli import Page
+from rawko_state.cli.history_show import newest
 from rawko_state.cli.project import store_of
 from rawko_state.errors import RawkoError
 
@@ -44,6 +45,7 @@ def command(ctx: click.Context, words: tuple[str, ...], only_print: bool) -> Non
     except ImportError:
         raise RawkoError("pick needs one more package.\n  pip install 'rawko-state[pick]'") from None
     store = store_of(ctx)
+    newest(store)  # without a task there is nothing to pick, and it says what to do first
     chosen = pick_screen.choose(store, " ".join(words))
     store.close()
     if chosen is None:

@@ -29,10 +29,18 @@ if TYPE_CHECKING:
     from rawko_state.store.contract import Store
 
 _MOST = 200
+_NARROW = 50
+"""Below this many columns, a row has an id and a request only."""
+_BELOW = 6
+"""Lines of a preview below the list."""
 _WIDE = 100
 """From this many columns on, the preview is beside the list."""
 _STYLES = {"waiting": "ansiyellow bold", "paused": "ansiyellow", "interrupted": "ansiyellow", "failed": "ansired"}
 _STYLES |= {"running": "ansicyan", "cancelled": "#888888"}
+_STEADY = {0x200D: None, 0xFE0F: None, **dict.fromkeys(range(0x1F3FB, 0x1F400))}
+_STEADY |= {0x1F1E6 + number: chr(ord("A") + number) for number in range(26)}
+"""What joins or colours emoji goes, and flags are letters: terminals and libraries disagree how wide these are, and a screen that is
+drawn in parts would be torn."""
 Shown = Any
 """Text with styles: a list of pairs of style and text, which prompt_toolkit types as more than that."""
 
@@ -49,29 +57,45 @@ class Chosen:
 
 
 class Finder:
-    """What is on the screen: a query, its results, and which of them is chosen."""
+    """What is on the screen: a query, its results, and which of them is chosen.
+
+    A query is asked when its results are needed, so that keys that are typed quickly cost one search and not one each.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.found: list[tuple[TaskSummary, Hit | None]] = []
+        self._found: list[tuple[TaskSummary, Hit | None]] = []
+        self._query: str | None = None
+        """What was typed and has not been asked yet."""
         self.at = 0
         self.problem = ""
         self._total: int | None = None
         self._previews: dict[tuple[str, int], list[str]] = {}
 
     def ask(self, query: str) -> None:
-        """Searches for a query; without one, lists the newest tasks. What is half typed is not an error."""
-        self.at, self.problem = 0, ""
+        """Takes a query; without one, the newest tasks are listed."""
+        self.at, self._query = 0, query
+
+    @property
+    def found(self) -> list[tuple[TaskSummary, Hit | None]]:
+        query, self._query = self._query, None
+        if query is not None:
+            self._look_for(query)
+        return self._found
+
+    def _look_for(self, query: str) -> None:
+        """What is half typed is not an error."""
+        self.problem = ""
         try:
             if query.strip():
                 answer = self._search(query)
                 if not answer.hits and _HALF_TYPED.search(query):
                     answer = self._search(f"{query.rstrip()}*")
-                self.found = [(hit.task, hit) for hit in answer.hits]
-                if not self.found and answer.suggestion:
+                self._found = [(hit.task, hit) for hit in answer.hits]
+                if not self._found and answer.suggestion:
                     self.problem = f"Did you mean: {one_line(answer.suggestion, 60)}"
             else:
-                self.found = [(summary, None) for summary in self._store.history(TaskFilter(limit=_MOST))]
+                self._found = [(summary, None) for summary in self._store.history(TaskFilter(limit=_MOST))]
         except RawkoError as error:
             self.problem = one_line(str(error), 100)
 
@@ -101,17 +125,20 @@ class Finder:
         shown: Shown = []
         first = max(0, min(self.at - height // 2, len(self.found) - height))
         for number, (task, _) in enumerate(self.found[first : first + height], first):
-            when, status = padded(ago(task.updated), 8), padded(one_line(task.status, 11), 11)
-            text = one_line(about(task), max(10, width - len(task.id) - 8 - 11 - 8))
             line = "class:chosen" if number == self.at else ""
-            shown.append((f"{line} bold", f"{'▌' if number == self.at else ' '} {task.id}  "))
-            shown.append((f"{line}", f"{when}  "))
-            shown.append((f"{line} {_STYLES.get(task.status, '')}", status))
-            used = 2 + len(task.id) + 2 + 10 + 11 + 2 + width_of(text)
-            shown.append((line, f"  {text}{' ' * max(0, width - used)}\n"))
+            cells = [(f"{line} bold", f"{'▌' if number == self.at else ' '} {task.id}  ")]
+            if width >= _NARROW:
+                cells.append((line, f"{padded(ago(task.updated), 8)}  "))
+                cells.append((f"{line} {_STYLES.get(task.status, '')}", f"{padded(one_line(task.status, 11), 11)}  "))
+            left = width - sum(width_of(cell) for _, cell in cells)
+            text = one_line(about(task).translate(_STEADY), max(1, left - 1))
+            shown += [*cells, (line, f"{text}{' ' * max(0, left - width_of(text))}\n")]
         return shown
 
     def preview(self, width: int) -> Shown:
+        return [(style, text.translate(_STEADY)) for style, text in self._preview(width)]
+
+    def _preview(self, width: int) -> Shown:
         if self.chosen is None:
             return [("", self.problem or "No task matches.")]
         task, hit = self.chosen
@@ -176,23 +203,20 @@ def choose(store: Store, query: str) -> Chosen | None:
     bindings = KeyBindings()
     _bind(bindings, finder)
 
-    def height() -> int:
-        return max(6, screen().lines * 6 // 10 - 2)
-
     def rows() -> Shown:
-        columns = screen().columns
-        return finder.rows(height() if columns >= _WIDE else max(3, height() - 6), _list_width(columns))
+        return finder.rows(_list_height(), _list_width(screen().columns))
 
     def count() -> Shown:
-        more = "+" if len(finder.found) == _MOST < finder.total else ""
-        number = f"{len(finder.found):,}{more} of {counted(finder.total, 'task')}"
+        found = len(finder.found)
+        more = "+" if found == _MOST < finder.total else ""
+        number = f"{found:,}{more} of {counted(finder.total, 'task')}" if finder.total else "no tasks"
         return [("#888888", finder.problem or number)]
 
     keys = "enter show · ^R resume · ^F fork · ^Y copy id · ^T copy resume command · esc"
     wide = Condition(lambda: screen().columns >= _WIDE)
     below = ConditionalContainer(
-        Window(FormattedTextControl(lambda: finder.preview(screen().columns - 2)), height=6, style="class:below"),
-        filter=~wide,
+        Window(FormattedTextControl(lambda: finder.preview(screen().columns - 2)), height=_BELOW),
+        filter=~wide & Condition(_has_room),
     )
     beside = ConditionalContainer(
         VSplit(
@@ -213,13 +237,13 @@ def choose(store: Store, query: str) -> Chosen | None:
                 [
                     Window(FormattedTextControl([("bold", "> ")]), width=2),
                     Window(BufferControl(typed), height=1),
-                    Window(FormattedTextControl(count), width=Dimension(max=60), dont_extend_width=True),
+                    Window(FormattedTextControl(count), width=Dimension(min=0, max=60), dont_extend_width=True),
                 ],
                 height=1,
             ),
             VSplit(
                 [Window(FormattedTextControl(rows), width=lambda: _list_width(screen().columns)), beside],
-                height=_exactly(height),
+                height=lambda: Dimension(min=1, preferred=_list_height(), max=_list_height()),
             ),
             below,
             Window(FormattedTextControl([("#888888", f" {keys}")]), height=1),
@@ -243,12 +267,17 @@ def _list_width(columns: int) -> int:
     return columns * 6 // 10 if columns >= _WIDE else columns
 
 
-def _exactly(height: Any) -> Any:
-    def dimension() -> Dimension:
-        rows = height() if screen().columns >= _WIDE else max(3, height() - 6)
-        return Dimension(min=3, preferred=rows, max=rows)
+def _has_room() -> bool:
+    """Whether there is room for a preview below the list."""
+    return screen().lines >= _BELOW + 6
 
-    return dimension
+
+def _list_height() -> int:
+    """At most 60 % of the screen for everything; on a small screen, what is left beside the line to type in and the keys."""
+    lines = screen().lines
+    whole = max(6, lines * 6 // 10 - 2) if lines >= 10 else lines - 3
+    below = _BELOW if screen().columns < _WIDE and _has_room() else 0
+    return max(1, max(3, whole - below) if lines >= 10 else whole)
 
 
 def _bind(bindings: KeyBindings, finder: Finder) -> None:

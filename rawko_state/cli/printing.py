@@ -26,6 +26,9 @@ STATUS_COLOURS = {
     "waiting": "yellow",
     "running": "cyan",
 }
+_EMOJI = "\ufe0f"
+"""Makes an emoji of the character before it, which is then two columns wide."""
+_JOINS = "\u200d"
 PAGER = "rawko.pager"
 """In the root context: False with --no-pager."""
 
@@ -42,7 +45,7 @@ def width_of(text: str) -> int:
 
 
 def columns_of(character: str) -> int:
-    if character < "\u0300":
+    if character < "\u0300" or character == _EMOJI:
         return 1
     import unicodedata
 
@@ -61,7 +64,7 @@ def cut(text: str, width: int) -> str:
         if used > width - 1:
             break
         taken += 1
-    return text[:taken].rstrip() + "…" if width > 0 else ""
+    return text[:taken].rstrip().rstrip(_JOINS) + "…" if width > 0 else ""
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
@@ -80,18 +83,38 @@ def first_line(text: str) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The lines of a text, broken at spaces."""
+    """The lines of a text, each at most this many columns wide."""
+    return [part for line in visible(text).split("\n") for part in wrap(line, width)]
+
+
+def wrap(line: str, width: int, hang: int = 0) -> list[str]:
+    """A line broken at spaces, and within words that are wider than a line; what follows is indented by ``hang``."""
+    if width_of(line) <= width:
+        return [line]
     lines: list[str] = []
-    for paragraph in visible(text).split("\n"):
-        line = ""
-        for word in paragraph.split(" "):
-            if line and width_of(line) + 1 + width_of(word) > width:
-                lines.append(line)
-                line = word
-            else:
-                line = f"{line} {word}" if line else word
-        lines.append(line)
-    return lines
+    current = line[: len(line) - len(line.lstrip(" "))]
+    empty = True
+    for word in line.strip(" ").split(" "):
+        space = "" if empty else " "
+        if not empty and width_of(current) + 1 + width_of(word) > width:
+            lines.append(current.rstrip())
+            current, space = " " * hang, ""
+        while width_of(current) + len(space) + width_of(word) > width and len(word) > 1:
+            taken = fitting(word, max(1, width - width_of(current) - len(space)))
+            lines.append(current + space + word[:taken])
+            current, space, word = " " * hang, "", word[taken:]
+        current, empty = current + space + word, False
+    return [*lines, current.rstrip()]
+
+
+def fitting(word: str, width: int) -> int:
+    """How many characters of a word fit into this many columns; at least one."""
+    used = 0
+    for number, character in enumerate(word):
+        used += columns_of(character)
+        if used > width:
+            return max(1, number)
+    return len(word)
 
 
 def table(
@@ -208,18 +231,30 @@ def hint(*commands: tuple[str, str] | str) -> None:
 def footer(text: str) -> None:
     """What a list leaves out, below it, on standard error: only for a person at a terminal."""
     if is_terminal() and sys.stderr.isatty():
-        click.echo(f"\n{click.style(text, dim=True) if use_colour() else text}", err=True, color=use_colour())
+        lines = [click.style(line, dim=True) for line in wrapped(text, screen().columns)]
+        click.echo("\n" + "\n".join(lines if use_colour() else map(click.unstyle, lines)), err=True, color=use_colour())
 
 
 def commands_shown(commands: Iterable[tuple[str, str] | str]) -> list[str]:
-    """Commands with what each is for, below one another."""
+    """Commands with what each is for, below one another; the commands alone where a terminal is too narrow for both."""
     pairs = [(each, "") if isinstance(each, str) else each for each in commands]
     width = max((width_of(command) for command, _ in pairs), default=0)
+    room = screen().columns if is_terminal() else 10_000
+    if any(width + 5 + width_of(what) > room for _, what in pairs):
+        return [f"  {command}" for command, _ in pairs]
     return [f"  {padded(command, width)}   {click.style(what, dim=True)}".rstrip() for command, what in pairs]
 
 
 def warn(message: str) -> None:
-    click.echo(f"rawko: {visible(message)}", err=True)
+    click.echo(message_text(message), err=True)
+
+
+def message_text(message: str, who: str = "rawko: ") -> str:
+    """A message with the name of the program. On a terminal, its first line is broken at spaces; lines with a command are not, so
+    that it can be copied."""
+    first, *more = f"{who}{visible(message).strip()}".split("\n")
+    broken = wrapped(first, screen().columns) if sys.stderr is not None and sys.stderr.isatty() else [first]
+    return "\n".join([broken[0], *(f"  {line}" for line in broken[1:]), *more])
 
 
 def progress(what: str = "", unit: str = "") -> Callable[[int, int], None] | None:

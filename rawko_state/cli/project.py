@@ -6,19 +6,18 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, cast
 
 import click
 
-from rawko_state.backends.select import LOCAL, learn_of, open_files, open_store, server_named
-from rawko_state.cli.printing import one_line, visible, warn
+from rawko_state.backends.select import LOCAL, learn_of, open_store, server_named
+from rawko_state.cli.printing import visible, warn
 from rawko_state.config.project import find_project
 from rawko_state.config.settings import load
 from rawko_state.errors import InvalidValue, NoProject, RawkoError, ServerAway, StorageError
 from rawko_state.late import late
 from rawko_state.lazy import lazy
 from rawko_state.model.status import FINISHED
-from rawko_state.store import TaskFilter, TaskSummary
 
 if TYPE_CHECKING:
     from rawko_state.lifecycle import cleanup
@@ -207,62 +206,6 @@ def complain(error: RawkoError, store: Store) -> None:
 
     name_tasks(error, store)
     warn(str(error))
-
-
-# Shell completion. One that fails must not litter the command line.
-
-
-def _recent(ctx: click.Context) -> list[TaskSummary]:
-    try:
-        return open_files(find_project(override=ctx.find_root().obj)).history(TaskFilter(limit=500))
-    except Exception:
-        return []
-
-
-def complete_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Task ids, newest first, each with its title or request."""
-    from click.shell_completion import CompletionItem
-
-    return [
-        CompletionItem(summary.id, help=one_line(summary.title or summary.request or "", 60))
-        for summary in _recent(ctx)[:200]
-        if summary.id.startswith(incomplete)
-    ]
-
-
-def complete_statuses(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from rawko_state.model.status import STATUSES
-
-    before, comma, word = incomplete.rpartition(",")
-    return [before + comma + status for status in STATUSES if status.startswith(word)]
-
-
-def complete_agents(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    names = dict.fromkeys(agent for summary in _recent(ctx) for agent in summary.agents)
-    return sorted(name for name in names if name.startswith(incomplete) and name.isprintable())
-
-
-def complete_labels(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    labels = {f"{name}={value}" for summary in _recent(ctx) for name, value in summary.labels.items()}
-    return sorted(label for label in labels if label.startswith(incomplete) and label.isprintable())
-
-
-def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The files that tasks have touched, and the folders that they are in."""
-    try:
-        store = open_files(find_project(override=ctx.find_root().obj))
-        paths = store.stats(TaskFilter(), top=1000).by_file
-    except Exception:
-        return []
-    return sorted(path for path in paths if path.startswith(incomplete) and path.isprintable())[:200]
-
-
-def complete_settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    from click.shell_completion import CompletionItem
-
-    from rawko_state.config.schema import SETTINGS
-
-    return [CompletionItem(each.key, help=each.help) for each in SETTINGS if each.key.startswith(incomplete)]
 
 
 def labels_of(pairs: tuple[str, ...]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from rawko_state.cli.printing import (
     STATUS_COLOURS,
     counted,
     cut,
+    fitting,
     in_short,
     is_terminal,
     one_line,
@@ -20,8 +21,9 @@ from rawko_state.cli.printing import (
     size_text,
     visible,
     width_of,
+    wrap,
 )
-from rawko_state.cli.terminal_markdown import fitting, shown, wrap
+from rawko_state.cli.terminal_markdown import shown
 from rawko_state.cli.times import day_and_time, took
 from rawko_state.errors import RawkoError
 from rawko_state.exchange.coloured import runs, settled
@@ -139,12 +141,13 @@ class Reader:
         status = one_line(summary.status, 40)
         first = f"{summary.id}  {status}  " + ("damaged  " if bad else "")
         words = one_line(summary.title or summary.request or "", 1000)
-        lines = wrap(words, max(20, self._view.width - len(first))) or [""]
+        beside = self._view.width - len(first) >= 20
+        lines = wrap(words, self._view.width - len(first)) if beside else ["", *wrap(words, self._view.width)]
         damaged = click.style("damaged", fg="red") + "  " if bad else ""
         colour = STATUS_COLOURS.get(summary.status)
         styled = click.style(status, fg=colour, bold=summary.status == "waiting" or None)
-        yield f"{click.style(summary.id, bold=True)}  {styled}  {damaged}{lines[0]}"
-        yield from (" " * len(first) + line for line in lines[1:])
+        yield f"{click.style(summary.id, bold=True)}  {styled}  {damaged}{lines[0]}".rstrip()
+        yield from (" " * (len(first) if beside else 0) + line for line in lines[1:])
 
     def _facts(self, summary: TaskSummary, facts: Facts) -> list[str]:
         created = read_time(summary.created) if summary.created else None

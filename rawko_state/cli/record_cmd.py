@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from rawko_state.cli import Page
+from rawko_state.cli.completing import complete_ids
 from rawko_state.cli.printing import warn
-from rawko_state.cli.project import complete_ids, fallback_of, me, stdin
+from rawko_state.cli.project import fallback_of, me, stdin
 from rawko_state.errors import RawkoError, Stopped
 from rawko_state.model.status import FINISHED
 from rawko_state.tasks.lines import Recorder

@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from rawko_state.cli import Page
+from rawko_state.cli.completing import complete_ids
 from rawko_state.cli.printing import counted, one_line, progress, warn
-from rawko_state.cli.project import complete_ids, me, store_of
+from rawko_state.cli.project import me, store_of
 from rawko_state.errors import RawkoError
 from rawko_state.store.contract import Store
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli import Page
+from rawko_state.cli.completing import complete_ids, complete_runners
 from rawko_state.cli.printing import commands_shown, counted, one_line, screen, visible
-from rawko_state.cli.project import complete_ids, me, store_of, text_of
+from rawko_state.cli.project import me, store_of, text_of
 from rawko_state.config.settings import load
 from rawko_state.errors import RawkoError, Stopped
 from rawko_state.lazy import lazy
@@ -66,6 +67,7 @@ else:
     "--with",
     "command_line",
     metavar="COMMAND",
+    shell_complete=complete_runners,
     help="Continue with this command, or hand over to claude, codex, opencode, gemini or aider",
 )
 @click.option(

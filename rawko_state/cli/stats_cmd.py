@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli import Page
-from rawko_state.cli.printing import counted, in_short, is_terminal, one_line, say, screen, size_text, table
-from rawko_state.cli.project import complete_agents, place_of, project_name, store_of, with_tilde
+from rawko_state.cli.completing import complete_agents
+from rawko_state.cli.printing import counted, in_short, is_terminal, one_line, say, screen, size_text, table, wrapped
+from rawko_state.cli.project import place_of, project_name, store_of, with_tilde
 from rawko_state.cli.times import When, took
 from rawko_state.format.figures import money
 from rawko_state.lazy import lazy
@@ -68,11 +69,12 @@ def command(
     by_project: dict[str, Stats] = {}
     if all_projects:
         from rawko_state.cli import stats_everywhere
+        from rawko_state.cli.nothing import ANYWHERE
 
         by_project = stats_everywhere.asked(ctx, wanted, days=days, top=top)
         stats = stats_everywhere.summed(by_project, top)
         name = counted(len(by_project), "project")
-        place = "in any project"
+        place = ANYWHERE
     else:
         store = store_of(ctx)
         stats = store.stats(wanted, days=days, top=top)
@@ -84,7 +86,9 @@ def command(
     elif as_json:
         click.echo(json.dumps({"version": 1, **asdict(stats)}, indent=1))
     elif not stats.tasks:
-        click.echo(f"No tasks {place}" + (" match." if since or until or agent else " yet."), err=True)
+        from rawko_state.cli.nothing import no_tasks
+
+        no_tasks(wanted, place, command="stats")
     else:
         say(_lines(stats, name, top, by_project))
 
@@ -185,7 +189,8 @@ def _lines(stats: Stats, name: str, top: int, by_project: Mapping[str, Stats]) -
     lines.append("")
     if total.is_estimate:
         dates = sorted({price.date for row in stats.usage if (price := prices.price_of(row.model)) is not None})
-        lines.append(f"~ is an estimate from list prices of {dates[0]}; + leaves out models without a known price.")
+        note = f"~ is an estimate from list prices of {dates[0]}; + leaves out models without a known price."
+        lines += wrapped(note, screen().columns) if is_terminal() else [note]
     disk = ", ".join(f"{size_text(size)} {what}" for what, size in stats.disk.items() if size)
     lines.append(f"Disk: {disk or 'nothing'}.")
     return lines

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rawko_state.cli import PageGroup
+from rawko_state.cli.completing import complete_ids
 from rawko_state.cli.printing import one_line
-from rawko_state.cli.project import complain, complete_ids, labels_of, me, store_of, text_of
+from rawko_state.cli.project import complain, labels_of, me, store_of, text_of
 from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
 from rawko_state.format.lines import parse_tools
 from rawko_state.format.parts import read_money

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import click
 
-from rawko_state.cli.printing import columns_of, width_of
+from rawko_state.cli.printing import wrap
 from rawko_state.format.text import visible
 from rawko_state.late import late
 
@@ -50,33 +50,3 @@ def shown(text: str, width: int) -> Iterator[str]:
 
 def _bold(match: re.Match[str]) -> str:
     return click.style(match[2], bold=True)
-
-
-def wrap(line: str, width: int, hang: int = 0) -> list[str]:
-    """A line broken at spaces, and within words that are wider than a line; what follows is indented by ``hang``."""
-    if width_of(line) <= width:
-        return [line]
-    lines: list[str] = []
-    current = line[: len(line) - len(line.lstrip(" "))]
-    empty = True
-    for word in line.strip(" ").split(" "):
-        space = "" if empty else " "
-        if not empty and width_of(current) + 1 + width_of(word) > width:
-            lines.append(current.rstrip())
-            current, space = " " * hang, ""
-        while width_of(current) + len(space) + width_of(word) > width and len(word) > 1:
-            taken = fitting(word, max(1, width - width_of(current) - len(space)))
-            lines.append(current + space + word[:taken])
-            current, space, word = " " * hang, "", word[taken:]
-        current, empty = current + space + word, False
-    return [*lines, current.rstrip()]
-
-
-def fitting(word: str, width: int) -> int:
-    """How many characters of a word fit into this many columns; at least one."""
-    used = 0
-    for number, character in enumerate(word):
-        used += columns_of(character)
-        if used > width:
-            return max(1, number)
-    return len(word)

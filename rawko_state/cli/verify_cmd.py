@@ -7,8 +7,9 @@ import json
 import click
 
 from rawko_state.cli import Page
+from rawko_state.cli.completing import complete_ids
 from rawko_state.cli.printing import counted, say, visible, warn
-from rawko_state.cli.project import complete_ids, store_of
+from rawko_state.cli.project import store_of
 from rawko_state.store.contract import Store, Verdict
 
 

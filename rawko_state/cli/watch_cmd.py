@@ -6,24 +6,49 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from rawko_state.cli import Page
-from rawko_state.cli.printing import counted, one_line, styled_status, use_colour, visible
-from rawko_state.cli.project import complete_ids, store_of
+from rawko_state.cli.completing import complete_ids
+from rawko_state.cli.printing import (
+    STATUS_COLOURS,
+    counted,
+    cut,
+    in_short,
+    one_line,
+    screen,
+    styled_status,
+    use_colour,
+    visible,
+    width_of,
+    wrap,
+    wrapped,
+)
+from rawko_state.cli.project import store_of
+from rawko_state.cli.terminal_markdown import shown
 from rawko_state.cli.times import took
 from rawko_state.errors import RawkoError
+from rawko_state.exchange.facts import repeats
+from rawko_state.format.values import read_time
+from rawko_state.late import late
 from rawko_state.model.entries import ToolCall
 from rawko_state.model.events import Event
-from rawko_state.model.status import RUNNING, WAITING
-from rawko_state.store import TaskFilter
+from rawko_state.model.status import PENDING, RUNNING, WAITING
+from rawko_state.store import TaskFilter, TaskSummary
 
 if TYPE_CHECKING:
     from rawko_state.store.contract import EventStream, Store
+
+_PROSE: Final = 100
+_PARTS: Final = late(r"\n|[^\S\n]+|\S+")
+_OF_A_TURN: Final = ("tool", "progress", "edit", "file", "warning", "error")
+_MARKS: Final = {"completed": "✓", "failed": "✗", "cancelled": "–", "interrupted": "!"}
+_NAMED: Final = 10
 
 
 @click.command(
@@ -52,7 +77,10 @@ def command(ctx: click.Context, task_id: str | None, as_json: bool, after: str |
         raise click.UsageError("Use --after or --new, not both", ctx)
     try:
         if task_id is None:
-            show(all_running(store), as_json=as_json, many=True)
+            watched = store.history(TaskFilter(status=(RUNNING, WAITING)))
+            _introduce(watched)
+            statuses = {task.id: task.status for task in watched}
+            show(all_running(store), as_json=as_json, view=View(many=True, statuses=statuses))
         else:
             cursor = store.now(task_id) if new else after
             show(store.follow(task_id, cursor), as_json=as_json)
@@ -60,8 +88,21 @@ def command(ctx: click.Context, task_id: str | None, as_json: bool, after: str |
         ctx.exit(130)
 
 
-def show(events: Iterator[Event | None], *, as_json: bool = False, many: bool = False) -> None:
-    view = View(many=many)
+def _introduce(watched: Sequence[TaskSummary]) -> None:
+    """Says what is followed."""
+    if not watched:
+        click.echo("No task is running. Waiting for one to start; ^C stops.", err=True)
+        return
+    click.echo(f"Watching {counted(len(watched), 'task')}. New ones appear as they start; ^C stops.", err=True)
+    for task in watched[:_NAMED]:
+        about = one_line(task.title or task.request or "", max(20, screen().columns - len(task.id) - 13))
+        click.echo(f"  {task.id}  {task.status:<7}  {about}", err=True)
+    if len(watched) > _NAMED:
+        click.echo(f"  and {len(watched) - _NAMED} more: rawko history --status running,waiting", err=True)
+
+
+def show(events: Iterator[Event | None], *, as_json: bool = False, view: View | None = None) -> None:
+    view = view or View()
     for event in events:
         if as_json:
             if event is not None:
@@ -80,13 +121,6 @@ def all_running(store: Store) -> Iterator[Event | None]:
     cursors = store.cursors()
     readers: dict[str, EventStream] = {}
     pace = store.pace()
-    watched = [task.id for task in store.history(TaskFilter(status=(RUNNING, WAITING)))]
-    click.echo(
-        f"Watching {', '.join(watched[:10])}. New tasks appear as they start; ^C stops watching."
-        if watched
-        else "No task is running. Waiting for one to start; ^C stops.",
-        err=True,
-    )
     yield from _open_questions(store, cursors)
     looked = time.monotonic()
     while True:
@@ -120,30 +154,40 @@ def _open_questions(store: Store, cursors: Mapping[str, str]) -> Iterator[Event]
 
 
 class View:
-    """Prints events as lines; in a terminal, with a status line below."""
+    """Prints events for reading, as ``rawko show`` would; in a terminal, with a status line below."""
 
-    def __init__(self, *, many: bool = False) -> None:
+    def __init__(self, *, many: bool = False, statuses: Mapping[str, str] | None = None) -> None:
         self._many = many
         self._terminal = sys.stdout.isatty()
         self._colour = use_colour() is not False
-        self._inside = ""
-        """The task whose text is on the unfinished current line."""
-        self._began = time.monotonic()
-        self._turns = self._tools = self._tokens = 0
-        self._status = self._agent = ""
+        self._width = min(screen().columns, _PROSE) if self._terminal else 10_000
+        self._statuses = dict(statuses or {})
+        """Of each task."""
+        self._speaker = ("", "")
+        """The task and the agent whose live turn is being shown."""
+        self._column = 0
+        """Where the unfinished current line ends."""
+        self._held: list[Event] = []
+        """What a turn that was not seen live has done: it comes before the turn, and is shown below its head."""
+        self._answer: str | None = None
+        self._began: datetime | None = None
+        self._tools = self._tokens = 0
+        self._agent = ""
         self._below = ""
         self._drawn = 0.0
 
     def take(self, event: Event) -> None:
         self._count(event)
         self._wipe()
-        if event.kind == "text":
+        if event.turn is not None and not event.live and event.kind in _OF_A_TURN:
+            self._held.append(event)
+        elif event.kind == "text":
             self._text(event)
+        elif event.kind == "turn":
+            self._turn(event)
         else:
-            line = self._line(event)
-            if line is not None:
-                self._break()
-                self._write(f"{self._who(event)}{line}\n")
+            self._release()
+            self._say(event, self._lines(event))
         self._draw()
 
     def idle(self) -> None:
@@ -154,56 +198,157 @@ class View:
 
     def end(self) -> None:
         self._wipe()
+        self._release()
         self._break()
 
     def _count(self, event: Event) -> None:
         if event.kind == "turn":
-            self._turns += 1
-            self._tokens += sum(event.data.get("tokens", {}).values())
+            self._tokens += sum(event.data.get("tokens", {}).get(kind, 0) for kind in ("in", "out"))
         elif event.kind == "tool" and event.text:
             self._tools += 1
         elif event.kind in ("status", "final"):
-            self._status = event.text or ""
-        if event.agent:
-            self._agent = event.agent
+            self._statuses[event.task] = event.text or ""
+        self._agent = event.agent or self._agent
+        if self._began is None and not self._many and event.at:
+            self._began = read_time(event.at)
+
+    # What was said
 
     def _text(self, event: Event) -> None:
-        if self._inside != event.task:
-            self._break()
-            self._write(f"{self._who(event)}{self._style(visible(event.agent or ''), bold=True)}: ")
-            self._inside = event.task
-        self._write(visible(event.text or "").replace("\n", "\n    "))
+        """Live text, word by word as it comes."""
+        self._release()
+        self._speaks(event)
+        indent = self._indent(event)
+        for part in _PARTS.findall(visible(event.text or "")):
+            if part == "\n":
+                self._write("\n")
+                self._column = 0
+                continue
+            if self._column and self._column + width_of(part) > self._width:
+                self._write("\n")
+                self._column = 0
+                if part.isspace():
+                    continue
+            if not self._column:
+                self._write(indent)
+            self._column = (self._column or len(indent)) + width_of(part)
+            self._write(part)
 
-    def _line(self, event: Event) -> str | None:
-        data = event.data
-        if event.kind in ("status", "final"):
-            if event.text == WAITING and data.get("question"):
-                return self._question(event)
-            word = styled_status(event.text or "", one_line(event.text or "", 40))
-            word = word if self._colour else click.unstyle(word)
-            more = data.get("summary") or data.get("error") or data.get("question") or data.get("reason") or ""
-            by = f" by {visible(data['by'])}" if data.get("by") else ""
-            return f"{word}{by}" + (f": {one_line(more, 200)}" if more else "")
-        if event.kind == "turn":
-            return self._turn(event)
+    def _speaks(self, event: Event) -> None:
+        """The name of the agent whose live turn begins, or goes on after that of another task."""
+        if event.live and event.agent and self._speaker != (event.task, event.agent):
+            self._break()
+            self._speaker = (event.task, event.agent)
+            self._write(f"{self._gap}{self._who(event)}{self._style(one_line(event.agent, 60), bold=True)}\n")
+
+    def _turn(self, event: Event) -> None:
+        """A turn that has ended. Of one that was seen live only the figures are missing."""
+        self._break()
+        facts = [took(event.data["duration_ms"])] if event.data.get("duration_ms") is not None else []
+        facts += [f"{in_short(n)} {kind}" for kind, n in event.data.get("tokens", {}).items() if kind in ("in", "out")]
+        status = event.data.get("status")
+        facts = ([one_line(str(status), 40)] if status not in (None, "complete") else []) + facts
+        if event.replaces or self._speaker == (event.task, event.agent):
+            self._speaker = ("", "")
+            self._held.clear()
+            if facts:
+                self._write(self._style(f"{self._indent(event)}{' · '.join(facts)}\n", dim=True))
+            return
+        self._speaker = ("", "")
+        chosen = " → ".join(visible(str(event.data[name])) for name in ("selected", "decision") if event.data.get(name))
+        head = f"{event.turn} {one_line(event.agent or '', 60)}" + (f" → {one_line(chosen, 80)}" if chosen else "")
+        told = self._style(f"  {' · '.join(facts)}", dim=True) if facts else ""
+        said = event.text or event.data.get("reason") or ""
+        indent = self._indent(event)
+        if self._many:
+            lines = [one_line(said, max(20, self._width - len(indent)))] if said else []
+        else:
+            lines = (
+                [line if self._colour else click.unstyle(line) for line in shown(said, self._width - 2)] if said else []
+            )
+            self._answer = event.text or self._answer
+        self._write(f"{self._gap}{self._who(event)}{self._style(head, bold=True)}{told}\n")
+        for line in lines:
+            self._write(f"{indent}{line}".rstrip() + "\n")
+        self._release()
+
+    def _release(self) -> None:
+        """Shows what was held back for a turn."""
+        held, self._held = self._held, []
+        for event in held:
+            for line in self._lines(event):
+                self._write(f"{' ' * (len(event.task) if self._many else 0)}{line}\n")
+
+    # Everything else
+
+    def _say(self, event: Event, lines: Sequence[str]) -> None:
+        if not lines:
+            return
+        self._break()
+        if event.live and event.agent:
+            self._speaks(event)
+            margin = [" " * (len(event.task) if self._many else 0)] * len(lines)
+        else:
+            self._speaker = ("", "")
+            margin = [self._who(event), *[" " * len(self._indent(event)) if self._many else ""] * (len(lines) - 1)]
+        for before, line in zip(margin, lines, strict=True):
+            self._write(f"{before}{line}\n")
+
+    def _lines(self, event: Event) -> list[str]:
+        data, text = event.data, event.text or ""
+        if event.kind == "status":
+            return self._status(event)
+        if event.kind == "final":
+            return self._final(event)
+        if event.kind == "request":
+            lines = [one_line(text, self._width - 12)] if self._many else wrapped(text.strip("\n"), self._width - 2)
+            return [f"{self._style('┃', fg='yellow')} {self._style(line, bold=True)}".rstrip() for line in lines]
+        if event.kind == "note":
+            return self._note(event)
         if event.kind == "tool":
-            return self._tool(event)
+            return [self._tool(event)]
         if event.kind == "edit":
             counts = "".join(
                 f" {sign}{data[name]}" for sign, name in (("+", "added"), ("−", "removed")) if data.get(name)
             )
-            return self._style(f"  Edit {one_line(event.text or '', 100)} {counts}".rstrip(), fg="cyan")
-        if event.kind == "request":
-            return f"request: {one_line(event.text or '', 200)}"
+            return [self._style(f"  Edit {one_line(text, 100)} {counts}".rstrip(), fg="cyan")]
         if event.kind == "file":
-            return self._style(
-                f"  {one_line(str(data.get('operation')), 10)} {one_line(event.text or '', 100)}", dim=True
-            )
-        if event.kind == "note" and not event.text:
-            said = {key: value for key, value in data.items() if value and key != "by"}
-            return f"note: {one_line(json.dumps(said, ensure_ascii=False), 150)}"
+            return [self._style(f"  {one_line(str(data.get('operation')), 10)} {one_line(text, 100)}", dim=True)]
+        if event.kind in ("progress", "thinking", "output"):
+            return [self._style(f"  {one_line(text, self._width - 10)}", dim=True)] if text.strip() else []
         colour = {"warning": "yellow", "error": "red", "gap": "red"}.get(event.kind)
-        return self._style(f"  {visible(event.kind)}: {one_line(event.text or '', 200)}", fg=colour)
+        return [self._style(f"  {visible(event.kind)}: {one_line(text, 200)}", fg=colour)]
+
+    def _status(self, event: Event) -> list[str]:
+        """A change of status. That a task begins to run is in its request and in the status line."""
+        if event.text == WAITING and event.data.get("question"):
+            return self._question(event)
+        by = f" by {visible(event.data['by'])}" if event.data.get("by") else ""
+        if event.text in (PENDING, RUNNING) and not by:
+            return []
+        word = styled_status(event.text or "", one_line(event.text or "", 40))
+        reason = event.data.get("reason")
+        return [(word if self._colour else click.unstyle(word)) + by + (f": {one_line(reason, 200)}" if reason else "")]
+
+    def _final(self, event: Event) -> list[str]:
+        status, data = event.text or "", event.data
+        by = f" by {visible(data['by'])}" if data.get("by") else ""
+        facts = [f"{_MARKS.get(status, '?')} {one_line(status, 40)}{by}"]
+        facts += [f"took {took(data['duration_ms'])}"] if data.get("duration_ms") is not None else []
+        said = str(data.get("summary") or data.get("error") or "")
+        facts += [one_line(said, 300)] if said and not repeats(said, self._answer) else []
+        line = self._style(" · ".join(facts), fg=STATUS_COLOURS.get(status), bold=True)
+        return [line] if self._many else ["", *wrap(line, self._width, 2)]
+
+    def _note(self, event: Event) -> list[str]:
+        data = event.data
+        if data.get("context") == "out" and not event.text:
+            return []  # of a program, for itself
+        said = [event.text or "", f"title: {data['title']}" if data.get("title") else ""]
+        said += [f"{name}={value}" for name, value in (data.get("labels") or {}).items()]
+        said += [] if data.get("pinned") is None else ["pinned" if data["pinned"] else "unpinned"]
+        by = f" by {visible(data['by'])}" if data.get("by") else ""
+        return [f"Note{by}: {one_line(', '.join(filter(None, said)), 200)}"]
 
     def _tool(self, event: Event) -> str:
         """A call in one telling line, as ``rawko show`` has it. The end of one that was shown says only what came of it."""
@@ -214,40 +359,38 @@ class View:
             return self._style(f"  → {one_line(result or 'done', 100)}", dim=True)
         told = tell(ToolCall(event.text, str(event.data.get("args") or ""), result))
         came = f"{told.mark}{one_line(told.detail, 60)}" if result else ""  # without one, it is still running
-        line = f"  {one_line(told.head, 110)}{came}"
+        line = f"  {one_line(told.head, max(20, min(110, self._width - 2 - width_of(came))))}{came}"
         return self._style(line, fg="red" if told.failed else "cyan")
 
-    def _question(self, event: Event) -> str:
+    def _question(self, event: Event) -> list[str]:
         """The question that a task waits with, its choices, and how to answer it from anywhere."""
-        data, indent = event.data, " " * (len(event.task) + 2) if self._many else ""
-        lines = [self._style(f"? {one_line(str(data['question']), 400)}", fg="yellow")]
+        data = event.data
+        first, *more = wrapped(str(data["question"])[:2000], max(20, self._width - len(self._indent(event)) - 2))
+        lines = [self._style(line, fg="yellow") for line in (f"? {first}", *(f"  {line}" for line in more))]
         for number, choice in enumerate(data.get("choices") or (), 1):
             default = " (default)" if choice == data.get("default") else ""
-            lines.append(f"{indent}    {number}  {one_line(str(choice), 100)}{default}")
+            lines.append(f"    {number}  {one_line(str(choice), 100)}{default}")
         answer = "1" if data.get("choices") else "TEXT"
-        lines.append(self._style(f"{indent}  Answer from anywhere: ", dim=True) + f"rawko answer {event.task} {answer}")
-        return "\n".join(lines)
+        lines.append(self._style("  Answer from anywhere: ", dim=True) + f"rawko answer {event.task} {answer}")
+        return lines
 
-    def _turn(self, event: Event) -> str:
-        data = event.data
-        facts = [one_line(str(data[name]), 40) for name in ("status",) if data.get(name)]
-        facts += [took(data["duration_ms"])] if data.get("duration_ms") is not None else []
-        facts += [counted(data["tool_calls"], "tool call")] if data.get("tool_calls") else []
-        facts += [" ".join(f"{name} {count}" for name, count in data["tokens"].items())] if data.get("tokens") else []
-        facts += [f"selected {visible(data['selected'])}"] if data.get("selected") else []
-        facts += [f"decision {visible(data['decision'])}"] if data.get("decision") else []
-        head = f"turn {event.turn} {one_line(event.agent or '', 30)}"
-        line = f"{self._style(head, bold=True)}  {', '.join(facts)}"
-        shown = event.text or data.get("reason")
-        return line if event.replaces or not shown else f"{line}  {one_line(shown, 160)}"
+    # The terminal
 
     def _who(self, event: Event) -> str:
         return f"{self._style(event.task, dim=True)}  " if self._many else ""
 
+    @property
+    def _gap(self) -> str:
+        """Before the turns of one task. Lines of several are closer."""
+        return "" if self._many else "\n"
+
+    def _indent(self, event: Event) -> str:
+        return " " * (len(event.task) + 2 if self._many else 2)
+
     def _break(self) -> None:
-        if self._inside:
+        if self._column:
             self._write("\n")
-            self._inside = ""
+            self._column = 0
 
     def _wipe(self) -> None:
         if self._below:
@@ -255,19 +398,31 @@ class View:
             self._below = ""
 
     def _draw(self) -> None:
-        if not self._terminal or self._inside:
+        if not self._terminal or self._column:
             return
-        parts = [
-            one_line(self._status, 40) or "…",
-            took(int((time.monotonic() - self._began) * 1000)),
-            counted(self._turns, "turn"),
-        ]
-        parts += [counted(self._tools, "tool call")] if self._tools else []
-        parts += [counted(self._tokens, "token")] if self._tokens else []
-        parts += [visible(self._agent)] if self._agent and not self._many else []
-        self._below = " · ".join(parts)
+        self._below = cut(" · ".join(self._facts()), screen().columns - 1)
         self._drawn = time.monotonic()
         self._write(self._style(self._below, dim=True))
+
+    def _facts(self) -> Iterator[str]:
+        if self._many:
+            found = list(self._statuses.values())
+            waiting = found.count(WAITING)
+            yield f"{found.count(RUNNING)} running"
+            if waiting:
+                yield f"{waiting} waiting for you"
+        else:
+            yield one_line(next(iter(self._statuses.values()), "") or "…", 40)
+            if self._agent:
+                yield one_line(self._agent, 30)
+            if self._began is not None:
+                passed = datetime.now(timezone.utc) - self._began
+                yield took(max(0, int(passed.total_seconds() * 1000)))
+            if self._tools:
+                yield counted(self._tools, "tool call")
+            if self._tokens:
+                yield f"{in_short(self._tokens)} tokens"
+        yield "^C stops"
 
     def _style(self, text: str, **how: object) -> str:
         return click.style(text, **how) if self._colour else text  # type: ignore[arg-type]

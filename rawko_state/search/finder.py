@@ -17,11 +17,12 @@ from rawko_state.model.frozen import replace
 from rawko_state.search import engine
 from rawko_state.search.excerpt import excerpt
 from rawko_state.search.pages import Filling, Page, Postings
-from rawko_state.search.query import And, Field, Node, Or, Query, Text, parse, replaced, shown
+from rawko_state.search.query import And, Field, Node, Or, Query, Text, parse, replaced, shown, with_known_fields
 from rawko_state.search.scoring import PostingSource
 from rawko_state.search.turn_text import Documents, Opener
 from rawko_state.search.words import Sought, joined
 from rawko_state.store import RELEVANCE, TIME, Answer, Hit, TaskFilter, TaskSummary
+from rawko_state.store.values import nearest
 
 Warn = Callable[[str], None]
 _SIMILAR: Final = 0.7
@@ -102,7 +103,8 @@ class Finder(ABC):
                 islice(engine.search(asked, sources, truth, turns=turns), None if everything else wanted.limit)
             )
             if not found and query.root is not None:
-                return Answer((), query.hint, self._suggestion(index, query, asked, sources))
+                meant = with_known_fields(text) or self._suggestion(index, query, asked, sources)
+                return Answer((), query.hint, meant)
             # Excerpts are read from the files, so only hits that will be shown get one.
             summaries = self._summaries(tasks, found, wanted)
             return Answer(tuple(self._hits(query, _sorted(found, summaries, wanted), summaries)), query.hint)
@@ -197,7 +199,7 @@ def check_field(field: Field) -> str | None:
     if field.name in ("after", "before", "since", "until") and parse_when(field.value) is None:
         return f"Not a date or time: {field.value!r}. {WHEN_HELP}"
     if field.name == "status" and words.canonical(field.value) not in words.STATUSES:
-        return f"Unknown status: {field.value!r}"
+        return f"Unknown status: {field.value!r}.{nearest(field.value, words.STATUSES)}"
     if field.name == "is" and field.value != "pinned" and words.canonical(field.value) not in words.STATUSES:
         return f"Unknown filter: is:{field.value!r}. Use a status or 'pinned'"
     return None

@@ -99,6 +99,7 @@ _TOKEN = late(
     re.VERBOSE,
 )
 _TRAILING = late(r"\)+$")
+_LIKE_A_FIELD = late(r"(?<![^\s(])([A-Za-z]+):(?=\S)")
 
 
 def parse(text: str, check: Callable[[Field], str | None] = lambda _: None) -> Query:
@@ -114,7 +115,8 @@ def parse(text: str, check: Callable[[Field], str | None] = lambda _: None) -> Q
                 raise _Unreadable(problem)
         return Query(node)
     except _Unreadable as trouble:
-        return Query(_literal(text), f"warning: Can't read the query ({trouble}); searching for the words instead.")
+        wrong = f"{trouble}" + ("" if str(trouble).endswith((".", "?")) else ".")
+        return Query(_literal(text), f"warning: Can't read the query: {wrong} Searching for the words instead.")
 
 
 def _literal(text: str) -> Node | None:
@@ -235,6 +237,18 @@ def _phrase(text: str, prefix: bool) -> Text | None:
         return None
     chunks = text.split()
     return Text(Sought(identifiers, prefix=prefix, across=len(chunks) > 1), f'"{text}"' + "*" * prefix)
+
+
+def with_known_fields(text: str) -> str | None:
+    """The query with the field that was perhaps meant in place of a word that looks like one (``stauts:failed``), else None."""
+    import difflib
+
+    def known(match: re.Match[str]) -> str:
+        near = difflib.get_close_matches(match[1].lower(), FIELDS, n=1, cutoff=0.75)
+        return f"{near[0]}:" if near else match[0]
+
+    meant = _LIKE_A_FIELD.sub(known, text)
+    return meant if meant != text else None
 
 
 def replaced(node: Node, old: Text, new: Text) -> Node:

@@ -51,15 +51,16 @@ class TaskFilter(Frozen):
 
     def __post_init__(self) -> None:
         if self.sort not in (*SORTS, RELEVANCE, TIME):
-            raise InvalidValue(f"Unknown order: {self.sort!r}.{_nearest(self.sort, SORTS)}")
+            raise InvalidValue(f"Unknown order: {self.sort!r}.{nearest(self.sort, SORTS)}")
         for word in self.status:
             if words.canonical(word) not in words.STATUSES:
-                raise InvalidValue(f"Unknown status: {word!r}.{_nearest(word, words.STATUSES)}")
+                raise InvalidValue(f"Unknown status: {word!r}.{nearest(word, words.STATUSES)}")
         if isinstance(self.limit, int) and self.limit < 0:
             raise InvalidValue(f"Not a number of tasks: {self.limit}. Use 0 or more.")
 
 
-def _nearest(word: str, known: Sequence[str]) -> str:
+def nearest(word: str, known: Sequence[str]) -> str:
+    """What was perhaps meant by a word that is not known, else all that is."""
     import difflib  # only needed for typos
 
     near = difflib.get_close_matches(word, known, n=1)

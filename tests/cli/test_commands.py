@@ -381,10 +381,10 @@ class TestExport:
         assert rawko("history", "export", *ids, "--format", form, "-o", "all.json").code == 0
         other = tmp_path_factory.mktemp("other")
         done = rawko("-C", str(other), "import", "rawko", "all.json")
-        assert done.out == "4 imported, 0 unchanged\n"
+        assert done.out == "Imported 4 tasks.\n"
         for path in (filled / ".rawko" / "state" / "tasks").iterdir():
             assert (other / ".rawko" / "state" / "tasks" / path.name).read_bytes() == path.read_bytes()
-        assert rawko("-C", str(other), "import", "rawko", "all.json").out == "0 imported, 4 unchanged\n"
+        assert rawko("-C", str(other), "import", "rawko", "all.json").out == "Imported no tasks (4 unchanged).\n"
         assert rawko("-C", str(other), "history", "--ids").out.split() == ids
 
     def test_a_dry_run_writes_nothing_and_a_folder_stops_nobody(self, rawko, filled: Path, tmp_path_factory) -> None:  # type: ignore[no-untyped-def]
@@ -393,14 +393,14 @@ class TestExport:
         (filled / "folder").mkdir()
         other = tmp_path_factory.mktemp("other")
         done = rawko("-C", str(other), "import", "rawko", "folder", "all.jsonl", "--dry-run")
-        assert (done.code, done.out) == (1, "4 to import, 0 unchanged, files with errors: 1\n")
+        assert (done.code, done.out) == (1, "Would import 4 tasks (1 file could not be read).\n")
         assert not (other / ".rawko").exists()
         with open(filled / "all.jsonl", "a") as stream:
             stream.write('{"version": 1, "id"')
         done = rawko("-C", str(other), "import", "rawko", "folder", "all.jsonl")
-        assert (done.code, done.out) == (1, "4 imported, 0 unchanged, files with errors: 2\n")
+        assert (done.code, done.out) == (1, "Imported 4 tasks (2 files could not be read).\n")
         assert "line 5" in done.err
-        assert rawko("import", "rawko", "all.jsonl", "-n").out.startswith("0 to import, 4 unchanged")
+        assert rawko("import", "rawko", "all.jsonl", "-n").out.startswith("Would import no tasks (4 unchanged, ")
 
     def test_an_import_never_overwrites(self, rawko, filled: Path) -> None:  # type: ignore[no-untyped-def]
         rawko("history", "export", "abc123", "-o", "a.json")
@@ -439,7 +439,7 @@ class TestExport:
                 changed["records"][1]["blocks"] = [[]]
             (filled / "b.json").write_text(json.dumps(changed))
             done = rawko("-C", other, "import", "rawko", "b.json")
-            assert (done.code, done.out) == (1, "0 imported, 0 unchanged, files with errors: 1\n")
+            assert (done.code, done.out) == (1, "Imported no tasks (1 file could not be read).\n")
 
     def test_hostile_exports_are_refused(self, rawko, filled: Path) -> None:  # type: ignore[no-untyped-def]
         task = {"version": 1, "id": "x", "file": "../../../evil.task", "records": []}

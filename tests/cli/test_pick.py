@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from wcwidth import wcwidth
 
 pytest.importorskip("prompt_toolkit")
 
 from rawko_state.backends.files.store import FileStore
+from rawko_state.cli import pick_screen
 from rawko_state.cli.pick_screen import Finder
 from rawko_state.model.entries import Turn
 from rawko_state.store import TaskFilter
@@ -67,6 +69,44 @@ class TestFinder:
         assert finder.chosen[0].request == "Fix the login"
         finder.move(-5)
         assert finder.chosen[0].request == "Port the prices"
+
+
+class TestScreen:
+    def test_keys_that_are_typed_quickly_cost_one_search(
+        self, store: FileStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[str] = []
+        search = FileStore.search
+        monkeypatch.setattr(
+            FileStore, "search", lambda self, query, *rest: asked.append(query) or search(self, query, *rest)
+        )
+        finder = Finder(store)
+        for typed_so_far in ("c", "cl", "clo", "clock"):
+            finder.ask(typed_so_far)
+        assert requests(finder) == ["Fix the login"]
+        assert finder.chosen is not None
+        assert asked == ["clock"]
+
+    @pytest.mark.parametrize("width", [16, 30, 49, 50, 80])
+    def test_a_row_is_as_wide_as_the_list(self, store: FileStore, width: int) -> None:
+        store.start("👩‍👩‍👧‍👦 ❤️ 👍🏽 🇩🇪 注文の丸めを直す " * 5).close()
+        finder = Finder(store)
+        finder.ask("")
+        rows = "".join(text for _, text in finder.rows(5, width)).splitlines()
+        assert len(rows) == 3
+        assert {sum(map(wcwidth, row)) for row in rows} == {width}
+
+    @pytest.mark.parametrize(("columns", "lines"), [(30, 8), (20, 5), (80, 11), (80, 24), (120, 40)])
+    def test_it_fits_any_terminal(self, columns: int, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("LINES", str(lines))
+        below = pick_screen._BELOW if columns < pick_screen._WIDE and pick_screen._has_room() else 0
+        assert 1 <= pick_screen._list_height() <= lines - 2 - below
+
+    def test_without_a_task_it_says_what_to_do_first(self, tmp_path: Path) -> None:
+        (tmp_path / ".git").mkdir()
+        code, out = typed(FileStore(tmp_path), b"")
+        assert (code, "What to do first: rawko" in out) == (1, True)
 
 
 def typed(store: FileStore, keys: bytes, *words: str) -> tuple[int, str]:

@@ -60,7 +60,7 @@ class TestCommand:
             "  Did you mean: rawko search authentication",
         ]
         done = self._run(store.root, "history", "--search", "(authentication")
-        assert done.stderr == "rawko: warning: Can't read the query (unmatched (); searching for the words instead.\n"
+        assert done.stderr == "rawko: warning: Can't read the query: unmatched (. Searching for the words instead.\n"
         assert len(done.stdout.splitlines()) == 1
 
     def test_used_wrongly(self, store: FileStore) -> None:

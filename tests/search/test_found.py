@@ -163,6 +163,12 @@ class TestWhatIsFound:
             assert store.search("zzzzqqqq").suggestion is None
             store.flush()
 
+    def test_a_misspelt_field_is_suggested(self, store: FileStore) -> None:
+        said(store, "one: two")
+        assert store.search("stauts:failed login").suggestion == "status:failed login"
+        assert store.search("(lable:team=auth)").suggestion == "(label:team=auth)"
+        assert store.search("http://x").suggestion is None
+
     def test_hostile_content(self, store: FileStore) -> None:
         said(store, "\x1b[31mevil\x1b[0m \x00nul \ud800surrogate needle")
         for _ in range(2):

@@ -114,4 +114,4 @@ class TestStopping:
             pass
         assert "only a running task can be paused" in rawko(store.root, "pause", task.id, code=1).stderr
         assert "No task starts with" in rawko(store.root, "cancel", "zzz", code=1).stderr
-        assert "Missing argument 'ID...'" in rawko(store.root, "cancel", code=2).stderr
+        assert "Missing argument: ID." in rawko(store.root, "cancel", code=2).stderr

@@ -32,7 +32,7 @@ class TestWatch:
         assert [json.loads(line) for line in rest] == lines[3:]
         shown = rawko(tmp_path, "watch", task.id).stdout
         assert "\x1b" not in shown
-        assert "turn 1 dev  complete" in shown
+        assert shown.splitlines()[:3] == ["┃ do it", "", "1 dev"]
         assert rawko(tmp_path, "history", "show", task.id, "--follow").stdout.count("evil") == 1
         assert "Not a cursor" in rawko(tmp_path, "watch", task.id, "--after", "rubbish", code=2).stderr
         store.close()
@@ -52,6 +52,71 @@ class TestWatch:
             "  → 24 lines",
             "  Edit calc.py  +2 −1",
         ]
+
+    def test_a_live_turn_is_told_as_it_is_said_with_its_figures_at_the_end(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        view = View()
+        view._width = 30
+        for kind, text, more in (
+            ("status", "pending", {}),
+            ("request", "Fix the login of all users who came before", {}),
+            ("status", "running", {}),
+            ("text", "The token check ignores ", {"live": True}),
+            ("text", "clock skew.\n\nI fix it", {"live": True}),
+            ("tool", "Read", {"live": True, "data": {"args": '{"file_path": "a.py"}', "result": "3 lines"}}),
+            (
+                "turn",
+                "…",
+                {"replaces": True, "turn": 1, "data": {"duration_ms": 2000, "tokens": {"in": 1200, "out": 9}}},
+            ),
+            ("final", "completed", {"data": {"duration_ms": 3000, "summary": "Done"}}),
+        ):
+            agent = "dev" if kind in ("text", "tool", "turn") else None
+            view.take(Event("abc123", "", kind, text=text, agent=agent, **more))
+        assert capsys.readouterr().out.splitlines() == [
+            "┃ Fix the login of all users",
+            "┃ who came before",
+            "",
+            "dev",
+            "  The token check ignores ",
+            "  clock skew.",
+            "",
+            "  I fix it",
+            "  Read a.py · 3 lines",
+            "  2.0s · 1.2k in · 9 out",
+            "",
+            "✓ completed · took 3.0s · Done",
+        ]
+
+    def test_what_a_turn_did_stands_below_its_head(self, capsys: pytest.CaptureFixture[str]) -> None:
+        view = View()
+        view.take(Event("abc123", "", "tool", turn=2, text="Bash", data={"args": '{"command": "ls"}'}))
+        view.take(Event("abc123", "", "turn", turn=2, agent="dev", text="I looked.", data={"status": "failed"}))
+        assert capsys.readouterr().out.splitlines() == ["", "2 dev  failed", "  I looked.", "  $ ls"]
+
+    def test_of_several_tasks_each_is_named_and_counted(self, capsys: pytest.CaptureFixture[str]) -> None:
+        view = View(many=True, statuses={"abc123": "running", "def456": "waiting"})
+        view.take(Event("abc123", "", "text", agent="dev", text="one\ntwo", live=True))
+        view.take(Event("def456", "", "status", text="waiting", data={"question": "Which?", "choices": ["a"]}))
+        view.take(Event("abc123", "", "text", agent="dev", text=" three", live=True))
+        assert capsys.readouterr().out.splitlines() == [
+            "abc123  dev",
+            "        one",
+            "        two",
+            "def456  ? Which?",
+            "            1  a",
+            "          Answer from anywhere: rawko answer def456 1",
+            "abc123  dev",
+            "         three",
+        ]
+        assert list(view._facts()) == ["1 running", "1 waiting for you", "^C stops"]
+
+    def test_what_programs_note_for_themselves_is_not_told(self, capsys: pytest.CaptureFixture[str]) -> None:
+        view = View()
+        view.take(Event("abc123", "", "note", data={"kind": "imported-before", "context": "out", "labels": {}}))
+        view.take(Event("abc123", "", "note", data={"by": "ann", "labels": {"team": "auth"}, "pinned": True}))
+        assert capsys.readouterr().out == "Note by ann: team=auth, pinned\n"
 
     def test_live_in_another_process(self, tmp_path: Path) -> None:
         store = FileStore(tmp_path)

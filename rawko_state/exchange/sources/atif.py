@@ -37,7 +37,7 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
             try:
                 whole = _loaded(file)
             except (OSError, ValueError) as error:
-                wrong.append(Trouble(file, f"not a trajectory: {error}"))
+                wrong.append(Trouble(file, f"Not a trajectory: {error}"))
                 continue
             yield from _sessions(whole, file, root, None, ())
 
@@ -72,7 +72,7 @@ def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int,
         for number in session.at:
             whole = whole["subagent_trajectories"][number]
     except (OSError, ValueError, LookupError, TypeError) as error:
-        wrong.append(f"not a trajectory: {error}")
+        wrong.append(f"Not a trajectory: {error}")
         return
     steps = whole.get("steps")
     agent, extra = _mapping(whole.get("agent")), _mapping(whole.get("extra"))
