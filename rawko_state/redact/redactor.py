@@ -17,7 +17,7 @@ from rawko_state.redact.named import ASSIGNED, SPOKEN_SECRET, VENDOR, is_named_s
 from rawko_state.redact.patterns import Pattern
 from rawko_state.redact.rule import FOLD, LONGEST, RUN, TEXT, Rule
 from rawko_state.redact.rules import RULES
-from rawko_state.redact.scan import LONG_RUN, Literals, Slice, is_in_words, long_runs, slices
+from rawko_state.redact.scan import LONG_RUN, REACH, Literals, Slice, is_in_words, long_runs, slices
 
 _SHORTEST: Final = 6
 """Shorter literals would match everywhere."""
@@ -75,7 +75,7 @@ class Redactor:
         self._in_runs = Literals(hint for hint in self._hints[RUN] if hint not in long)
         self._in_long_runs = Literals(long)
         self._in_words = Literals((*filter(is_in_words, self._hints[TEXT]), *self._hints[FOLD]), fold=True)
-        self._marks = {hint: hint.encode() for hint in self._hints[TEXT] if not is_in_words(hint)}
+        self._marks = [hint for hint in self._hints[TEXT] if not is_in_words(hint)]
 
     @property
     def fingerprint(self) -> str:
@@ -217,9 +217,8 @@ class Redactor:
             present |= self._in_runs.among(runs)
             if longer := long_runs(runs, LONG_RUN):
                 present |= self._in_long_runs.among(longer)
-        for hint, mark in self._marks.items():
-            if mark in part.plain:
-                present.add(hint)
+        piece = part.text[part.start : part.end + REACH]
+        present.update([mark for mark in self._marks if mark in piece])
         found = []
         for hint in present:
             for fold, needed, rules in self._rules_of[hint]:

@@ -60,7 +60,9 @@ class Literals:
         if self._seen < _SOON:
             self._seen += len(text)
             if len(text) < _FEW:
-                present = [literal for literal in self._all if literal in searched]
+                # As text: looking for bytes first tries them as a number, and the error that this raises costs ten times as much.
+                letters = searched.decode()
+                present = [literal for literal, text in self._as_text if text in letters]
                 for literal in present:
                     found |= self._names[literal]
                 self._remember(fresh, present)
@@ -82,7 +84,7 @@ class Literals:
         plain = [word for word in fresh if _is_plain(word)]
         for word in plain if present else ():
             searched = word.lower() if self._fold else word
-            if names := {name for literal in present if literal in searched for name in self._names[literal]}:
+            if names := {name for literal in present if searched.find(literal) >= 0 for name in self._names[literal]}:
                 self._telling[word] = names
         self._plain.update(word for word in plain if word not in self._telling)
         self._forget_some()
@@ -102,6 +104,10 @@ class Literals:
         if _is_plain(word):
             self._telling[word] = names
         return names
+
+    @cached_property
+    def _as_text(self) -> list[tuple[bytes, str]]:
+        return [(literal, literal.decode()) for literal in self._all]
 
     @cached_property
     def _any(self) -> re.Pattern[bytes]:
