@@ -17,7 +17,7 @@ from rawko_state.redact.named import ASSIGNED, SPOKEN_SECRET, VENDOR, is_named_s
 from rawko_state.redact.patterns import Pattern
 from rawko_state.redact.rule import FOLD, LONGEST, RUN, TEXT, Rule
 from rawko_state.redact.rules import RULES
-from rawko_state.redact.scan import LONG_RUN, Literals, Slice, is_in_words, long_runs, slices
+from rawko_state.redact.scan import LONG_RUN, REACH, Literals, Slice, is_in_words, long_runs, slices
 
 _SHORTEST: Final = 6
 """Shorter literals would match everywhere."""
@@ -75,7 +75,7 @@ class Redactor:
         self._in_runs = Literals(hint for hint in self._hints[RUN] if hint not in long)
         self._in_long_runs = Literals(long)
         self._in_words = Literals((*filter(is_in_words, self._hints[TEXT]), *self._hints[FOLD]), fold=True)
-        self._marks = {hint: hint.encode() for hint in self._hints[TEXT] if not is_in_words(hint)}
+        self._marks = [hint for hint in self._hints[TEXT] if not is_in_words(hint)]
 
     @property
     def fingerprint(self) -> str:
@@ -138,7 +138,10 @@ class Redactor:
                 match = _TAG.match(text, at)
                 if match is not None:
                     tags.append(match.span())
-            for at, _, rule in self._candidates(part):
+            candidates = self._candidates(part)
+            if ended < 0 and _is_clean(text, candidates, progress):
+                candidates = []
+            for at, _, rule in _in_order(candidates):
                 if at < progress.get(rule, 0):
                     continue
                 match = rule.regex.match(text, at)
@@ -206,27 +209,24 @@ class Redactor:
                     found.setdefault(hint.encode(), []).append(rule)
         return found
 
-    def _candidates(self, part: Slice) -> list[tuple[int, int, Rule]]:
-        """Where a rule may match, in order."""
+    def _candidates(self, part: Slice) -> list[tuple[list[int], int, Rule]]:
+        """The places where each rule may match."""
         words = self._in_words.unfamiliar(part.words())
         present = self._in_words.among(words)
         if runs := long_runs(words):
             present |= self._in_runs.among(runs)
             if longer := long_runs(runs, LONG_RUN):
                 present |= self._in_long_runs.among(longer)
-        for hint, mark in self._marks.items():
-            if mark in part.plain:
-                present.add(hint)
+        piece = part.text[part.start : part.end + REACH]
+        present.update([mark for mark in self._marks if mark in piece])
         found = []
         for hint in present:
             for fold, needed, rules in self._rules_of[hint]:
                 if needed:
                     rules = [each for each in rules if each[1].needs is None or part.has_near(each[1].needs)]
                 places = part.positions(hint.encode(), fold=fold) if rules else []
-                for order, rule in rules:
-                    found += [(at, order, rule) for at in places]
-        # Of vendors' tokens that start at the same place, the one with the longest hint comes first.
-        found.sort(key=_place)
+                if places:
+                    found += [(places, order, rule) for order, rule in rules]
         return found
 
     @cached_property
@@ -256,6 +256,27 @@ class Redactor:
 
 
 _place = operator.itemgetter(0, 1)
+
+
+def _is_clean(text: str, candidates: Iterable[tuple[list[int], int, Rule]], progress: dict[Rule, int]) -> bool:
+    """Whether no rule finds a secret. Then the order does not matter, and each rule is tried at all of its places in one go."""
+    now = progress.copy()
+    for places, _, rule in candidates:
+        match_at, start = rule.regex.match, now.get(rule, 0)
+        for at in places:
+            if at >= start and (match := match_at(text, at)) is not None:
+                if rule.check is None or rule.check(match):
+                    return False
+                start = max(at + 1, rule.judged(match))
+        now[rule] = start
+    progress.update(now)
+    return True
+
+
+def _in_order(candidates: Iterable[tuple[list[int], int, Rule]]) -> list[tuple[int, int, Rule]]:
+    """Each place with a rule, in order. Of vendors' tokens that start at the same place, the one with the longest hint comes
+    first."""
+    return sorted(((at, order, rule) for places, order, rule in candidates for at in places), key=_place)
 
 
 def _by_hint(rules: Iterable[Rule], where: str) -> dict[str, list[tuple[int, Rule]]]:

@@ -70,9 +70,15 @@ class Rule:
     def judged(self, match: re.Match[str]) -> int:
         """Up to where a match that is no secret need not be looked at again: its name, or what precedes its value. Of a long one,
         all: else a hostile text could have its matches looked at again and again."""
-        groups = self.regex.groupindex
-        at = match.end("name") if "name" in groups else match.start("secret") if "secret" in groups else match.end()
+        group, of_end = self._judged_part
+        at = match.end(group) if of_end else match.start(group)
         return at if match.end() - at <= _LOOKED_AT_AGAIN else match.end()
+
+    @cached_property
+    def _judged_part(self) -> tuple[str | int, bool]:
+        """The group of a match, and whether its end or its start counts."""
+        groups = self.regex.groupindex
+        return ("name", True) if "name" in groups else ("secret", False) if "secret" in groups else (0, True)
 
     @property
     def is_bounded(self) -> bool:

@@ -8,7 +8,7 @@ threads are not held up, whatever the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -60,9 +60,12 @@ class Literals:
         if self._seen < _SOON:
             self._seen += len(text)
             if len(text) < _FEW:
-                for literal in self._all:
-                    if literal in searched:
-                        found |= self._names[literal]
+                # As text: looking for bytes first tries them as a number, and the error that this raises costs ten times as much.
+                letters = searched.decode()
+                present = [literal for literal, text in self._as_text if text in letters]
+                for literal in present:
+                    found |= self._names[literal]
+                self._remember(fresh, present)
                 return found
         telling = set()
         for hit in self._any.finditer(searched):
@@ -72,16 +75,23 @@ class Literals:
             if word not in telling:
                 telling.add(word)
                 found |= self._within(word)
-        self._plain.update(
-            [
-                word
-                for word in fresh
-                if len(word) < LEAST_RUN and word not in telling and word.translate(None, b"_.-").isalpha()
-            ]
-        )
+        self._plain.update([word for word in fresh if word not in telling and _is_plain(word)])
+        self._forget_some()
+        return found
+
+    def _remember(self, fresh: set[bytes], present: Sequence[bytes]) -> None:
+        """Remembers which words hold which of the literals that occur in them."""
+        plain = [word for word in fresh if _is_plain(word)]
+        for word in plain if present else ():
+            searched = word.lower() if self._fold else word
+            if names := {name for literal in present if searched.find(literal) >= 0 for name in self._names[literal]}:
+                self._telling[word] = names
+        self._plain.update(word for word in plain if word not in self._telling)
+        self._forget_some()
+
+    def _forget_some(self) -> None:
         if len(self._plain) + len(self._telling) > _REMEMBERED:
             self._plain, self._telling = set(), {}
-        return found
 
     def _within(self, word: bytes) -> set[str]:
         """The literals in a word."""
@@ -91,9 +101,13 @@ class Literals:
             for other in self._near[hit]:
                 if other in searched:
                     names |= self._names[other]
-        if len(word) < LEAST_RUN and word.translate(None, b"_.-").isalpha():
+        if _is_plain(word):
             self._telling[word] = names
         return names
+
+    @cached_property
+    def _as_text(self) -> list[tuple[bytes, str]]:
+        return [(literal, literal.decode()) for literal in self._all]
 
     @cached_property
     def _any(self) -> re.Pattern[bytes]:
@@ -114,6 +128,11 @@ class Literals:
                 near.update(one[at:end] for end in range(at + 1, len(one) + 1) if one[at:end] in self._names)
             found[one] = sorted(near)
         return found
+
+
+def _is_plain(word: bytes) -> bool:
+    """Whether it may be remembered: it is too short, and too plain, for a token."""
+    return len(word) < LEAST_RUN and word.translate(None, b"_.-").isalpha()
 
 
 def _branches(literals: list[bytes]) -> bytes:

@@ -238,17 +238,17 @@ def _by_score(scored: Scored, now: float) -> Iterator[_Upcoming]:
     """The owners in a page, best first, as if all of them were as recent as the newest."""
     page, masks, scores = scored.page, scored.masks, scored.scores
     recent = _recency(page.newest, now)
-    covered = {mask: _COVERED * mask.bit_count() for mask in set(masks.values())}
-    if len(covered) == 1:
-        by: Callable[[int], float] = scores.__getitem__
-    else:
-        by = {document: scores[document] * recent + covered[mask] for document, mask in masks.items()}.__getitem__
+    kinds = set(masks.values())
     seen: set[int] = set()
-    for document in _largest(masks, by):
-        number = bisect_right(page.firsts, document) - 1
-        if number not in seen:
-            seen.add(number)
-            yield scores[document] * recent + covered[masks[document]], page.created[number], number
+    # Those with more words come first, whatever their scores.
+    for words in sorted({mask.bit_count() for mask in kinds}, reverse=True):
+        some = {mask for mask in kinds if mask.bit_count() == words}
+        documents = masks if some == kinds else [document for document, mask in masks.items() if mask in some]
+        for document in _largest(documents, scores.__getitem__):
+            number = bisect_right(page.firsts, document) - 1
+            if number not in seen:
+                seen.add(number)
+                yield _rank(words, scores[document] * recent), page.created[number], number
 
 
 def _largest(documents: Collection[int], by: Callable[[int], float]) -> Iterator[int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
-from typing import Protocol
+from itertools import chain, repeat
+from operator import add
+from typing import Final, Protocol
 
 from rawko_state.search.pages import LENGTHS, TEXT, TOOL, Page, Postings
 from rawko_state.search.query import Leaf, Text
@@ -166,18 +168,37 @@ class _Phrase:
     def holders(self, page: Page) -> tuple[Collection[int], dict[int, float]]:
         lists = {id(found): found[page].lists(page) for found, _ in self._scored if page in found}
 
-        def documents(found: _Found) -> set[int]:
-            return set(lists[id(found)][0]) if page in found else set()
+        def documents(found: _Found) -> Sequence[int]:
+            return lists[id(found)][0] if page in found else ()
 
-        parts = [set.intersection(*map(documents, apart)) | documents(whole) for apart, whole in self._identifiers]
-        sums = dict.fromkeys(sorted(set.intersection(*parts)), 0.0)
-        sizes = page.sizes
+        parts = []
+        for apart, whole in self._identifiers:
+            # From the rarest on: only that one becomes a set.
+            rarest, *others = sorted(map(documents, apart), key=len)
+            parts.append(set(rarest).intersection(*others).union(documents(whole)))
+        own = sorted(set.intersection(*parts))
+        sizes = list(map(page.sizes.__getitem__, own))
+        sums: Iterable[float] = repeat(0.0, len(own))
         for found, scores in self._scored:
             if page in found:
-                for document, number in zip(*lists[id(found)], strict=True):
-                    if document in sums:
-                        sums[document] += scores[number, sizes[document]]
-        return documents(self._identifiers[0][1]) if len(parts) == 1 else (), sums
+                sums = map(add, sums, map(scores.__getitem__, zip(_times(own, *lists[id(found)]), sizes, strict=True)))
+        return set(documents(self._identifiers[0][1])) if len(parts) == 1 else (), dict(zip(own, sums, strict=True))
+
+
+def _times(own: Sequence[int], documents: list[int], times: bytes) -> Iterable[int]:
+    """How often a term is in each of some documents, given all documents that it is in. All are sorted."""
+    if own == documents:
+        return times
+    if len(own) * _MANY_STEPS < len(documents):
+        places = [bisect_left(documents, each) for each in own]
+        last = len(documents) - 1
+        return [times[at] if at <= last and documents[at] == each else 0 for at, each in zip(places, own, strict=True)]
+    known = dict(zip(documents, times, strict=True))
+    return [known.get(each, 0) for each in own]
+
+
+_MANY_STEPS: Final = 16
+"""Looking for a document among the sorted ones costs as much as taking this many into a mapping."""
 
 
 class Scored:
@@ -228,8 +249,11 @@ class Scored:
                     masks[document] = masks.get(document, 0) | bit
                     sums[document] = sums.get(document, 0.0) + score
             if sure is not None:
-                for document in scores.keys() - sure:
-                    maybe[document] = maybe.get(document, 0) | bit
+                unsure = scores.keys() - sure
+                if maybe:
+                    maybe.update([(document, maybe.get(document, 0) | bit) for document in unsure])
+                else:
+                    maybe = dict.fromkeys(unsure, bit)
         return masks, maybe, sums
 
 
