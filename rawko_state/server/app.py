@@ -114,11 +114,13 @@ class Server:
         for path in sorted(by_path, key=lambda path: _OFTEN.index(path) if path in _OFTEN else len(_OFTEN)):
             methods = by_path[path]
             routes.append(Route(path, functools.partial(self._request, methods), methods=list(methods)))
-        return Starlette(
+        app = Starlette(
             routes=[*routes, *others, *(self._pages(self) if self._pages else ())],
             lifespan=self._lifespan,
             exception_handlers={404: not_found, 405: no_method},
         )
+        app.router.redirect_slashes = False  # it would redirect to whatever the Host header names
+        return app
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:

@@ -165,6 +165,9 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
         def _too_large(self) -> None:
             self._reject(431, "HeadersTooLarge", f"the headers of a request are at most {limits.head} bytes")
 
+        def send_400_response(self, msg: str) -> None:
+            self._reject(400, "BadRequest", "this is not an HTTP request")
+
         def _reject(self, status: int, title: str, detail: str) -> None:
             if self._rejected or self.transport.is_closing():
                 return
@@ -180,5 +183,8 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
 def _response(status: int, title: str, detail: str) -> bytes:
     problem: dict[str, Any] = {"type": f"rawko:{title}", "title": title, "status": status, "detail": detail}
     body = json.dumps(problem).encode()
-    head = f"content-type: application/problem+json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    head = (
+        f"content-type: application/problem+json\r\nx-content-type-options: nosniff\r\ncontent-length: {len(body)}\r\n"
+        "connection: close\r\n\r\n"
+    )
     return STATUS_LINE[status] + head.encode() + body
