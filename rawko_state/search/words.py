@@ -28,9 +28,13 @@ MAX_TERM: Final = 64
 """Longer atoms are truncated; longer identifiers are not kept in one piece."""
 
 _SLICE: Final = 1 << 19
+_LONG: Final = 1 << 12
+"""A longer run of letters is cut into several identifiers: no call on text takes long, so other threads can run in between."""
+_REMEMBERED: Final = 200
 _SPACE = late(r"\s")
+_ALONE = late(r"[\x00-\x7f]")
 _CHUNK = late(r"\S+")
-_IDENTIFIER = late(r"\w+")
+_IDENTIFIER = late(rf"\w{{1,{_LONG}}}")
 _HUMPS = late(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z][a-z0-9]*|[A-Z]+[0-9]*|[0-9]+")
 _MARKS: Final = (
     "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0711\u0730-\u074a"
@@ -47,7 +51,22 @@ def normal(text: str) -> str:
     """Normalises characters that look the same, and removes terminal escape sequences."""
     if "\x1b" in text:
         text = _escapes().sub(" ", text)
-    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+    if text.isascii():
+        return text
+    if len(text) <= _SLICE:
+        return unicodedata.normalize("NFKC", text)
+    return "".join([unicodedata.normalize("NFKC", part) for part in _parts(text)])
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Parts of a text, cut where nothing combines with what stands before: one long call would keep other threads waiting."""
+    start = 0
+    while len(text) - start > _SLICE:
+        found = _ALONE.search(text, start + _SLICE, start + 2 * _SLICE)
+        end = found.start() if found else start + _SLICE
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 @cache
@@ -55,9 +74,17 @@ def _escapes() -> re.Pattern[str]:
     return re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
-@lru_cache(maxsize=1 << 16)
 def atoms_of(identifier: str) -> Atoms:
-    """The atoms of one identifier."""
+    """The atoms of one identifier. Those of long ones are not remembered."""
+    return _remembered_atoms(identifier) if len(identifier) <= _REMEMBERED else _atoms(identifier)
+
+
+@lru_cache(maxsize=1 << 16)
+def _remembered_atoms(identifier: str) -> Atoms:
+    return _atoms(identifier)
+
+
+def _atoms(identifier: str) -> Atoms:
     found: list[str] = []
     for piece in identifier.split("_"):
         if not piece:
@@ -111,12 +138,14 @@ def joined(atoms: Atoms) -> str | None:
 
 def identifiers_of(chunk: str) -> list[Atoms]:
     pattern = _IDENTIFIER if chunk.isascii() else _foreign_identifier()
+    if len(chunk) > _LONG:
+        return [atoms for match in pattern.finditer(chunk) if (atoms := atoms_of(match[0]))]
     return [atoms for word in pattern.findall(chunk) if (atoms := atoms_of(word))]
 
 
 @cache
 def _foreign_identifier() -> re.Pattern[str]:
-    return re.compile(rf"[\w{_MARKS}]+")
+    return re.compile(rf"[\w{_MARKS}]{{1,{_LONG}}}")
 
 
 def terms_of(chunk: str) -> tuple[str, ...]:
@@ -130,12 +159,23 @@ def terms_of(chunk: str) -> tuple[str, ...]:
     return tuple(terms)
 
 
-class _Known(dict[str, tuple[str, ...]]):
+def _long_terms(chunk: str) -> Iterator[str]:
+    """The same one after another, so that other threads may run while they are counted."""
+    for atoms in identifiers_of(chunk):
+        yield from atoms
+        whole = joined(atoms)
+        if whole is not None:
+            yield whole
+
+
+class _Known(dict[str, Iterable[str]]):
     """The terms of chunks. The same few chunks make up most text, so their terms are cached."""
 
     _LONGEST: Final = 48
 
-    def __missing__(self, chunk: str) -> tuple[str, ...]:
+    def __missing__(self, chunk: str) -> Iterable[str]:
+        if len(chunk) > _LONG:
+            return _long_terms(chunk)
         terms = terms_of(chunk)
         if len(chunk) <= self._LONGEST:
             self[chunk] = terms
@@ -145,9 +185,14 @@ class _Known(dict[str, tuple[str, ...]]):
 def _slices(text: str) -> Iterator[str]:
     """Parts of a text, cut at white space: counting a long one in one go would keep other threads waiting."""
     start = 0
-    while len(text) - start > _SLICE and (found := _SPACE.search(text, start + _SLICE)):
+    looked = _SLICE
+    while looked < len(text):
+        found = _SPACE.search(text, looked, looked + _SLICE)
+        if found is None:
+            looked += _SLICE
+            continue
         yield text[start : found.start()]
-        start = found.end()
+        start, looked = found.end(), found.end() + _SLICE
     yield text[start:]
 
 

@@ -11,8 +11,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
 
 from rawko_state.errors import InvalidValue, RawkoError, StorageGone
 from rawko_state.server import problems, reading, telemetry, writing
@@ -45,6 +45,7 @@ from rawko_state.server.responses import (
     problem_answer,
 )
 from rawko_state.server.streams import Streams
+from rawko_state.server.threads import Threads
 from rawko_state.server.workspaces import Workspace, Workspaces
 from rawko_state.store.hosting import AuditEntry, Token
 
@@ -79,20 +80,21 @@ class Server:
         self._largest, self._largest_upload, self._jobs = largest, largest_upload, jobs
         self._once = Idempotency()
         self.auditor = Auditor(workspaces.state)
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="request")
-        self._checks = ThreadPoolExecutor(1, thread_name_prefix="check")
+        self._threads = Threads(_THREADS, "request")
+        self._checks = Threads(1, "check")
         self._streams = Streams(self)
         registry = CollectorRegistry()
         self._registry = registry
         self._requests = Counter("rawko_requests", "Requests", ["operation", "status"], registry=registry)
         self._seconds = Histogram("rawko_request_seconds", "Time of requests", ["operation"], registry=registry)
+        self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         Gauge("rawko_followers", "Who follows tasks", registry=registry).set_function(lambda: hub.followers)
         Gauge("rawko_open_tasks", "Tasks that are kept open", registry=registry).set_function(
             lambda: sum(len(workspace.warm) for workspace in workspaces.opened())
         )
         self.app = self._application()
 
-    def _application(self) -> Starlette:
+    def _application(self) -> _Entrance:
         by_path: dict[str, dict[str, Operation]] = {}
         for each in OPERATIONS:
             by_path.setdefault(PREFIX + each.path, {})[each.method] = each
@@ -109,16 +111,17 @@ class Server:
             Route(f"{PREFIX}/tasks/{{id}}/events/stream", self._streams.stream),
             WebSocketRoute(f"{PREFIX}/tasks/{{id}}/events/socket", self._streams.socket),
         ]
-        routes: list[Any] = []
-        # They are tried in order, so those that are used most come first.
-        for path in sorted(by_path, key=lambda path: _OFTEN.index(path) if path in _OFTEN else len(_OFTEN)):
-            methods = by_path[path]
-            routes.append(Route(path, functools.partial(self._request, methods), methods=list(methods)))
-        return Starlette(
+        routes = [
+            Route(path, functools.partial(self._request, methods), methods=list(methods))
+            for path, methods in by_path.items()
+        ]
+        app = Starlette(
             routes=[*routes, *others, *(self._pages(self) if self._pages else ())],
             lifespan=self._lifespan,
             exception_handlers={404: not_found, 405: no_method},
         )
+        app.router.redirect_slashes = False  # it would redirect to whatever the Host header names
+        return _Entrance(app, by_path, self._request)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -132,12 +135,12 @@ class Server:
                 jobs.cancel()
             await self.run(self.auditor.close)
             self._streams.close()
-            self._pool.shutdown(wait=True)
-            self._checks.shutdown(wait=True)
+            self._threads.close()
+            self._checks.close()
             self.workspaces.close()
 
     async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+        return await self._threads.run(work, *arguments)
 
     # Requests
 
@@ -173,8 +176,14 @@ class Server:
             if upload is not None:
                 upload.unlink(missing_ok=True)
         seconds = time.perf_counter() - started
-        self._requests.labels(operation.name, response.status_code).inc()
-        self._seconds.labels(operation.name).observe(seconds)
+        counted = self._counted.get((operation.name, response.status_code))
+        if counted is None:
+            counted = self._counted[operation.name, response.status_code] = (
+                self._requests.labels(operation.name, response.status_code),
+                self._seconds.labels(operation.name),
+            )
+        counted[0].inc()
+        counted[1].observe(seconds)
         self._logged(operation, response.status_code, seconds, who)
         return response
 
@@ -310,7 +319,7 @@ class Server:
 
     async def _checked(self) -> None:
         """Uses a thread of its own: requests that wait for an unreachable database take all the others."""
-        await asyncio.get_running_loop().run_in_executor(self._checks, self.workspaces.check)
+        await self._checks.run(self.workspaces.check)
 
     async def _metrics(self, request: Request) -> Response:
         try:
@@ -328,7 +337,58 @@ class Server:
         return json_answer(document(OPERATIONS, PREFIX, workspaces=bool(self.workspaces.host.default)))
 
 
-_OFTEN: Final = [f"{PREFIX}/tasks/{{id}}{rest}" for rest in ("/turns", "/records", "/draft", "/turns/{n}", "")]
+_ANY, _HERE = object(), object()
+
+
+class _Entrance:
+    """The application. A request for an operation goes straight to it: Starlette would try one route after another, and wrap the
+    call three times against exceptions, which _request() does not raise. Everything else is Starlette's."""
+
+    def __init__(
+        self,
+        others: Starlette,
+        by_path: dict[str, dict[str, Operation]],
+        request: Callable[[dict[str, Operation], Request], Awaitable[Response]],
+    ) -> None:
+        self._others, self._request = others, request
+        self._tree: dict[object, Any] = {}
+        for path, methods in by_path.items():
+            place = self._tree
+            names = []
+            for part in path.split("/"):
+                is_value = part.startswith("{")
+                if is_value:
+                    names.append(part[1:-1])
+                place = place.setdefault(_ANY if is_value else part, {})
+            place[_HERE] = (names, methods)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = self._found(scope["path"], scope["method"]) if scope["type"] == "http" else None
+        if found is None:
+            await self._others(scope, receive, send)
+            return
+        scope["path_params"], methods = found
+        response = await self._request(methods, Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    def _found(self, path: str, method: str) -> tuple[dict[str, str], dict[str, Operation]] | None:
+        """The values in the path, and the operations on it; None if Starlette should say what is wrong."""
+        place = self._tree
+        values = []
+        for part in path.split("/"):
+            there = place.get(part)
+            if there is None and part:
+                there = place.get(_ANY)
+                values.append(part)
+            if there is None:
+                return None
+            place = there
+        names, methods = place.get(_HERE, ((), ()))
+        if method not in methods and not (method == "HEAD" and "GET" in methods):
+            return None
+        return dict(zip(names, values, strict=True)), methods
+
+
 _UNAUDITED: Final = frozenset({"take_lease", "begin_draft", "add_to_draft", "drop_draft", "list_freed"})
 """Operations that are called many times a second and leave nothing behind."""
 

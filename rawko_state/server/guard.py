@@ -72,8 +72,7 @@ class Guard:
             raise Refused(
                 421, "ForeignHost", f"{host!r:.100} is not a name of this server. Allow it with --allowed-host."
             )
-        origin = headers.get("origin")
-        if origin is not None:
+        for origin in headers.getlist("origin"):
             try:
                 parts = urlsplit(origin)
                 same = (parts.hostname or "").lower().rstrip(".") == host and _port(parts.port, parts.scheme) == _port(

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from rawko_state.model.frozen import Frozen
 
-_EVERY: Final = 1.0
+_EVERY: Final = 0.5
+"""Seconds between two looks at all connections. A timer for each request would take a tenth of a short one."""
+_NOTHING, _HEAD, _BODY = range(3)
 _SWEEP: Final = 64
 
 
@@ -38,6 +41,8 @@ class Crowd:
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: dict[str, set[asyncio.Transport]] = {}
+        self._watched: dict[Any, Callable[[float], None]] = {}
+        self._watching = False
 
     def enter(self, address: str, transport: asyncio.Transport) -> bool:
         """Whether there is room for one more."""
@@ -49,6 +54,24 @@ class Crowd:
             return False
         mine.add(transport)
         return True
+
+    def watch(self, loop: asyncio.AbstractEventLoop, protocol: object, look: Callable[[float], None]) -> None:
+        """Calls ``look`` with the time, twice a second."""
+        self._watched[protocol] = look
+        if not self._watching:
+            self._watching = True
+            loop.call_later(_EVERY, self._look, loop)
+
+    def unwatch(self, protocol: object) -> None:
+        self._watched.pop(protocol, None)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        for look in list(self._watched.values()):
+            look(now)
+        self._watching = bool(self._watched)
+        if self._watching:
+            loop.call_later(_EVERY, self._look, loop)
 
     def leave(self, address: str, transport: asyncio.Transport) -> None:
         mine = self._open.get(address, set())
@@ -66,15 +89,15 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
             super().connection_made(transport)
             self._address = self.client[0] if self.client else "local"
             self._rejected = False
-            self._timer: asyncio.TimerHandle | None = None
             self._begin_head()
-            self._timer = self.loop.call_later(limits.head_seconds, self._late)
+            self._awaited, self._began = _HEAD, self.loop.time()
+            crowd.watch(self.loop, self, self._look)
             if not crowd.enter(self._address, transport):
                 self._reject(429, "TooMany", "too many connections from this address")
 
         def connection_lost(self, exc: Exception | None) -> None:
             crowd.leave(self._address, self.transport)
-            self._stop_timer()
+            crowd.unwatch(self)
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -92,8 +115,8 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
-            if self._timer is None:  # another request on a kept connection
-                self._timer = self.loop.call_later(limits.head_seconds, self._late)
+            if self._awaited == _NOTHING:  # another request on a kept connection
+                self._awaited, self._began = _HEAD, self.loop.time()
 
         def on_url(self, url: bytes) -> None:
             super().on_url(url)
@@ -109,13 +132,11 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
                 self._too_large()
 
         def on_headers_complete(self) -> None:
-            self._stop_timer()
             if len(self.pipeline) >= limits.pipelined:
                 self._reject(429, "TooMany", f"a connection may have {limits.pipelined} unanswered requests")
             if self._rejected:
                 return
-            self._received, self._began = 0, self.loop.time()
-            self._timer = self.loop.call_later(_EVERY, self._look)
+            self._received, self._awaited, self._began = 0, _BODY, self.loop.time()
             super().on_headers_complete()
 
         def on_body(self, body: bytes) -> None:
@@ -125,7 +146,7 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
                 super().on_body(body)
 
         def on_message_complete(self) -> None:
-            self._stop_timer()
+            self._awaited = _NOTHING
             self._begin_head()
             if not self._rejected:
                 super().on_message_complete()
@@ -136,40 +157,34 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
                 self.flow.pause_reading()  # no more of them, before those that wait are answered
 
         def handle_websocket_upgrade(self) -> None:
-            self._stop_timer()
+            crowd.unwatch(self)
             if not self._rejected:
                 super().handle_websocket_upgrade()
 
-        # Time
-
-        def _stop_timer(self) -> None:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-
-        def _late(self) -> None:
-            self._reject(408, "TooSlow", f"a request's headers are sent within {limits.head_seconds:g} s")
-
-        def _look(self) -> None:
-            """Checks that the body arrives fast enough. While the server itself does not read, the client is not at fault."""
-            if self.flow.read_paused:
-                self._began += _EVERY
-            past = self.loop.time() - self._began - limits.body_grace
-            if past > 0 and self._received < limits.body_rate * past:
-                self._reject(408, "TooSlow", "the request's body arrives too slowly")
-                return
-            self._timer = self.loop.call_later(_EVERY, self._look)
+        def _look(self, now: float) -> None:
+            """Checks that a request arrives fast enough. While the server itself does not read, the client is not at fault."""
+            if self._awaited == _HEAD and now - self._began > limits.head_seconds:
+                self._reject(408, "TooSlow", f"a request's headers are sent within {limits.head_seconds:g} s")
+            elif self._awaited == _BODY:
+                if self.flow.read_paused:
+                    self._began += _EVERY
+                past = now - self._began - limits.body_grace
+                if past > 0 and self._received < limits.body_rate * past:
+                    self._reject(408, "TooSlow", "the request's body arrives too slowly")
 
         # Rejecting
 
         def _too_large(self) -> None:
             self._reject(431, "HeadersTooLarge", f"the headers of a request are at most {limits.head} bytes")
 
+        def send_400_response(self, msg: str) -> None:
+            self._reject(400, "BadRequest", "this is not an HTTP request")
+
         def _reject(self, status: int, title: str, detail: str) -> None:
             if self._rejected or self.transport.is_closing():
                 return
             self._rejected = True
-            self._stop_timer()
+            self._awaited = _NOTHING
             if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
                 self.transport.write(_response(status, title, detail))
             self.transport.close()
@@ -180,5 +195,8 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
 def _response(status: int, title: str, detail: str) -> bytes:
     problem: dict[str, Any] = {"type": f"rawko:{title}", "title": title, "status": status, "detail": detail}
     body = json.dumps(problem).encode()
-    head = f"content-type: application/problem+json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    head = (
+        f"content-type: application/problem+json\r\nx-content-type-options: nosniff\r\ncontent-length: {len(body)}\r\n"
+        "connection: close\r\n\r\n"
+    )
     return STATUS_LINE[status] + head.encode() + body

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.datastructures import Headers
@@ -22,6 +21,7 @@ from rawko_state.server.operations import READ
 from rawko_state.server.problems import Refused
 from rawko_state.server.reading import CURSOR, ID
 from rawko_state.server.responses import now, peer_of, problem_answer, query_of
+from rawko_state.server.threads import Threads
 from rawko_state.server.workspaces import Workspace
 from rawko_state.tasks.events import Cursor
 
@@ -36,14 +36,14 @@ class Streams:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="stream")
+        self._threads = Threads(_THREADS, "stream")
 
     async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Uses separate threads, so that many followers do not delay requests."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+        return await self._threads.run(work, *arguments)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True)
+        self._threads.close()
 
     def _opened(
         self, scope: Scope, headers: Headers, task_id: str

@@ -236,7 +236,7 @@ class Pages:
         if not by_link:
             self._server.guard.check_origin(headers, secure=secure)
             return None
-        kept = MutableHeaders(headers=dict(headers))
+        kept = MutableHeaders(raw=list(headers.raw))  # all of them: two Host headers stay two
         del kept["sec-fetch-site"]
         self._server.guard.check_origin(kept, secure=secure)
         address = str(escape(_inside(request.url.path + (f"?{request.url.query}" if request.url.query else ""))))

@@ -250,3 +250,29 @@ class TestMayOccur:
             store.flush()
             found = store.search('"clock skew"', TaskFilter(sort="relevance"), turns=True)
             assert sorted(hit.turn or 0 for hit in found.hits) == [1, 2]
+
+
+class TestOneLongWord:
+    """No single call on it takes long: the other threads of a server wait for such a call."""
+
+    @pytest.mark.parametrize("letters", ["x", "aB", "0f", "é", "a_", "語"])
+    def test_it_is_cut(self, letters: str) -> None:
+        long = letters * 100_000
+        found = identifiers_of(long)
+        assert len(found) > 20
+        assert max(sum(map(len, atoms)) for atoms in found) <= 3 * words._LONG
+        assert set(Counts().of([(1, f"a {long} b")])) == {"a", "b", *terms_of(long)}
+
+    @pytest.mark.parametrize("letters", ["e\u0301", "e\u0301 ", "ﬁ\n", "\u1100\u1161\u11a8 a"])
+    def test_a_long_text_is_normalised_in_parts(self, letters: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        text = letters * 2_000
+        whole = normal(text)
+        monkeypatch.setattr(words, "_SLICE", 1_000)
+        assert normal(text) == whole
+        assert len(list(words._parts(text))) > 3
+
+    def test_parts_for_counting_end_at_spaces_however_far(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(words, "_SLICE", 10)
+        text = "a bb " + "c" * 55 + " ddd " + "e" * 40
+        assert " ".join(words._slices(text)) == text
+        assert len(list(words._slices(text))) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import uuid
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rawko_state.backends.postgres.host import PostgresServerState
 from rawko_state.index.server_state import FileServerState
 from rawko_state.server.app import OPERATIONS, PREFIX
 from tests.server.clients import Client
+from tests.support.machine import patience
 from tests.support.serving import Served, served
 
 
@@ -43,6 +45,16 @@ class TestGuard:
                 f"ws://127.0.0.1:{server.port}{PREFIX}/tasks/x/events/socket", additional_headers={"Origin": origin}
             )
         assert refused.value.response.status_code == 403
+
+    def test_a_second_origin_is_looked_at_too(self, server: Served) -> None:
+        own = f"http://localhost:{server.port}"
+        for origins in ((own, "http://evil.com"), ("http://evil.com", own)):
+            lines = "".join(f"Origin: {origin}\r\n" for origin in origins)
+            with socket.create_connection(("127.0.0.1", server.port), timeout=patience(30)) as connection:
+                connection.sendall(
+                    f"GET {PREFIX}/tasks HTTP/1.1\r\nHost: localhost:{server.port}\r\n{lines}\r\n".encode()
+                )
+                assert connection.recv(1 << 16).split()[1] == b"403"
 
     def test_its_own_page_is_not(self, client: Client, server: Served) -> None:
         own = f"http://127.0.0.1:{server.port}"

@@ -49,6 +49,27 @@ class TestValues:
             assert (status, headers["x-content-type-options"]) == (200, "nosniff")
         assert client("GET", "nothing")[2]["x-content-type-options"] == "nosniff"
 
+    @pytest.mark.parametrize(
+        ("request_line", "status"),
+        [
+            ("GET /api/v1/tasks/ HTTP/1.1", 404),
+            ("GET /static/..%2f HTTP/1.1", 404),
+            ("GET /healthz/ HTTP/1.1", 404),
+            ("\x01", 400),
+            ("GET /" + "x" * (17 << 10) + " HTTP/1.1", 431),
+        ],
+        ids=["an address with a slash", "a quoted slash", "health", "no HTTP", "too long"],
+    )
+    def test_whatever_is_refused_is_not_sniffed_and_leads_nowhere(
+        self, server: Served, request_line: str, status: int
+    ) -> None:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=patience(30)) as connection:
+            connection.sendall(f"{request_line}\r\nHost: evil.com\r\n\r\n".encode())
+            head = connection.recv(1 << 16).lower().partition(b"\r\n\r\n")[0]
+        assert head.startswith(b"http/1.1 %d" % status)
+        assert b"x-content-type-options: nosniff" in head
+        assert b"evil.com" not in head
+
     def test_a_get_repairs_nothing(self, server: Served, client: Client, project: Path) -> None:
         task = client.start()
         (path,) = (project / ".rawko/state/tasks").iterdir()
