@@ -39,8 +39,8 @@ _STYLES = {"waiting": "ansiyellow bold", "paused": "ansiyellow", "interrupted": 
 _STYLES |= {"running": "ansicyan", "cancelled": "#888888"}
 _STEADY = {0x200D: None, 0xFE0F: None, **dict.fromkeys(range(0x1F3FB, 0x1F400))}
 _STEADY |= {0x1F1E6 + number: chr(ord("A") + number) for number in range(26)}
-"""What joins or colours emoji goes, and flags are letters: terminals and libraries disagree how wide these are, and a screen that is
-drawn in parts would be torn."""
+"""What joins or colours emoji goes, and flags are letters: terminals and libraries disagree how wide these are, and a screen
+that is drawn in parts would be torn."""
 Shown = Any
 """Text with styles: a list of pairs of style and text, which prompt_toolkit types as more than that."""
 

@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from itertools import islice
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from rawko_state.exchange.transcript import Session, Step, is_session_id
+from rawko_state.exchange.transcript import Session, Step, holds, is_session_id
 from rawko_state.exchange.turns import TurnBuilder
 from rawko_state.model.entries import Turn
 from rawko_state.model.frozen import replace
 
 _FEW: Final = 50
 """The first record with an id is among these."""
-_PIECE: Final = 1 << 20
 _TOGETHER: Final = timedelta(seconds=1)
 """Records of one moment may be written in any order."""
 _ALWAYS: Final = datetime.min.replace(tzinfo=timezone.utc)
@@ -105,22 +103,8 @@ def _join(by_root: dict[str, list[Session]], headless: set[str]) -> None:
     """Puts sessions that begin with a compaction beside those in which it happened."""
     for root in headless:
         group = by_root.pop(root)
-        there = (one for one, others in by_root.items() if any(_holds(session.path, root) for session in others))
+        there = (one for one, others in by_root.items() if any(holds(session.path, root) for session in others))
         by_root.setdefault(next(there, root), []).extend(group)
-
-
-def _holds(path: Path, key: str) -> bool:
-    """Whether a file has a record with this id, or one that refers to it."""
-    wanted, before = key.encode("utf-8", "replace"), b""
-    try:
-        with open(path, "rb") as stream:
-            while piece := stream.read(_PIECE):
-                if wanted in before + piece:
-                    return True
-                before = piece[-len(wanted) :]
-    except OSError:
-        pass
-    return False
 
 
 def _turns_before(key: str, bases: Mapping[str, tuple[str, int]], named: Mapping[str, Session]) -> int:

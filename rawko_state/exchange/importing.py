@@ -411,7 +411,7 @@ def grow(
             at = grouping.facts.first or datetime.now(timezone.utc)
             before = opened.state.turns
             interrupted = opened.state.status == INTERRUPTED
-            requested = _requested(store, task, before) if running else None
+            requested = _requested(store, task, before) if running or not start else None
             for record in grouping.more(at, running=running, interrupted=interrupted, requested=requested):
                 if not ended and running and len(record) == 1 and grouping.facts.place == start:
                     continue  # only the progress note, and it has not advanced

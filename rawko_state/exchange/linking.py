@@ -79,9 +79,10 @@ def _link(source: str) -> Note:
 def recorded_until(store: Store, task_id: str, session: Session) -> int:
     """The place in a session up to which a task has recorded it as it ran: by the ids of its records and calls, else by times.
     A turn that was cut off has no records, only what had been said and begun."""
-    records, calls, cut_off = set[str](), set[object](), ""
+    records, calls, cut_off, turns = set[str](), set[object](), "", 0
     for _, entry in store.entries(task_id):
         if isinstance(entry, Turn):
+            turns += 1
             records.update(_UUID.findall(entry.payload or ""))
             calls.update(call.more.get("id") for call in entry.tools if isinstance(call, ToolCall))
             cut_off = entry.content or "" if entry.status == INTERRUPTED else ""
@@ -99,7 +100,7 @@ def recorded_until(store: Store, task_id: str, session: Session) -> int:
             by_id = place if is_next else by_id
         if last is not None and step.at is not None and step.at <= last + _ROUNDED:
             by_time = place
-    return by_id or by_time
+    return by_id or (by_time if turns else 0)
 
 
 def latest_session(store: Store, task_id: str) -> str | None:

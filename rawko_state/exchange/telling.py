@@ -235,7 +235,7 @@ def _edited(verb: str, subject: str, own: Sequence[Diff]) -> tuple[str, str]:
         else:
             verb = "Edit"
         return verb, _several(paths)
-    patched = _PATCHED.findall(subject.replace("\\n", "\n") if "\n" not in subject else subject)
+    patched = _PATCHED.findall(subject) or _PATCHED.findall(subject.replace("\\n", "\n"))
     if patched:
         kinds = {kind for kind, _ in patched}
         verb = {"Add": "Write", "Delete": "Delete"}.get(kinds.pop(), "Edit") if len(kinds) == 1 else "Edit"

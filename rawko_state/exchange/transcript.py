@@ -29,6 +29,7 @@ HANDED_OVER: Final = "rawko"
 """The key by which a record that rawko wrote into an agent's session names the task it came from, and the last turn of it."""
 _AHEAD: Final = 32
 _AHEAD_BYTES: Final = 1 << 20
+_PIECE: Final = 1 << 20
 LONGEST_LINE: Final = 512 << 20
 """Longer records are skipped and reported."""
 
@@ -55,6 +56,10 @@ class Output(Frozen):
     """What the call changed, if the source says so: then what its arguments tell does not count."""
     is_unchanged: bool = False
     """The source says that the file was written as it was."""
+    exit_code: int | None = None
+    """Of a command, if the text does not tell it."""
+    goes_on: bool = False
+    """The call has only begun something that goes on, such as a sub-agent in the background."""
 
 
 class Usage(NamedTuple):
@@ -100,6 +105,8 @@ class Step(Frozen):
     by_call: str | None = None
     inside: str | None = None
     """The call that started the sub-agent to which this belongs, where both are in one stream."""
+    outcome: str | None = None
+    """The sub-agent named by ``inside`` has ended, and how: a word of a result."""
     aside: Aside | None = None
     title: str | None = None
     aborted: bool | None = None
@@ -405,6 +412,20 @@ def walked(folder: Path, pattern: str, wrong: list[Trouble]) -> Iterator[Path]:
                             wrong.append(Trouble(Path(entry.path), "Expected a session file, found a folder"))
     for parts in sorted(found):
         yield Path(os.sep.join(parts))
+
+
+def holds(path: Path, text: str) -> bool:
+    """Whether a file has this text in it."""
+    wanted, before = text.encode("utf-8", "replace"), b""
+    try:
+        with open(path, "rb") as stream:
+            while piece := stream.read(_PIECE):
+                if wanted in before + piece:
+                    return True
+                before = piece[-len(wanted) :]
+    except OSError:
+        pass
+    return False
 
 
 def first_record(path: Path) -> dict[str, Any]:

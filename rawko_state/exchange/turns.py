@@ -235,7 +235,7 @@ class TurnBuilder:
         if running:
             if preface:
                 yield [*preface, self._how_far()]
-        elif self.prompt is not None and not interrupted:
+        elif self.prompt is not None and not interrupted and not is_request:
             asked = Request(text=self.prompt, at=self.facts.first)
             yield [asked, Execution(), again, *preface, self._how_far(standing=self.facts.standing())]
         elif not any(step.happened for _, step in self._ahead):
@@ -274,6 +274,8 @@ class TurnBuilder:
         loose: list[Step] = []
         """Steps outside any turn, to be added to the next one."""
         before = self.facts.place
+        went_wrong: Step | None = None
+        """An error that nothing has followed so far. If nothing does, the result tells it."""
         for place, step in self._following(rest):
             begins = step.prompt is not None or (
                 step.turn is not None and (current is None or step.turn != current.key)
@@ -288,9 +290,13 @@ class TurnBuilder:
                 before = place
                 continue
             if begins:
+                told = [] if went_wrong is None else [_error(went_wrong)]
+                went_wrong = None
                 if current is not None:
                     self.facts.place = before
-                    yield [current.turn()]
+                    yield [current.turn(), *told]
+                elif told:
+                    yield told
                 current = OpenTurn(step, self.session.agent, self._relative)
                 for each in loose:
                     current.add(each)
@@ -299,6 +305,8 @@ class TurnBuilder:
                 loose.append(step)
             else:
                 current.add(step)
+            if step.failed is not None and not step.text:
+                went_wrong = step
             before = place
         if current is not None and (self._ended or current.is_whole):
             self.facts.place = before
@@ -365,6 +373,11 @@ def _noted(step: Step) -> Note:
     assert step.aside is not None
     raw = Section("Payload", step.raw)
     return Note(at=step.at, kind=step.aside.kind, context="out", content=step.aside.text, sections=(raw,))
+
+
+def _error(step: Step) -> Note:
+    """A note about what went wrong before the agent went on. The record itself is in the turn before."""
+    return Note(at=step.at, kind="error", context="out", content=step.failed)
 
 
 class OpenTurn:
@@ -438,7 +451,8 @@ class OpenTurn:
             self._tools.append(ToolCall("result", output.id, result, _clock(step.at), output.text or None))
             return
         call = self._tools[at]
-        self._tools[at] = replace(call, result=result, output=output.text or None)
+        exited = {} if output.exit_code is None else {"exit_code": output.exit_code}
+        self._tools[at] = replace(call, result=result, output=output.text or None, more={**call.more, **exited})
 
     def _edit(self, call: str, diffs: Sequence[Diff]) -> None:
         for diff in diffs:

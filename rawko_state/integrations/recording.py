@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.errors import RawkoError, Stopped
@@ -31,6 +32,28 @@ _LONGEST: Final = 64 << 20
 _CLAUDE: Final = frozenset(("system", "assistant", "user", "result", "stream_event"))
 _COPILOT: Final = ("session.", "user.", "assistant.", "system.", "tool.", "hook.", "mcp.", "permission.")
 _CLINE: Final = ("hook_event", "agent_event", "run_start", "run_result", "error")
+
+
+_PROMPT_BEHIND: Final = {
+    "claude": ("-p", "--print"),
+    "gemini": ("-p", "--prompt", "-i", "--prompt-interactive"),
+    "qwen": ("-p", "--prompt", "-i", "--prompt-interactive"),
+    "pi": ("-p", "--print"),
+    "copilot": ("-p", "--prompt"),
+    "aider": ("-m", "--message"),
+}
+_PROMPT_LAST: Final = {"codex": "exec", "opencode": "run", "cline": "--json"}
+"""Agents whose prompt is the last word, if this one is there too."""
+
+
+def prompt_in(words: Sequence[str]) -> str | None:
+    """What an agent is asked for on its command line; None if that is not certain."""
+    name = os.path.basename(words[0])
+    for word, following in itertools.pairwise(words):
+        if word in _PROMPT_BEHIND.get(name, ()) and not following.startswith("-"):
+            return following
+    is_last = _PROMPT_LAST.get(name) in words[1:-1] and not words[-1].startswith("-")
+    return words[-1] if is_last and " " in words[-1].strip() else None
 
 
 class Recording:

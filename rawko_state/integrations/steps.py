@@ -39,12 +39,17 @@ class Steps:
         self._has_diffs: set[str] = set()
         self._touched: set[tuple[str, str]] = set()
         self._subagents: dict[str, Steps] = {}
+        self._left: dict[str, Steps] = {}
+        """Sub-agents that have ended."""
+        self._early: dict[str, Step] = {}
+        """The first steps of sub-agents whose calls are not known yet."""
         self._calls: dict[str, Call] = {}
         self.failed: str | None = None
         """What went wrong, in the agent's own words."""
         self.aborted = False
         self._is_failed, self._said = False, ""
         """Whether the current turn failed, and what was said last in it."""
+        self.has_turns = False
         self.cut_off = False
         """Whether the last turn ended while a tool was running."""
         self.used = Usage()
@@ -56,7 +61,7 @@ class Steps:
 
     def take(self, step: Step) -> None:
         if step.inside is not None:
-            self._subagent(step.inside, step).take(_of_its_own(step))
+            self._take_inside(step.inside, step)
             return
         self._learn(step)
         if step.prompt is not None:
@@ -70,8 +75,40 @@ class Steps:
             self._note(step.aside)
         if step.turn is not None and self._turn is None:
             self._turn, self._key = self._task.turn(step.agent or self._agent, model=step.model), step.turn
+            self.has_turns = True
         if self._turn is not None:
             self._add(self._turn, step)
+
+    def _take_inside(self, call_id: str, step: Step) -> None:
+        """Gives a step to the sub-agent that it belongs to. A command in the background is none, nor is one that has ended."""
+        owner = self._owner(call_id)
+        if owner is None and step.prompt is not None:
+            self._early[call_id] = (
+                step  # some versions tell that a sub-agent has started before they tell who called it
+            )
+            return
+        owner = owner or self
+        first = self._early.pop(call_id, None)
+        if first is not None:
+            owner._subagent(call_id, first).take(_of_its_own(first))
+        if call_id in owner._left or (step.outcome is not None and call_id not in owner._subagents):
+            self._raw.append(step.raw)
+        elif step.outcome is None:
+            owner._subagent(call_id, step).take(_of_its_own(step))
+        else:
+            owner._leave(call_id, step.outcome, step.failed)
+            self._raw.append(step.raw)
+
+    def _owner(self, call_id: str) -> Steps | None:
+        """Whose call this is: this agent's, or one of its sub-agents'."""
+        if call_id in self._calls or call_id in self._subagents:
+            return self
+        found = (subagent._owner(call_id) for subagent in (*self._subagents.values(), *self._left.values()))
+        return next((owner for owner in found if owner is not None), None)
+
+    def _leave(self, call_id: str, outcome: str, failed: str | None = None) -> None:
+        subagent = self._left[call_id] = self._subagents.pop(call_id)
+        subagent.finish(outcome, failed)
 
     def _learn(self, step: Step) -> None:
         self.failed = step.failed or (None if step.turn is not None or step.prompt is not None else self.failed)
@@ -99,7 +136,8 @@ class Steps:
                 source=f"{self._source}:{self.session}/agent-{own}" if own and self.session else None,
                 fields={"Parent-Call": call_id},
             )
-            found = self._subagents[call_id] = Steps(self._store, task, name)
+            found = self._subagents[call_id] = Steps(self._store, task, name, self._source)
+            found.session = self.session
         return found
 
     def _note(self, aside: Aside) -> None:
@@ -149,8 +187,9 @@ class Steps:
             self._edit(turn, output.id, diffs)
         turn.end_tool(key, result, output=output.text or None)
         del self._waiting[output.id]
-        if output.id in self._subagents:
-            self._subagents.pop(output.id).finish("failure" if output.failed else "success")
+        if output.id in self._subagents and not output.goes_on:
+            said_nothing = not self._subagents[output.id].has_turns
+            self._leave(output.id, "failure" if output.failed else "unknown" if said_nothing else "success")
 
     def _written(self, call: Call) -> list[Diff]:
         """What a call wrote, from the agent's own session: the stream of Codex names only the files. The session is written
@@ -208,18 +247,20 @@ class Steps:
     def leave(self) -> None:
         """Ends the current turn, and adds what came after it, or without any turn, as a note."""
         self.end()
+        for call_id, first in self._early.items():
+            self._subagent(call_id, first).take(_of_its_own(first))
+        self._early = {}
         if self._raw:
             payload = Section("Payload", "\n".join(self._raw))
             self._task.add([Note(kind="imported-before", context="out", sections=(payload,))])
             self._raw = []
-        for subagent in self._subagents.values():
-            subagent.finish("interrupted")
-        self._subagents = {}
+        for call_id in tuple(self._subagents):
+            self._leave(call_id, "interrupted")
 
-    def finish(self, outcome: str) -> None:
+    def finish(self, outcome: str, failed: str | None = None) -> None:
         """Finishes the task of a sub-agent."""
         self.leave()
-        self._task.finish(outcome)
+        self._task.finish(outcome, error=failed)
 
     def settle(self) -> None:
         """Notes up to where the agent's own session is recorded, once the agent has ended, so that it is not imported again."""

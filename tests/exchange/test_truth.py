@@ -257,3 +257,26 @@ def test_a_turn_does_not_last_until_the_next_prompt(imported: FileStore) -> None
         for task in imported.history(TaskFilter())
     }
     assert max(spent.values()) < 30_000, spent
+
+
+def test_an_error_before_the_agent_went_on_is_a_note(store: FileStore, tmp_path: Path) -> None:
+    def item(role: str, text: str) -> dict[str, object]:
+        return {"type": "response_item", "payload": {"type": "message", "role": role, "content": [{"text": text}]}}
+
+    def event(**payload: object) -> dict[str, object]:
+        return {"type": "event_msg", "payload": payload}
+
+    path = tmp_path / "rollout-2026-11-19T01-00-00-7ae06a6b-4b6b-4af9-a00f-1efa19404b31.jsonl"
+    records = [
+        item("user", "fix it"),
+        item("assistant", "I look."),
+        event(type="task_complete", error={"message": "out of tokens"}),
+        item("user", "again"),
+        item("assistant", "Done."),
+        event(type="task_complete"),
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    bring(store, "codex", path, belonging=Belonging((str(store.root),), everywhere=True))
+    (task,) = store.history(TaskFilter())
+    notes = [entry.content for _, entry in store.entries(task.id) if isinstance(entry, Note) and entry.kind == "error"]
+    assert (task.status, notes) == ("completed", ["out of tokens"])

@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rawko_state.backends.files.store import FileStore
+from rawko_state.integrations.recording import prompt_in
 from rawko_state.model.entries import ToolCall
 from rawko_state.store import TaskFilter
 from tests.exchange.conftest import project, sessions, store  # noqa: F401 - fixtures
@@ -127,3 +130,31 @@ class TestRun:
         assert "Command not found" in rawko(project, "run", "x", "--", "not-a-command-7", code=127).stderr
         assert rawko(project, "run", "x", "--", code=2).stderr.count("\n") == 2
         assert rawko(project, "run", code=2).stderr.count("\n") == 2
+
+
+class TestWithoutARequest:
+    def test_the_command_is_the_request(self, tmp_path: Path) -> None:
+        (tmp_path / ".rawko").mkdir()
+        for words in (("--", "echo", "a b"), ("--label", "x=y", "--", "echo", "a b"), ("say it", "--", "echo", "a b")):
+            assert rawko(tmp_path, "run", *words).stdout.strip() == "a b"
+        store = FileStore(tmp_path)
+        assert sorted(task.request or "" for task in store.history(TaskFilter())) == [
+            "echo 'a b'",
+            "echo 'a b'",
+            "say it",
+        ]
+
+    @pytest.mark.parametrize(
+        ("words", "prompt"),
+        [
+            (["claude", "-p", "Fix it", "--verbose"], "Fix it"),
+            (["/usr/bin/claude", "--verbose", "-p", "Fix it"], "Fix it"),
+            (["claude", "--verbose", "Fix it", "-p"], None),
+            (["codex", "exec", "--json", "Fix it"], "Fix it"),
+            (["codex", "exec", "resume", "--last"], None),
+            (["aider", "--message", "Fix it"], "Fix it"),
+            (["make", "-p", "all"], None),
+        ],
+    )
+    def test_of_an_agent_it_is_the_prompt(self, words: list[str], prompt: str | None) -> None:
+        assert prompt_in(words) == prompt

@@ -178,3 +178,24 @@ def test_a_stream_that_stops_inside_a_tool_is_cut_off(tmp_path: Path) -> None:
     (turn,) = of_agent(store, task.id)
     assert turn.status == "interrupted"
     assert store.children(task.id) == []
+
+
+class TestSubagentsOfClaudeCode:
+    def children(self, store: FileStore, task: str) -> list[tuple[str | None, str, int]]:
+        found = [store.summary(child) for child, _, _ in store.children(task)]
+        return sorted((each.title, each.status, each.turns) for each in found)
+
+    def test_one_in_the_background_is_one_child_until_it_is_told_that_it_ended(self, tmp_path: Path) -> None:
+        store, task, _ = recorded(tmp_path / "p", "claude-subagents-background.jsonl")
+        assert self.children(store, task) == [
+            ("Count the functions", "completed", 2),
+            ("Write the memo", "completed", 2),
+        ]
+        store, task, _ = recorded(tmp_path / "q", "claude-subagent-failed.jsonl")
+        assert self.children(store, task) == [("Doomed helper", "failed", 1)]
+
+    def test_one_of_a_sub_agent_is_a_child_of_that_also_if_it_is_told_of_before_its_call(self, tmp_path: Path) -> None:
+        store, task, _ = recorded(tmp_path / "p", "claude-subagent-nested.jsonl")
+        assert self.children(store, task) == [("Outer helper", "completed", 1)]
+        ((outer, _, _),) = store.children(task)
+        assert self.children(store, outer) == [("Inner helper", "completed", 0)]

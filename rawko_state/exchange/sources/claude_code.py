@@ -21,6 +21,7 @@ from rawko_state.exchange.transcript import (
     counts,
     dollars,
     handed_over,
+    holds,
     in_order,
     lines,
     mapping,
@@ -94,7 +95,9 @@ def _one(path: Path, wrong: list[Trouble], *, is_file: bool = False) -> Iterator
         parent = path.parent.parent.name
         about = _about_subagent(path)
         name = about.get("agentType") or path.stem
-        yield Session("claude-code", f"{parent}/{path.stem}", path, _read, parent, agent=name, about=about)
+        above = _started_by(path, about)
+        whose = parent if above is None else f"{parent}/{above}"
+        yield Session("claude-code", f"{parent}/{path.stem}", path, _read, whose, agent=name, about=about)
     else:
         is_subagent = path.stem.startswith("agent-")  # older versions kept them beside the session, with its id
         key = path.stem if is_subagent else session_id(path.stem, lambda: _told_id(path))
@@ -121,7 +124,22 @@ def _about_subagent(path: Path) -> dict[str, str]:
             found = json.loads(stream.read(1 << 16))
     except (OSError, ValueError, RecursionError):
         return {}
-    return words(found, "agentType", "description", "toolUseId") if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    depth = found.get("spawnDepth")
+    about = words(found, "agentType", "description", "toolUseId", "parentAgentId")
+    return {**about, "spawnDepth": str(depth)} if type(depth) is int and depth > 1 else about
+
+
+def _started_by(path: Path, about: Mapping[str, str]) -> str | None:
+    """The sub-agent that started this one, by the name of its file. Older versions do not name it, only how deep this one is."""
+    if "parentAgentId" in about:
+        return f"agent-{about['parentAgentId']}"
+    call = about.get("toolUseId")
+    if call is None or "spawnDepth" not in about:
+        return None
+    others = (other for other in sorted(path.parent.glob("agent-*.jsonl")) if other != path)
+    return next((other.stem for other in others if holds(other, call)), None)
 
 
 def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
@@ -195,6 +213,8 @@ def step_of(line: str, agent: str = MAIN) -> Step:
         if subtype == "task_started" and said is not None and isinstance(record.get("tool_use_id"), str):
             started = {**facts, **{f"sub_{name}": value for name, value in words(record, "task_id").items()}}
             return Step(line, at, prompt=said, facts=started, inside=record["tool_use_id"], key=key)
+        if subtype == "task_notification" and isinstance(record.get("tool_use_id"), str):
+            return _ended(line, at, record, facts)
         aborted = True if subtype == "api_error" else None
         aside = _compacted(record) if subtype == "compact_boundary" else None
         unknown = None if subtype in _SYSTEM else f"system/{subtype}"
@@ -215,15 +235,30 @@ _SYSTEM: Final = frozenset(
     (
         "compact_boundary", "local_command", "turn_duration", "api_error", "informational", "init", "stop_hook_summary",
         "thinking_tokens", "task_started", "task_progress", "task_updated", "task_notification", "status", "hook_started",
-        "hook_progress", "hook_response", "files_persisted", "away_summary", "scheduled_task_fire", "microcompact_boundary",
+        "hook_progress", "hook_response", "background_tasks_changed", "files_persisted", "away_summary", "scheduled_task_fire",
+        "microcompact_boundary",
     )
 )  # fmt: skip
 _PASSED_ON: Final = frozenset(
     (
         "queue-operation", "attachment", "progress", "file-history-snapshot", "last-prompt", "mode", "permission-mode",
         "stream_event", "rate_limit_event", "tool_progress", "auth_status", "agent-name", "pr-link", "tag", "agent-setting",
+        "api-request", "api-request-blob", "api-request-shape", "atis-latch", "tools-used", "cost-state",
     )
 )  # fmt: skip
+
+
+_ENDED: Final = {"completed": "success", "failed": "failure", "killed": "cancelled", "stopped": "cancelled"}
+
+
+def _ended(line: str, at: Any, record: Mapping[str, Any], facts: Mapping[str, str]) -> Step:
+    """A sub-agent, or a command in the background, has ended. One that used no tokens cannot have succeeded at anything: older
+    versions say "completed" of it."""
+    outcome = _ENDED.get(str(record.get("status")), "unknown")
+    if outcome == "success" and mapping(record.get("usage")).get("total_tokens") == 0:
+        outcome = "unknown"
+    failed = text_or_none(record.get("summary")) if outcome == "failure" else None
+    return Step(line, at, failed=failed, facts=facts, inside=record["tool_use_id"], outcome=outcome)
 
 
 def _compacted(record: Mapping[str, Any]) -> Aside:
@@ -254,7 +289,12 @@ def _user(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, str]) 
     is_unchanged = isinstance(result.get("content"), str) and result["content"] == result.get("originalFile")
     outputs = tuple(
         Output(
-            str(part.get("tool_use_id")), text_of(part.get("content")), bool(part.get("is_error")), diffs, is_unchanged
+            str(part.get("tool_use_id")),
+            text_of(part.get("content")),
+            bool(part.get("is_error")),
+            diffs,
+            is_unchanged,
+            goes_on=result.get("status") == "async_launched",
         )
         for part in parts
         if isinstance(part, dict) and part.get("type") == "tool_result"

@@ -25,8 +25,10 @@ from rawko_state.exchange.transcript import (
     counts,
     first_record,
     handed_over,
+    is_session_id,
     lines,
     mapping,
+    objects,
     safely,
     session_id,
     text_of,
@@ -52,8 +54,11 @@ _TOKENS: Final = {
 _MOST_FORKS: Final = 20
 _LARGEST: Final = 1 << 30
 """Bytes of a session that was compressed."""
-_RECORDS: Final = frozenset(("world_state", "token_usage_record", "inter_agent_communication"))
-_ITEMS: Final = frozenset(("web_search_call", "compaction", "additional_tools"))
+_RECORDS: Final = frozenset(
+    ("world_state", "token_usage_record", "inter_agent_communication", "inter_agent_communication_metadata")
+)
+_ITEMS: Final = frozenset(("web_search_call", "compaction", "additional_tools", "agent_message"))
+_NEW_TASK: Final = "Message Type: NEW_TASK\n"
 _PASSED_ON: Final = frozenset(
     (
         "thread_settings_applied", "user_message", "agent_message", "agent_reasoning", "exec_command_begin", "exec_command_end",
@@ -112,7 +117,32 @@ def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int,
     reader = Reader()
     packed = session.path.name.endswith(".zst")
     for place, line in _unpacked(session.path, start, wrong) if packed else lines(session.path, start, wrong):
-        yield place, safely(reader.step_of, line)
+        step = safely(reader.step_of, line)
+        if "parent" in step.facts:
+            step = replace(step, facts={**step.facts, **_started_by(session, step.facts["parent"])})
+        yield place, step
+
+
+def _started_by(session: Session, parent: str) -> dict[str, str]:
+    """The call in its parent's session that started a sub-agent."""
+    if not is_session_id(parent):
+        return {}
+    beside = next(iter(session.path.parent.glob(f"rollout-*-{parent}.jsonl")), None)
+    above = beside or next((found.path for found in (named(parent),) if found is not None), None)
+    with contextlib.suppress(OSError):
+        for _, line in lines(above, 0, []) if above is not None else ():
+            if session.key in line:
+                payload = mapping(mapping(_json(line)).get("payload"))
+                call = payload.get("call_id") or mapping(payload.get("item")).get("id")
+                if isinstance(call, str):
+                    return {"call": call}
+    return {}
+
+
+def _json(text: str) -> object:
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(text)
+    return None
 
 
 def _unpacked(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, str]]:
@@ -159,8 +189,8 @@ class Reader:
         """Items of a stream that have begun and not ended. Those that run at the same time belong to one turn."""
         self._running: dict[str, tuple[str, str]] = {}
         """Calls without output so far: the tool, and what it was given."""
-        self._failed: set[str] = set()
-        """Calls in which something failed that their output does not tell of."""
+        self._failed: dict[str, object] = {}
+        """Calls in which a command failed that their output does not tell of, and its exit code."""
 
     def step_of(self, line: str) -> Step:
         try:
@@ -218,6 +248,10 @@ class Reader:
         if kind in ("function_call_output", "custom_tool_call_output"):
             self._ended = True
             return Step(line, at, outputs=(self._output(payload),))
+        if kind == "agent_message":
+            task = _task_given(payload)
+            self._ended = self._ended or task is not None
+            return Step(line, at, prompt=task, aborted=None if task is None else False)
         return Step(line, at, unknown=None if kind in _ITEMS else f"response_item/{kind}")
 
     def _output(self, payload: Mapping[str, Any]) -> Output:
@@ -226,14 +260,15 @@ class Reader:
         # Its words for a patch that cannot be applied differ, those for one that was applied do not.
         is_applied = _told(payload)[1] == 0 or "Success" in found.text[:_HEAD] or found.id in self._patched
         failed = found.failed or found.id in self._failed or (tool == apply_patch.NAME and not is_applied)
-        return replace(found, failed=failed)
+        code = self._failed.get(found.id)
+        return replace(found, failed=failed, exit_code=code if type(code) is int else None)
 
     def _item_completed(self, line: str, at: Any, item: Mapping[str, Any]) -> Step:
         """What was really done. In code mode it happens inside a script, whose call is another one."""
         name = _text_or_none(item.get("id"))
         call = name if name in self._running else self._script_of(item)
         if item.get("exit_code") not in (0, None) and call is not None and call != name:
-            self._failed.add(call)
+            self._failed[call] = item.get("exit_code")
         if item.get("status") not in (None, "completed"):
             return Step(line, at)
         diffs = _diffs(item.get("changes"))
@@ -407,6 +442,17 @@ def _is_from_a_person(payload: Mapping[str, Any], text: str) -> bool:
     if said_by:
         return "user" in said_by
     return not text.startswith(("<environment_context>", "<user_instructions>", "<turn_aborted>", "# AGENTS.md"))
+
+
+def _task_given(payload: Mapping[str, Any]) -> str | None:
+    """What a sub-agent was started for, if this message says so. What it was told may be encrypted; its name is not."""
+    content = payload.get("content")
+    said = text_of(content)
+    if not said.startswith(_NEW_TASK):
+        return None
+    told = [text for part in objects(content) if isinstance(text := part.get("encrypted_content"), str)]
+    readable = "\n".join(text for text in told if " " in text.strip())
+    return readable or said.removeprefix(_NEW_TASK).partition("\n")[0]
 
 
 def _reads(item: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -487,7 +487,9 @@ def _tool(data: Mapping[str, Any], at: Any) -> Step:
     failed = status == "error" or (name == "bash" and about.get("exit") not in (0, None))
     text = text_of(state.get("error") if status == "error" else state.get("output"))
     diffs = () if failed else _diffs(name, path, given, about)
-    return Step("", at, calls=(call,), outputs=(Output(key, text, failed, diffs),))
+    code = about.get("exit")
+    output = Output(key, text, failed, diffs, exit_code=code if type(code) is int else None)
+    return Step("", at, calls=(call,), outputs=(output,))
 
 
 def _asked_for(path: str, given: Mapping[str, Any]) -> tuple[Diff, ...]:

@@ -1,10 +1,12 @@
 """Qwen Code: ``~/.qwen/projects/<folder>/chats/<session>.jsonl``, and its stream, which has the shape of Claude Code's.
 
-Of a sub-agent there is no conversation, only what the session notes of its requests and tool calls. That becomes its task.
+Sub-agents have files of their own, ``subagents/<session>/agent-*.jsonl``. Older versions keep no conversation of them, only what
+the session notes of their requests and tool calls. Then that becomes their task.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
@@ -57,10 +59,12 @@ _STREAMED: Final = {"input_tokens": "in", "output_tokens": "out", "cache_read_in
 _SYSTEM: Final = frozenset(
     (
         "ui_telemetry", "attribution_snapshot", "slash_command", "at_command", "file_history_snapshot", "session_artifact",
-        "agent_bootstrap", "agent_launch_prompt", "turn_boundary",
+        "agent_bootstrap", "agent_launch_prompt", "agent_session_ready", "turn_boundary",
     )
 )  # fmt: skip
 _OF_A_SUBAGENT = re.compile(r'"prompt_id":"[^"#]*#([^"#]+)#[0-9]+"')
+_BY_A_SUBAGENT = re.compile(r"[^#]*#[^#]+#[0-9]+")
+_APART: Final = "subagents"
 _API_ERROR: Final = "[API Error: "
 _MOST: Final = 1000
 """Sub-agents of one session."""
@@ -77,8 +81,12 @@ def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Sessi
             if path in paths:
                 wrong.append(Trouble(path, "not a session of Qwen Code"))
             continue
+        if path.parent.parent.name == _APART:
+            yield _apart(path)
+            continue
         yield _session(path)
-        yield from _subagents(path)
+        if not (path.parent.parent / _APART / _key(path)).is_dir():
+            yield from _subagents(path)
 
 
 def named(key: str) -> Session | None:
@@ -92,6 +100,47 @@ def _session(path: Path) -> Session:
 
 def _key(path: Path) -> str:
     return session_id(path.stem, lambda: first_record(path).get("sessionId"))
+
+
+def _apart(path: Path) -> Session:
+    """A sub-agent with a file of its own, and one beside it that says what it is."""
+    beside = path.with_suffix(".meta.json")
+    told = _json_in(beside)
+    parent = path.parent.name
+    above = text_or_none(told.get("parentAgentId"))
+    about = only(call=told.get("toolUseId"), title=told.get("description"), status=told.get("status"))
+    return Session(
+        "qwen", f"{parent}/{path.stem.removeprefix('agent-')}", path, _read_apart,
+        f"{parent}/{above}" if above else parent,
+        agent=text_or_none(told.get("agentType")) or path.stem, about=about, also=beside,
+    )  # fmt: skip
+
+
+def _json_in(path: Path) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as stream:
+            return mapping(json.loads(stream.read(1 << 16)))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _read_apart(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
+    """The steps of a sub-agent. Whether it failed stands only in the file beside it."""
+    about = {name: text for name, text in session.about.items() if name != "status"}
+    last: tuple[int, Step] | None = None
+    for place, step in read_lines(session.path, start, wrong, step_of):
+        if last is not None:
+            yield last
+        step = replace(step, agent=session.agent) if step.turn is not None else step
+        last = place, replace(step, facts={**about, **step.facts})
+    if last is None:
+        return
+    status = session.about.get("status")
+    if status == "failed":
+        last = last[0], replace(last[1], failed=last[1].failed or "the sub-agent failed")
+    elif status == "cancelled":
+        last = last[0], replace(last[1], aborted=True)
+    yield last
 
 
 def _subagents(path: Path) -> Iterator[Session]:
@@ -230,7 +279,9 @@ def _system(line: str, at: Any, record: Mapping[str, Any], facts: dict[str, str]
             line, at, aside=Aside("rewound", "The conversation was taken back to an earlier message."), facts=facts
         )
     event = mapping(payload.get("uiEvent"))
-    if str(event.get("event.name")).endswith(".api_error") and "#" not in str(event.get("prompt_id")):
+    if str(event.get("event.name")).endswith(".api_error") and not _BY_A_SUBAGENT.fullmatch(
+        str(event.get("prompt_id"))
+    ):
         error = text_or_none(event.get("error_message")) or "API error"
         if "abort" in error.lower():
             return Step(line, at, aborted=True, facts=facts)
