@@ -184,7 +184,7 @@ class TestModules:
             (("history",), 44),
             (("history", "--search", "turn"), 74),
             (("show", "TASK"), 64),
-            (("resume", "--dry-run", "TASK"), 65),
+            (("resume", "--dry-run", "TASK"), 66),
             (("stats",), 45),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

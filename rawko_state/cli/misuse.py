@@ -72,9 +72,10 @@ def _missing(error: click.MissingParameter) -> str:
 
 def _bad_use(error: click.BadOptionUsage) -> str:
     """An option without its value, or a flag with one."""
-    if "requires" in error.message:
-        return f"{error.option_name} needs a value"
-    return f"{error.option_name} takes no value" if "does not take" in error.message else error.format_message().strip()
+    option = _options(error.ctx).get(error.option_name) if error.ctx is not None else None
+    if option is None:
+        return error.format_message().strip()
+    return f"{error.option_name} takes no value" if option.is_flag else f"{error.option_name} needs a value"
 
 
 def _options(ctx: click.Context) -> dict[str, click.Option]:

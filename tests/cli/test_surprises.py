@@ -290,7 +290,7 @@ class TestSmallThings:
             [*RAWKO, "-C", str(tmp_path), "watch"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         )
         assert process.stderr is not None
-        assert process.stderr.readline() == f"Watching {task}. New tasks appear as they start; ^C stops watching.\n"
+        assert process.stderr.readline() == "Watching 1 task. New ones appear as they start; ^C stops.\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(patience(30)) == 130
 
