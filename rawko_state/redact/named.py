@@ -9,6 +9,7 @@ from typing import Final
 from rawko_state.redact import values
 from rawko_state.redact.late import Late
 from rawko_state.redact.rule import COLOUR, EDGE, before
+from rawko_state.redact.vendors import KEY_OWNERS
 
 ASSIGNED: Final = "assigned-secret"
 VENDOR: Final = "vendor-secret"
@@ -54,7 +55,7 @@ NAME = (
 # The closing quote of the name, a type, and the separator between name and value; or a second pair that holds the value.
 SEPARATOR = (
     rf"(?P<close>\\{{0,3}}[\"'`])?\]?{COLOUR}(?P<gap>[ \t]{{0,8}})"
-    r"(?::[ \t]{0,2}(?:str|string|String|bytes|Optional\[str\]|str \| None|&(?:'static )?str|any|Secret)[ \t]{1,2}(?==))?"
+    r"(?:(?::[ \t]{0,2})?(?:str|string|String|bytes|Optional\[str\]|str \| None|&(?:'static )?str|any|Secret)[ \t]{1,2}(?==))?"
     r"(?P<sep>[ \t,]{0,3}(?:\r?\n[ \t]{0,24}|\\{1,3}n[ \t]{0,24})?\\{0,3}[\"']?value\\{0,3}[\"']?[ \t]{0,2}[:=]"
     r"|=>|:=|===?|=|:|>|%3D|%3A|</key>(?:\s|\\{1,3}n){0,24}<string>|,(?=[ \t]{0,3}\\{0,3}[\"']|[A-Za-z0-9!#%*+/_.@^~$-]{8}))"
     rf"[ \t]{{0,8}}{COLOUR}"
@@ -97,7 +98,7 @@ _ENV_REST = Late(r"[^\s\"'`\\]{1,400}")
 _LINE_REST = Late(r"[^\s\"'`\\\x1b]{1,400}(?=[ \t]{0,8}(?:[\r\n\x1b\"'`]|\Z|\\n))")
 _MORE = Late(r"[A-Za-z0-9_+/=.~-]{4,400}")
 _DIGIT = Late(r"[0-9]")
-_CALL = Late(r"[A-Za-z_][A-Za-z0-9_.]*[(\[]")
+_CALL = Late(r"[A-Za-z_$][A-Za-z0-9_.$]*(?:[(\[]|<[A-Z][A-Za-z]*>)")
 _AFTER_PAIR: Final = ("", "`", "\n", "\r", " ", "\t", "&", ";", '"', "'", "\x1b", "<", "\\")
 _AFTER_LINE: Final = ("", "\n", "\r", "\x1b", '"', "'", "`", "\\")
 _QUOTED_NAME = Late(r"[\"'][A-Za-z0-9_.-]*\Z")
@@ -110,6 +111,9 @@ _SETTER = Late(
 """A call that sets a name to a value: define('DB_PASSWORD', 'X')."""
 _SHORTEST: Final = 4
 _SHORTEST_RANDOM: Final = 20
+_SHORTEST_OF_VENDOR: Final = 14
+_OF_A_PAGE: Final = ("next", "page", "continuation", "pagination", "continue", "sync", "cancellation")
+"""A token behind one of these words says where a list goes on."""
 _NAMES: Final = frozenset(
     ("password", "passwd", "passphrase", "secret", "token", "credentials", "apikey", "key", "pass")
 )
@@ -118,6 +122,15 @@ _GENERIC_SECRET = ("secret", "passw", "passphrase", "pwd", "credential")
 
 def is_kind_of_key(match: re.Match[str]) -> bool:
     return match["name"][:3].lower() == "key" and _KIND.search(before(match, 20)) is not None
+
+
+def _is_of_a_page(match: re.Match[str]) -> bool:
+    return before(match, 20).rstrip(" _.-").lower().endswith(_OF_A_PAGE)
+
+
+def _is_of_vendor(text: str) -> bool:
+    """Whether the name of a vendor ends this text, which a key follows."""
+    return text[-20:].rstrip(" _.-").lower().endswith(KEY_OWNERS)
 
 
 def _identifies(match: re.Match[str], name: str) -> bool:
@@ -211,16 +224,24 @@ def is_assigned(match: re.Match[str]) -> bool:
         return False  # an address, or brackets, in code
     if bare and following and following in "([{" and not (environment and _starts_variable(match)):
         return False  # a call or an index in code
+    if bare and environment and value[-1] == "[" and following and following in "\"'":
+        return False  # the same, for an argument in capitals
     if (match["sep"] == ">" and (match["gap"] or not bare or following != "<")) or (bare and match["sep"][:2] == "=="):
         return False  # a comparison
     lower = name.lower()
     kind = is_kind_of_key(match)
-    if lower[:3] == "key" and not kind and not (environment and values.is_random(value)):
-        return False
+    if lower[:3] == "key" and not kind:
+        if not values.is_random(value) or not (environment or _is_of_vendor(before(match, 20))):
+            return False
+        kind = True
     if lower == "pw" and (";" in value or not (values.is_strong(value) or values.is_random(value))):
         return False  # a short variable
+    if lower == "token" and _is_of_a_page(match):
+        return False
     identifies = not (kind or environment) and _identifies(match, lower)
     if match["sep"] == ",":
+        if match["inner"] is not None or value.startswith("--"):
+            return False  # another pair, or the options of a command
         call = "" if bare else before(match, 120)
         if "(" in call and _SETTER.search(call):
             return values.assigned(name, value, quoted=True, environment=False, identifies=identifies)
@@ -232,6 +253,7 @@ def is_assigned(match: re.Match[str]) -> bool:
                 else _QUOTED_NAME.search(before(match, 60)) is not None
             )
             and not values.is_no_secret(value, uuid=identifies)
+            and not values.is_identifier(value)
             and (values.is_random(value) or (_is_personal(lower) and values.is_strong(value)))
         )
     # Name and value as in YAML or INI files, or as in a log or a query.
@@ -264,7 +286,7 @@ SPOKEN = (
     r"(?P<name>passw(?:or)?[dt]|passphrase|passcode|pwd|secret|token|credentials?|(?<=de )passe|contrase[^\s]a|kennwort"
     r"|(?<=[A-Za-z][ _-])key)\b(?P<mark>[*_`\"']{0,3})(?:[ \t]\[[^\]\n]{0,24}\])?"
     r"(?:[ \t](?:for|of|on|to|in)[ \t][^\n.:;,|=]{1,40}?)??"
-    r"(?P<by>[ \t]{1,2}(?:is|was)(?:[ \t](?:now|set to|just|still))?:?[ \t]{1,2}|[ \t]{0,2}(?:->|=>|→)[ \t]{0,2}"
+    r"(?P<by>[ \t]{1,2}(?:is|was)(?:[ \t](?:now|set to|just|still))?:?[ \t]{1,2}|[ \t]to[ \t]|[ \t]{0,2}(?:->|=>|→)[ \t]{0,2}"
     r"|[ \t]{0,2}[:=][*_]{0,2}[ \t]{0,3}(?:(?:\r?\n|\\{1,3}n)[ \t]{0,12})?"
     r"|[ \t]{0,24}\|[ \t]{0,24}|[ \t]{1,2}(?=[`\"'])|[ \t](?=[A-Za-z0-9_+/=.~-]{20}))[`\"'*]{0,3}"
 )
@@ -273,6 +295,7 @@ SPOKEN_VALUE = r"[^\s\"'`\\|<>]"
 _ALGORITHM = Late(
     r"(?:sha|md|utf|base|aes|rsa|bcrypt|pbkdf|argon|scrypt|rfc|[hrep]s|iso|oauth|v)-?[0-9]", re.IGNORECASE
 )
+_CONSTANT = Late(r"[A-Z0-9]+(?:_[A-Z0-9]+)+")
 _MIXED = Late(r"[A-Za-z]+[0-9]+[A-Za-z][A-Za-z0-9]*")
 """A digit among letters, as in hunter2zebra."""
 _OWNED = Late(
@@ -290,13 +313,13 @@ _SPACED_KIND = Late(_KINDS + r" \Z", re.IGNORECASE)
 
 def _spoken_span(match: re.Match[str]) -> tuple[int, int]:
     start, end = match.span("secret")
-    return start, start + len(match.string[start:end].rstrip(".,;:)*"))
+    return start, start + len(match.string[start:end].rstrip(".,;:)*}"))
 
 
 def is_spoken(match: re.Match[str]) -> bool:
     start, end = _spoken_span(match)
     value, name, by = match.string[start:end], match["name"].lower(), match["by"].strip()
-    if len(value) < 6:
+    if len(value) < 6 or value[0] in ")]},":
         return False
     told = _is_told(match, name, value)
     if (
@@ -305,13 +328,20 @@ def is_spoken(match: re.Match[str]) -> bool:
         and not match["mark"]
         and not set("\n*\\") & set(match["by"])
         and not _SPACED_KIND.search(before(match, 20))
+        and not (name == "key" and _is_of_vendor(before(match, 20)))
     ):
         return False  # the rule for assignments decides
     if values.is_no_secret(value, uuid=name == "token" and _identifies(match, name)) or _CALL.match(value):
         return False
+    if name == "token" and _is_of_a_page(match):
+        return False
     if told and (by[:1] in ("=", ":") or (not by and match.string[start - 1] in "`\"'")):
         return True
-    if name == "key" and not _KIND.search(before(match, 20)):
+    if (
+        name == "key"
+        and not _KIND.search(before(match, 20))
+        and not (_is_of_vendor(before(match, 20)) and values.is_random(value))
+    ):
         return False
     if values.UUID.fullmatch(value):
         return name != "token" or not _identifies(match, name)
@@ -319,7 +349,7 @@ def is_spoken(match: re.Match[str]) -> bool:
         return not values.is_identifier(value)
     if not by and match.string[match.end("by")] not in "`\"'":
         return False  # 'the token X' tells less than 'the token is X'
-    if not _is_personal(name) or by[:1] == "=" or _ALGORITHM.search(value):
+    if not _is_personal(name) or by[:1] == "=" or _ALGORITHM.search(value) or _CONSTANT.fullmatch(value):
         return False
     return values.is_strong(value) or (by[:2] in ("is", "wa") and len(value) >= 8 and bool(_MIXED.fullmatch(value)))
 
@@ -346,109 +376,32 @@ _PUBLIC = Late(
 )
 
 
+_A_CLIENTS_ID = Late(r"(?:client|access)[_.-]?id\Z", re.IGNORECASE)
+"""Some vendors treat it as a secret, so it is one here unless it is a UUID."""
+VENDOR_SEPARATOR: Final = SEPARATOR.replace("(?P<sep>", r"(?P<sep>\|(?=[ \t])|", 1)
+"""Also between the cells of a table."""
+
+
 def is_vendors(match: re.Match[str]) -> bool:
     group = value_group(match)
     start, end = _span(match, group)
-    name, value = match["name"], match.string[start:end]
-    if len(value) < _SHORTEST_RANDOM:
+    name, value, sep = match["name"], match.string[start:end], match["sep"]
+    if len(value) < _SHORTEST_OF_VENDOR or sep in ("==", "==="):
         return False
-    if _PUBLIC.search(name) or match["sep"] in ("==", "===", ","):
+    if sep == ">" and (match["gap"] or match.string[end : end + 1] != "<"):
         return False
-    if match["sep"] == ">" and (match["gap"] or match.string[end : end + 1] != "<"):
+    if sep == "," and (group == "bare" or not _SETTER.search(before(match, 120))):
         return False
-    if values.is_no_secret(value, uuid=False) or "/" in value[:1]:
+    is_id = _A_CLIENTS_ID.search(name) is not None
+    if not is_id and _PUBLIC.search(name):
         return False
-    if values.UUID.fullmatch(value):
+    if values.is_no_secret(value, uuid=is_id) or "/" in value[:1]:
+        return False
+    if values.UUID.fullmatch(value) or (is_id and values.is_long_number(value)):
         return True
-    return re.fullmatch(r"[A-Za-z0-9_+/=.~-]+", value) is not None and values.is_random(value)
-
-
-# Vendors whose keys have no prefix: a random value behind a name with theirs in it.
-VENDORS = [
-    "adafruit",
-    "adobe",
-    "alibaba",
-    "airtable",
-    "algolia",
-    "amplitude",
-    "asana",
-    "atlassian",
-    "auth0",
-    "azure",
-    "beamer",
-    "bitbucket",
-    "bittrex",
-    "bitly",
-    "cloudflare",
-    "codecov",
-    "cohere",
-    "coinbase",
-    "confluent",
-    "contentful",
-    "datadog",
-    "deepgram",
-    "deepseek",
-    "discord",
-    "drone",
-    "dropbox",
-    "etsy",
-    "facebook",
-    "fastly",
-    "finicity",
-    "finnhub",
-    "flickr",
-    "freshbooks",
-    "gitter",
-    "gocardless",
-    "heroku",
-    "hetzner",
-    "hubspot",
-    "intercom",
-    "jfrog",
-    "kraken",
-    "kucoin",
-    "launchdarkly",
-    "linkedin",
-    "linode",
-    "looker",
-    "mailchimp",
-    "mailgun",
-    "mapbox",
-    "mattermost",
-    "meraki",
-    "messagebird",
-    "mistral",
-    "mixpanel",
-    "netlify",
-    "newrelic",
-    "nytimes",
-    "okta",
-    "octopus",
-    "openweather",
-    "opsgenie",
-    "pagerduty",
-    "plaid",
-    "postmark",
-    "rapidapi",
-    "rollbar",
-    "sendbird",
-    "shodan",
-    "sidekiq",
-    "snyk",
-    "sonar",
-    "splunk",
-    "squarespace",
-    "sumologic",
-    "telegram",
-    "travis",
-    "trello",
-    "twilio",
-    "twitch",
-    "twitter",
-    "wandb",
-    "yandex",
-    "zendesk",
-]
+    if _CONSTANT.fullmatch(value) or (len(value) < _SHORTEST_RANDOM and values.is_identifier(value)):
+        return False
+    return re.fullmatch(r"[A-Za-z0-9_+/=.~%:-]+", value) is not None and values.is_random(value)
 
 
 def is_named_secret(name: str, value: str) -> bool:
@@ -456,8 +409,10 @@ def is_named_secret(name: str, value: str) -> bool:
     match = _WHOLE_NAME.fullmatch(name[-200:])
     if match is None:
         return False
-    kind = match["name"][:3].lower() == "key" and _KIND.search(name[-200:][: match.start("name")]) is not None
-    if match["name"][:3].lower() == "key" and not kind:
+    is_key = match["name"][:3].lower() == "key"
+    front = match.string[: match.start("name")]
+    kind = is_key and (_KIND.search(front) is not None or (_is_of_vendor(front) and values.is_random(value)))
+    if is_key and not kind:
         return False
     identifies = not kind and _identifies(match, match["name"].lower())
     return values.assigned(match["name"], value, quoted=True, environment=False, identifies=identifies)

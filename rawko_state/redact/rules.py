@@ -27,7 +27,7 @@ from rawko_state.redact.named import (
     SPOKEN_VALUE,
     VALUE,
     VENDOR,
-    VENDORS,
+    VENDOR_SEPARATOR,
     assigned_parts,
     environment_name,
     is_assigned,
@@ -37,6 +37,7 @@ from rawko_state.redact.named import (
 )
 from rawko_state.redact.rule import BOUNDARY, COLOUR, EDGE, FOLD, LONGEST, QUOTE, TEXT, Rule, before, form, token
 from rawko_state.redact.tokens import TOKENS
+from rawko_state.redact.vendors import VENDORS
 
 _SCHEME = r"(?:bearer|basic|token|digest|apikey|api-key|apitoken|api-token|negotiate|bot|key|oauth|sso-key|genie-?key|personal|ssws|splunk|hmac)"
 
@@ -54,6 +55,8 @@ _USER_IS_TOKEN: Final = ("x-oauth-basic", "x-token-auth")
 
 def _is_url_password(match: re.Match[str]) -> bool:
     secret = match["secret"]
+    if secret == "tiger" and match[0].startswith("://scott:"):
+        return False  # every database's documentation has it
     return not values.is_no_secret(secret, uuid=False) and secret not in _USER_IS_TOKEN and not _PORT.match(secret)
 
 
@@ -114,6 +117,8 @@ def _is_spaced(match: re.Match[str]) -> bool:
 
 
 # What may stand between words of a file: also line numbers, the signs of a diff, and escaped line breaks.
+_PAIR = rf"(?:\\{{0,3}}[\"'`])?\]?(?:[ \t]{{0,3}}(?:=>|[:=,|>])[ \t]{{0,3}}|[ \t]{{1,3}}(?:is |to )?){COLOUR}{QUOTE}"
+"""Between a name and its value."""
 _GAP = r"(?:[\s>|+→-]|\\{1,3}[nrt]|(?<=[\s>|nt])[0-9]{1,6}(?=[\t→:\\])|(?<=[0-9]):|(?:(?<=\n)|(?<=\\n))[A-Za-z0-9_./-]{1,80}(?=:[0-9])|:(?=[0-9]{1,6}:))"
 _LOGIN = Late(rf"(?:\A|\s|\\[nrt])(?:login|user|account)[ \t]{{1,8}}\S{{1,128}}?{_GAP}{{1,24}}\Z")
 _MACHINE = Late(rf"(?:\A|[\s\"'`→>+-]|\\[nrt])(?:machine[ \t]{{1,8}}\S{{1,253}}?|default){_GAP}{{1,24}}\Z")
@@ -159,7 +164,7 @@ def _is_npm(match: re.Match[str]) -> bool:
     return not values.is_no_secret(value) and not values.is_identifier(value) and values.is_random(value)
 
 
-_COOKIE = Late(r"(?P<name>[A-Za-z0-9_.$~!%*-]{1,100})=(?P<value>[^;\s\"'\\,]{6,4096})")
+_COOKIE = Late(r"(?P<name>[A-Za-z0-9_.$~!%*-]{1,100})=(?P<value>[^=;\s\"'\\,][^;\s\"'\\,]{5,4096})")
 _SESSION = Late(r"sess|auth|token|sid\Z|jwt|csrf|xsrf|remember|login|secret|credential|key", re.IGNORECASE)
 _ATTRIBUTES: Final = frozenset(("path", "domain", "expires", "max-age", "samesite", "priority"))
 
@@ -176,6 +181,12 @@ def _cookies(match: re.Match[str]) -> Iterable[tuple[int, int]]:
             or (_SESSION.search(name) and values.is_password(value))
         ):
             yield each.span("value")
+
+
+def _with_digits(match: re.Match[str]) -> Iterable[tuple[int, int]]:
+    """A match and the number before it."""
+    text = before(match, 16)
+    return [(match.start() - (len(text) - len(text.rstrip("0123456789"))), match.end())]
 
 
 _KEY_LINE = Late(r"(?:\A|[\s→|:>+\"'`(m│-])(?P<line>[A-Za-z0-9+/]{4,80}={0,2})[\s\"',]{0,6}\Z")
@@ -292,8 +303,9 @@ _FORMS: Final[tuple[Rule, ...]] = (
          ("abc8Q~«k2JdQ8sLZx" "Yv7WbNm2PtRf5GhTyUiOpAsD»",), ("8Q~x",), TEXT),
     Rule("azure-devops-token", ("AZDO",), r"(?<=[A-Za-z0-9]{76})AZDO[A-Za-z0-9]{4}(?![A-Za-z0-9])",
          ("«" + "k2JdQ8sLZxYv7WbNm2P" * 4 + "AZDO" "x1y2»",), ("AZDO1234",), parts=lambda match: [(match.start() - 76, match.end())]),
-    Rule("terraform-token", (".atlasv1.",), rf"(?<=[A-Za-z0-9]{{14}})\.atlasv1\.(?P<secret>[A-Za-z0-9_=-]{{60,{LONGEST}}})",
-         ("k2JdQ8sLZxYv7W.atlasv1.«bNm2PtRf5GhTyUiOp" "AsDfGhJkLzXcVbNm1qAz2wSx3eDc4rFv5tGb6yHn7uJm8»",), ("x.atlasv1.y",), more="[A-Za-z0-9_=-]"),
+    Rule("terraform-token", (".atlasv1.",), r"(?<=[A-Za-z0-9]{14})\.atlasv1\.[A-Za-z0-9_=-]{60,400}",
+         ("«k2JdQ8sLZxYv7W.atlasv1.bNm2PtRf5GhTyUiOp" "AsDfGhJkLzXcVbNm1qAz2wSx3eDc4rFv5tGb6yHn7uJm8»",), ("x.atlasv1.y",),
+         parts=lambda match: [(match.start() - 14, match.end())]),
     Rule("aws-secret-key", ("AKIA", "ASIA"), r"A[KS]IA[A-Z2-7]{16}[\"']?[,;:|\t ]{1,4}[\"']?(?P<tail>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])", ("«AKI" "AIOSFODNN7EXAMPLQ,wJalrXUtnFEMI/K7MDENG/" "bPxRfiCYzk2JdQ8sLZ»",), ("AKIAIOSFODNN7 is here",), TEXT,
          lambda match: values.is_random(match["tail"])),
     Rule("mailchimp-key", ("-us",), r"(?<=[0-9a-f]{32})-us[0-9]{1,2}(?![A-Za-z0-9])", ("«8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54-us14»",), ("region-us1",),
@@ -302,12 +314,14 @@ _FORMS: Final[tuple[Rule, ...]] = (
          parts=lambda match: [(match.start() - 36, match.end())]),
     Rule("maxmind-key", ("_mmk",), r"(?<=[A-Za-z0-9]{6}_[A-Za-z0-9]{29})_mmk(?![A-Za-z0-9_])", ("«k2JdQ8_sLZxYv7WbNm2Pt" "Rf5GhTyUiOpAsDf_mmk»",), ("the_mmk",),
          parts=lambda match: [(match.start() - 36, match.end())]),
-    Rule("telegram-token", (":AA",), r"(?<=[0-9]{8}):(?P<secret>AA[A-Za-z0-9_-]{32,33})(?![A-Za-z0-9_-])",
-         ("110201543:«AAH" "dqTcvCH1vGWJxfSeofSAs0K5PALDsaw»",), ("12345678:AArdvark",), TEXT),
+    Rule("telegram-token", (":A",), r"(?<=[0-9]{5}):(?P<tail>A[A-Za-z0-9_-]{33,34})(?![A-Za-z0-9_-])",
+         ("«110201543:AAH" "dqTcvCH1vGWJxfSeofSAs0K5PALDsaw»",), ("12345678:AArdvark", "12345:A-rather-long-name-of-an-anchor-ab"), TEXT, lambda match: values.is_random(match["tail"]), parts=_with_digits),
+    Rule("facebook-token", ("|",), r"(?<=[0-9]{15})\|(?P<tail>[A-Za-z0-9_-]{27,40})(?![A-Za-z0-9_-])",
+         ("«515691231803570|k2JdQ8sLZxYv7WbNm" "2PtRf5GhTyU»",), ("123456789012345|a-rather-long-name-of-a-column",), TEXT, lambda match: values.is_random(match["tail"]), parts=_with_digits),
     Rule("discord-token", ("MD", "MT", "Mj", "Mz", "ND", "NT", "Nj", "Nz", "OD", "OT"), BOUNDARY + r"[MNO][A-Za-z0-9]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}(?![A-Za-z0-9])",
          ("«MTIzNDU2Nzg5" "MDEyMzQ1Njc4.Gk2JdQ.sLZxYv7WbNm2PtRf5GhTyUiOpAsDfGhJkLz»",), ("MTIzNDU2.x",), least=58),
-    Rule("twitter-token", ("AAAAAAAAAAAAAAAAAAAAA",), BOUNDARY + r"A{21,22}[A-Za-z0-9]{6,60}%(?:2B|3D|2F)[A-Za-z0-9%]{30,200}",
-         ("«AAAAAAAAAAAAAAAAAAAAA" "Ak2JdQ8sLZxYv7%3DWbNm2PtRf5GhTyUiOpAsDfGhJkLzXcVbNm1qAz»",), ("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",)),
+    Rule("twitter-token", ("AAAAAAAAAAAAAAAAAAAAA",), BOUNDARY + r"A{21,22}(?=[A-Za-z0-9]{0,120}%)[A-Za-z0-9%]{60,200}",
+         ("«AAAAAAAAAAAAAAAAAAAAA" "Ak2JdQ8sLZxYv7%3DWbNm2PtRf5GhTyUiOpAsDfGhJkLzXcVbNm1qAz2wSx3eD»",), ("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",)),
     Rule("jwt", ("eyJ",), BOUNDARY + rf"(?<![_-])eyJ[A-Za-z0-9_-]{{8,65536}}\.eyJ[A-Za-z0-9_-]{{8,65536}}\.[A-Za-z0-9_-]{{8,{LONGEST}}}",
          ("«eyJ" "hbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U»",),
          ("eyJhbGciOiJIUzI1NiJ9", "keyJson.keyJson.keyJson"), more="[A-Za-z0-9_-]"),
@@ -334,7 +348,7 @@ _FORMS: Final[tuple[Rule, ...]] = (
     Rule("url-password", ("://",), rf"://[^\s:/@\"'`<>\\\[\]]{{0,128}}:(?![0-9]{{1,5}}/)(?P<secret>{_URL_TEXT}{{1,256}}?)@(?={_HOST})",
          ("postgres://app:«hunter2" "-Zx9»@db.internal:5432/app", "redis://:«p4ssZ" "ebra»@cache:6379", "https://bob:«s3cr3t" "Zebra»@example.org/x",
           "postgres://app:«p@ss/w0rd" "#Zx9»@db.internal:5432/app", "mysql://root:«a@b@" "c99»@localhost/x"),
-         ("http://localhost:8080/a@b", "postgres://user:password@localhost/db", "postgres://app:$DB_PASSWORD@db/app", "https://example.org/~bob:x"), TEXT, _is_url_password,
+         ("http://localhost:8080/a@b", "postgres://user:password@localhost/db", "postgres://app:$DB_PASSWORD@db/app", "oracle://scott:tiger@localhost/x", "https://example.org/~bob:x"), TEXT, _is_url_password,
          rf"://[^\s:/@\"'`<>\\\[\]]{{0,128}}:(?![0-9]{{1,5}}(?:/|\Z))(?P<secret>{_URL_TEXT}{{0,256}})\Z"),
     form("url-password", (":thin:",), r"(?<=oracle):thin:[A-Za-z0-9_]{1,64}/", r"[^\s\"'`@\\]", (3, 128),
          ("jdbc:oracle:thin:bob/«hunter2" "Zebra»@db:1521/x",), ("jdbc:oracle:thin:@db:1521/x",), check=_is_given, where=TEXT),
@@ -401,6 +415,10 @@ _FORMS: Final[tuple[Rule, ...]] = (
           ('{"auths": {"registry.example.org": {"auth": "«Ym9iOmh1bnRl' 'cjJaZWJyYQ==»"}}}',), ('"auth": "required"', '"auth": "basic"'), check=_is_basic),
     form("npmrc-auth", ("_auth",), r"(?:(?<![A-Za-z0-9.])|(?<=\\n)|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m))_auth(?:token)?[\"']?(?:[ \t]{0,3}[:=][ \t]{0,3}|[ \t]{1,2})" + QUOTE, r"[A-Za-z0-9_+/=.~:-]", (8, 1000),
           ("//packages.shop.test/:_authToken=«8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»", "_auth=«Ym9iOmh1bnRl" "cjJaZWJyYQ==»"), ("_authToken=${NPM_TOKEN}", "user_auth = authenticate"), check=_is_npm),
+    form("gitlab-session", ("_gitlab_session",), r"_gitlab_session" + _PAIR, r"[0-9a-z]", (32, 32),
+          ('"_gitlab_session": "«zah68ma7tk62nq03' '97smbgtecd0tx9sm»"',), ("_gitlab_session: expired",), check=_is_random),
+    form("bundler-key", ("contribsys__com",), r"contribsys__com" + _PAIR, r"[0-9a-f:]", (17, 17),
+          ("BUNDLE_ENTERPRISE__CONTRIBSYS__COM=«713e8faf" ":b934eccd»",), ("BUNDLE_GEMS__CONTRIBSYS__COM: x",), check=lambda match: match["secret"][8] == ":"),
     form("kubeconfig-key", ("client-key-data",), r"client-key-data(?:\\{0,3}[\"'])?:[ \t]{0,3}(?:\\{0,3}[\"'])?", r"[A-Za-z0-9+/=]", (32, LONGEST),
           ("    client-key-data: «LS0tLS1CRUdJTiBSU0EgUFJJVkFURSB" "LRVktLS0tLQpNSUlFb3dJQkFBS0NBUUVB»",), ("client-key-data: REDACTED",), check=lambda match: True),
     form("terraform-default", ("default",), r"default[ \t]{0,12}=[ \t]{0,3}\\{0,3}\"", r"[^\"\n\\]", (4, 400),
@@ -413,9 +431,11 @@ _FORMS: Final[tuple[Rule, ...]] = (
          ('ssid="x"\npsk="«hunter2' 'Zebra»"', "wpa-psk «hunter2" "Zebra»"), ("psk=PSKmodulation", "psk: None"), check=lambda match: not values.is_no_secret(match["secret"]) and values.is_password(match["secret"])),
     Rule(SPOKEN_SECRET, HINTS, SPOKEN + rf"(?P<secret>{SPOKEN_VALUE}{{6,400}})",
          ("API key: «k2JdQ8sLZx" "Yv7WbNm2Pt»", "AWS Secret Access Key [None]: «wJalrXUtnFEMI/K7MDENG/" "bPxRfiCYzk2JdQ8sLZ»", "the password for bob is «hunter2" "-Zebra»", "Your access token:\n  «k2JdQ8sLZx" "Yv7WbNm2Pt»",
-          "| API key | «k2JdQ8sLZx" "Yv7WbNm2Pt» |", "**Password:** `«hunter2" "Zebra9»`", "my auth token is «k2JdQ8sLZx" "Yv7WbNm2Pt».", "private key -> «8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54»"),
+          "| API key | «k2JdQ8sLZx" "Yv7WbNm2Pt» |", "**Password:** `«hunter2" "Zebra9»`", "my auth token is «k2JdQ8sLZx" "Yv7WbNm2Pt».", "private key -> «8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54»",
+          "Set the datadog key to `«8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54»` first", "Using meraki key: «8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54»"),
          ("the password is case-sensitive", "the token is base64-encoded", "password is SHA256-hashed", "a secret is a dangerous-thing2", "| token | string |", "token: the-next-word", "the api key is missing", "password for the app is required",
-          "session token is 123e4567-e89b-12d3-a456-426614174000", "foreign key: 8e2b7c1d9f3a4056b8c7d2e1f0a93b54"), FOLD, is_spoken,
+          "session token is 123e4567-e89b-12d3-a456-426614174000", "foreign key: 8e2b7c1d9f3a4056b8c7d2e1f0a93b54", "set the token to the-next-value", '{"username": UserName, "password": Password}', "'MYSQL_NATIVE_PASSWORD'|'POSTGRES_SCRAM_SHA_256'",
+          't?"use-credentials":""),u=e,d=i'), FOLD, is_spoken,
          SPOKEN + rf"(?P<secret>{SPOKEN_VALUE}{{0,400}})\Z", parts=spoken_parts),
     Rule(ASSIGNED, HINTS, NAME + SEPARATOR + VALUE,
          ("DB_PASSWORD=«hunter" "2x»", "export API_KEY=«8e2b7c1d9f3a" "4056b8c7d2e1f0a93b54»", '{"client_secret": "«k2JdQ8sLZx' 'Yv7WbNm2Pt»"}',
@@ -423,21 +443,26 @@ _FORMS: Final[tuple[Rule, ...]] = (
           "password: password=«hunter2" "Zebra»", "token: api_token=«k2JdQ8sLZx" "Yv7WbNm2Pt»",
           "STRIPE_KEY=«k2JdQ8sLZx" "Yv7WbNm2»", "<password>«Zebra-" "2024-x»</password>", "https://api.example.org/?access_token=«k2JdQ8sLZx" "Yv7WbNm2Pt»&x=1",
           "DB_PASSWORD=«!Zebra" "2024»", "HEROKU_API_KEY=«8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»", "password=\x1b[32m«hunter2" "Zebra9»\x1b[0m", "define('DB_PASSWORD', '«hunter2" "-Zebra»');",
-          "ansible_become_pass: «hunter2" "-Zebra»", '<add key="DbPassword" value="«hunter2' '-Zebra»"/>', "let api_key: &str = \"«k2JdQ8sLZx" "Yv7WbNm2Pt»\";"),
+          "ansible_become_pass: «hunter2" "-Zebra»", '<add key="DbPassword" value="«hunter2' '-Zebra»"/>', "let api_key: &str = \"«k2JdQ8sLZx" "Yv7WbNm2Pt»\";",
+          'const APIKey string = "«k2JdQ8sLZx' 'Yv7WbNm2Pt»"', "datadog_key: «8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54»", "ASANA_TOKEN=«48291" "73650192847»", "airtable_api_key: «yf04bzoc" "807256ta2»"),
          ("tokens: 12345", "max_tokens=4096", "token = tokenizer.next_token()", "password = os.environ['DB_PASSWORD']", "password = getpass.getpass()", "password: str",
           '"password": "Password"', "DB_PASSWORD=$SECRET", "API_KEY=your-api-key-here", "token_count = 128_000_128", "secret_name = 'prod/db/main-1'", "PWD=/home/bob/src/app1",
           "session_token: 123e4567-e89b-12d3-a456-426614174000", "if token == expected_token:", "primary_key = True", "cache_key=8e2b7c1d9f3a4056b8c7d2e1f0a93b54", "password=<password>",
           "token: string", "SECRET_KEY_FILE=/run/secrets/key1", "TOKEN=${GITHUB_TOKEN}", "password_hash = '8e2b7c1d9f3a4056b8c7'", "PASSWORD=********", 'getpass("Password: ")',
-          "password1 = password2", 'token="production-database-2"', "password: !vault |", '"password": "At least 8 characters"'), FOLD,
+          "password1 = password2", 'token="production-database-2"', "password: !vault |", '"password": "At least 8 characters"',
+          'names: ["_email", "_password", "_tenantId"]', 'names: ["endNameToken", "htmlBuilder$5"]', 'DEFAULT_SLACK_KEY="__DEFAULT__"', 'input[type="x"]{password:"[type=password]"}',
+          'output_token:"NextToken",result_key:"Ipv6CidrAssociations"', "    password = utils$1.getSafeProp(settings)", "token_count = 100000000000000000",
+          "f(ACCESS_KEY=credentials['x'], b=1)", "private_key: PKCS7PrivateKeyTypes", '"NextToken": "CpHNsscimcV5oH7bSbub03CI2Qms5"', "('--ask-vault-password', '--ask-vault-pass')"), FOLD,
          is_assigned,
          NAME + SEPARATOR + OPEN_VALUE, parts=assigned_parts),
     Rule(ASSIGNED, ("_PAT", "_AUTH"), r"(?<=[A-Z])(?P<name>_PAT|_AUTH)" + SEPARATOR + VALUE, ("GITHUB_PAT=«k2JdQ8sLZx" "Yv7WbNm2»", "BASIC_AUTH=«bob:k2JdQ8sLZx" "Yv7WbNm2»"), ("LD_LIBRARY_PATH=/usr/lib64", "DISABLE_AUTH=everything"), TEXT,
          lambda match: environment_name(match) and is_assigned(match), r"(?<=[A-Z])(?P<name>_PAT|_AUTH)" + SEPARATOR + OPEN_VALUE, parts=assigned_parts),
-    Rule(VENDOR, tuple(VENDORS), rf"(?P<name>(?:{'|'.join(VENDORS)})(?=(?P<more>[A-Za-z0-9_.-]{{0,40}}))(?P=more))" + SEPARATOR + VALUE,
-         ("datadog: «8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54»", 'heroku = "«8e2b7c1d-9f3a-4056-b8c7-' 'd2e1f0a93b54»"', "SNYK=«8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»"),
-         ("azure: eu-west", "discord_id: 8e2b7c1d9f3a4056b8c7d2e1f0a93b54", "heroku_commit=8e2b7c1d9f3a4056b8c7d2e1f0a93b548e2b7c1d", "netlify: https://example.org/8e2b7c1d9f3a4056"), FOLD,
+    Rule(VENDOR, tuple(VENDORS), rf"(?P<name>(?:{'|'.join(VENDORS)})(?=(?P<more>[A-Za-z0-9_.-]{{0,40}}))(?P=more))" + VENDOR_SEPARATOR + VALUE,
+         ("datadog: «8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54»", 'heroku = "«8e2b7c1d-9f3a-4056-b8c7-' 'd2e1f0a93b54»"', "SNYK=«8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»", "| datadog | «8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54» |",
+          "ADOBE_CLIENT_ID=«8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54»"),
+         ("azure: eu-west", "discord_id: 8e2b7c1d9f3a4056b8c7d2e1f0a93b54", "heroku_commit=8e2b7c1d9f3a4056b8c7d2e1f0a93b548e2b7c1d", "netlify: https://example.org/8e2b7c1d9f3a4056", "AZURE_CLIENT_ID=8e2b7c1d-9f3a-4056-b8c7-d2e1f0a93b54"), FOLD,
          is_vendors,
-         rf"(?P<name>(?:{'|'.join(VENDORS)})(?=(?P<more>[A-Za-z0-9_.-]{{0,40}}))(?P=more))" + SEPARATOR + OPEN_VALUE, parts=assigned_parts),
+         rf"(?P<name>(?:{'|'.join(VENDORS)})(?=(?P<more>[A-Za-z0-9_.-]{{0,40}}))(?P=more))" + VENDOR_SEPARATOR + OPEN_VALUE, parts=assigned_parts),
 )  # fmt: skip
 
 RULES: Final[tuple[Rule, ...]] = (*(token(*row) for row in TOKENS), *_FORMS)

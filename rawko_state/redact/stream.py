@@ -23,7 +23,12 @@ _LONGEST_KEY: Final = 20_000
 _AFTER_KEY: Final = 200
 """So much text that is no part of a private key ends one that was cut off."""
 _LONGEST_RUN: Final = 120
-_RUN_AT_END = re.compile(r"(?<![A-Za-z0-9_])(?=[A-Za-z_]{0,40}[0-9])[A-Za-z0-9_]+(?:-(?:us?[0-9]{0,2})?)?\Z", re.ASCII)
+_RUN_AT_END = re.compile(
+    r"(?<![A-Za-z0-9_])(?=[A-Za-z_]{0,40}[0-9])[A-Za-z0-9_]+"
+    # Then the middle of such a token: of mailchimp, terraform, telegram and facebook.
+    r"(?:-(?:us?[0-9]{0,2})?|\.(?:a|at|atl|atla|atlas|atlasv|atlasv1|atlasv1\.[A-Za-z0-9_=-]{0,90})?|(?<=[0-9])[:|][A-Za-z0-9_-]{0,41})?\Z",
+    re.ASCII,
+)
 _JWT: Final = "jwt"
 _WEB_TOKEN = re.compile(
     r"eyJ[A-Za-z0-9_-]*(?:\Z|(?<=[A-Za-z0-9_-]{8})\.(?:e|ey|eyJ[A-Za-z0-9_-]{0,7})?\Z"

@@ -14,7 +14,7 @@ from rawko_state.redact.wordlike import UNLIKELY, surprise
 _PLACEHOLDER = Late(
     r"(?:x+|\*+|\.+|-+|_+|0+|(?:123456789?0?)|(?:your|my|some|the|an?|any|insert|enter|put|add)[-_ ][a-z_ -]*"
     # References: $NAME, ${…}, $(…), %NAME%, %s, <…>, {…}, #{…}, @name, and tags of YAML.
-    r"|\$[a-z_][a-z0-9_]*|\$[({].*|\$[0-9@*?]|%[a-z_]+%?|%[({].*|%[sdrq]|<.*|[#@]?\{.*|@[a-z_.]+"
+    r"|\$[a-z_][a-z0-9_]*|\$[({].*|\$[0-9@*?]|%[a-z_]+%?|%[({].*|%[sdrq]|<.*|\[[^\]]*\]|__[a-z_]+__|[#@]?\{.*|@[a-z_.]+"
     r"|!(?:vault|secret|ref|sub|env[a-z_]*|getatt|include|reference|join|importvalue|binary|encrypted[a-z/_-]*|important)\b.*"
     r"|!![a-z_$].*|0x[0-9a-f]{1,16}|[a-z0-9.-]{1,100}:[0-9]{1,5}|.*(?:a-z[^a-z]{0,3}(?:0-9|\])|\(\?[:=!]|\[\^|abcdefghij).*"
     r"|.*(?:change[-_ ]?me|placeholder|example|dummy|redacted|not[-_ ]?set|replace[-_ ]?me|xxxx|\*\*\*|\.\.\.|…|\$\{|\{\{).*"
@@ -43,6 +43,9 @@ _WORDLIKE: Final = 4.2
 _SURELY: Final = 5.3
 """Above it, letters are random, whatever else they look like."""
 
+_SCATTERED = Late(r"(?=[A-Za-z]*(?:[0-9][A-Za-z]*){5})[A-Za-z]*(?:[0-9]+[A-Za-z]+){2,}[0-9]+[A-Za-z0-9]*")
+"""One word with digits in three places, five or more in all: no name in code."""
+_NUMBER = Late(r"[0-9]{15,20}")
 _LONG_HEX: Final = 24
 """So many hexadecimal digits are no name in code."""
 
@@ -107,6 +110,11 @@ def is_strong(value: str) -> bool:
     return len(value) >= 8 and kinds >= 3 and " " not in value and "\\" not in value
 
 
+def is_long_number(value: str) -> bool:
+    """Some vendors' secrets are numbers. A round one counts something."""
+    return _NUMBER.fullmatch(value) is not None and len(set(value)) > 5 and "0000" not in value
+
+
 def is_identifier(value: str) -> bool:
     """Whether it is a name in code. Random letters and digits have that form too, but change between kinds more often."""
     if not _CODE.fullmatch(value):
@@ -115,8 +123,11 @@ def is_identifier(value: str) -> bool:
         return True
     if len(value) >= _LONG_HEX and _HEX.fullmatch(value):
         return False
+    if _SCATTERED.fullmatch(value):
+        return False
     kinds = ["d" if letter.isdigit() else "u" if letter.isupper() else "l" for letter in value]
-    changes = sum(1 for one, other in pairwise(kinds) if one != other)
+    # A capital before a small letter starts a word.
+    changes = sum(1 for one, other in pairwise(kinds) if one != other and (one, other) != ("u", "l"))
     return changes < 0.32 * len(value) and surprise(value) < _SURELY
 
 
@@ -134,7 +145,11 @@ def assigned(
         if len(value) < least:
             return False
         # Of a key, words alone are its name.
-        return personal or not (value.isdigit() or (_SLUG.fullmatch(value) and surprise(value) < UNLIKELY))
+        return (
+            personal
+            or is_long_number(value)
+            or not (value.isdigit() or (_SLUG.fullmatch(value) and surprise(value) < UNLIKELY))
+        )
     if UUID.fullmatch(value):
         return True
     if not quoted and is_identifier(value):
@@ -142,4 +157,4 @@ def assigned(
         return line and personal and strange and is_password(value)
     if personal:
         return is_password(value)
-    return is_random(value)
+    return is_random(value) or ((quoted or line) and is_long_number(value))
