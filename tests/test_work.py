@@ -24,6 +24,7 @@ from rawko_state.index.database import Index
 from rawko_state.integrations.hook_event import LOCK
 from rawko_state.lifecycle import context
 from rawko_state.model.entries import Turn
+from rawko_state.redact import redactor
 from rawko_state.redact.redactor import Redactor, Span
 from rawko_state.store import TaskFilter
 from tests.support.faults import needs_strace
@@ -78,6 +79,37 @@ class TestFiles:
             task.add_turn(turn(f"more {number}"))
         assert log.stat().st_size / 4_120 / 10 <= 9  # now 6.5 to 8
 
+    def test_an_index_that_is_rebuilt_is_not_sorted_in_memory(self, tmp_path: Path, statements: list[str]) -> None:
+        """That would take 200 MB at a million turns."""
+        filled(tmp_path, 3)
+        store = FileStore(tmp_path)
+        statements.clear()
+        store.reindex()
+        kept = ""
+        for statement in statements:
+            if statement.startswith("PRAGMA temp_store = "):
+                kept = statement.rpartition(" ")[2]
+            if statement.startswith("CREATE INDEX") and "FOR" not in statement:
+                sorted_in = kept
+        assert (sorted_in, kept) == ("file", "memory")
+
+    def test_looks_for_a_secret_where_there_is_none(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nothing is sorted, and no place is looked at twice."""
+        task = FileStore(tmp_path).start("x")
+        orders: list[int] = []
+        order = redactor._in_order
+
+        def counted(candidates: Any) -> Any:
+            found = order(candidates)
+            orders.append(len(found))
+            return found
+
+        monkeypatch.setattr(redactor, "_in_order", counted)
+        task.add_turn(turn("the token check in auth ignores the key " * 50))
+        assert orders == [0]
+        task.add_turn(turn("password: hunter2-Zebra9 " + "the token check " * 50))
+        assert max(orders) > 50
+
     def test_calls_of_an_import(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """One look for secrets at each session that has none; and of those that are known, one look at the file's time."""
         project, sessions = tmp_path / "project", tmp_path / "sessions"
@@ -97,9 +129,9 @@ class TestFiles:
         looks: list[int] = []
         spans = Redactor.spans
 
-        def counting(redactor: Redactor, text: str) -> list[Span]:
+        def counting(own: Redactor, text: str) -> list[Span]:
             looks.append(len(text))
-            return spans(redactor, text)
+            return spans(own, text)
 
         monkeypatch.setattr(Redactor, "spans", counting)
         belonging = Belonging((str(project),))

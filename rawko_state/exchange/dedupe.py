@@ -17,9 +17,9 @@ _MADE_OF_ANOTHER: Final = (".zst", ".json")
 def one_each(found: Iterable[Session], wrong: list[Trouble]) -> list[Session]:
     """The most complete file of each session. Two tasks with one id would hide each other, so a file with different content is
     reported and skipped."""
-    files: dict[str, dict[Path, Session]] = {}
+    files: dict[str, dict[str, Session]] = {}
     for session in found:
-        files.setdefault(session.key, {}).setdefault(session.path, session)
+        files.setdefault(session.key, {}).setdefault(str(session.path), session)
     return [
         next(iter(same.values())) if len(same) == 1 else _fullest(list(same.values()), wrong) for same in files.values()
     ]

@@ -361,8 +361,15 @@ class Index(TaskDatabase):
                 connection.execute(f"DROP INDEX {name}")
         yield
         with mapped(self.name):
+            # Sorted in memory, the largest one takes 200 MB at a million turns, and three times as long.
+            connection.execute("PRAGMA temp_store = file")
             for _, sql in later:
-                connection.execute(sql)
+                try:
+                    connection.execute(sql)
+                except sqlite3.OperationalError:  # no folder for temporary files
+                    connection.execute("PRAGMA temp_store = memory")
+                    connection.execute(sql)
+            connection.execute("PRAGMA temp_store = memory")
 
     def replace_with(self, other: Index) -> None:
         """Replaces the content with that of another index, atomically for readers."""

@@ -215,6 +215,14 @@ def _unbeaten(pairs: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
             yield times, size
 
 
+class _Entries(dict[str, "array[int]"]):
+    """For each term, its documents with their counts: the number of the document, and the count in the lowest 8 bits."""
+
+    def __missing__(self, term: str) -> array[int]:
+        found = self[term] = array("I")
+        return found
+
+
 class Filling:
     """Builds a page. With ``only``, counts only these terms and those that start with one of ``prefixes``."""
 
@@ -224,7 +232,7 @@ class Filling:
         self._prefixes = prefixes
         self.page = Page()
         self._kinds, self._sizes = bytearray(), bytearray()
-        self._terms: dict[str, dict[str, array[int]]] = {TEXT: {}, TOOL: {}}
+        self._terms: dict[str, dict[str, array[int]]] = {TEXT: _Entries(), TOOL: _Entries()}
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -264,11 +272,7 @@ class Filling:
         terms = self._terms[field]
         shifted = number << 8
         for term, times in counts.items():
-            entry = shifted | times if times < 256 else shifted | 255
-            try:
-                terms[term].append(entry)
-            except KeyError:
-                terms[term] = array("I", (entry,))
+            terms[term].append(shifted | times if times < 256 else shifted | 255)
 
     def done(self) -> Page:
         self.page.kinds, self.page.sizes = bytes(self._kinds), bytes(self._sizes)
@@ -292,7 +296,11 @@ class Filling:
         )
 
     def _pack(self, entries: array[int]) -> bytes:
-        return pack([entry >> 8 for entry in entries], bytes([entry & 255 for entry in entries]), self._sizes)
+        # Of the four bytes of each entry, the first is the count and the next two are the document.
+        raw = _little(entries)
+        numbers = bytearray(2 * len(entries))
+        numbers[::2], numbers[1::2] = raw[1::4], raw[2::4]
+        return pack(_from_little("H", numbers), raw[::4], self._sizes)
 
 
 class PackedPage(NamedTuple):
@@ -311,7 +319,7 @@ def _little(column: array[int]) -> bytes:
     return column.tobytes()
 
 
-def _from_little(code: str, data: bytes) -> array[int]:
+def _from_little(code: str, data: bytes | bytearray) -> array[int]:
     column: array[int] = array(code)
     column.frombytes(data)
     if _BIG_ENDIAN:

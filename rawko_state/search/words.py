@@ -217,7 +217,9 @@ class Counts:
         if len(by_weight) == 1:
             ((weight, counts),) = by_weight.items()
             return counts if weight == 1 else {term: weight * number for term, number in counts.items()}
-        whole: dict[str, int] = {}
+        # Most terms are in the longest part, whose counts are taken over as they are.
+        most = max(by_weight, key=lambda weight: len(by_weight[weight]))
+        whole = {term: most * number for term, number in by_weight.pop(most).items()}
         for weight, counts in by_weight.items():
             for term, number in counts.items():
                 whole[term] = whole.get(term, 0) + weight * number

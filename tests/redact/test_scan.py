@@ -67,6 +67,16 @@ class TestSlices:
             }
         assert Literals(["_auth", "authorization"]).among({b"x_authorization"}) == {"_auth", "authorization"}
 
+    def test_a_plain_word_is_looked_at_once(self) -> None:
+        """From the first text on: most processes see little text."""
+        literals = Literals(["token"], fold=True)
+        words = {b"a", b"plain", b"Token", b"mytoken", b"x1", b"a-word-that-is-too-long"}
+        assert literals.among(words) == {"token"}
+        assert literals.unfamiliar(words) == words - {b"a", b"plain"}
+        assert literals.among({b"plain"}) == set()
+        assert literals.among({b"mytoken", b"x1"}) == {"token"}
+        assert set(literals._telling) == {b"Token", b"mytoken"}
+
     def test_a_word_is_remembered_only_if_it_is_plain(self) -> None:
         literals = Literals(["token"])
         literals._seen = 1 << 20
