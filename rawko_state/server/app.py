@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
-from rawko_state.errors import InvalidValue, RawkoError, StorageGone
+from rawko_state.errors import InvalidValue, RawkoError, StorageError, StorageGone
 from rawko_state.server import problems, reading, telemetry, writing
 from rawko_state.server import upkeep as keeping
 from rawko_state.server.audit import Auditor
@@ -87,6 +87,8 @@ class Server:
         self._registry = registry
         self._requests = Counter("rawko_requests", "Requests", ["operation", "status"], registry=registry)
         self._seconds = Histogram("rawko_request_seconds", "Time of requests", ["operation"], registry=registry)
+        self.in_trouble = asyncio.Event()
+        """Set when a request fails because of the storage: the periodic check comes at once."""
         self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         Gauge("rawko_followers", "Who follows tasks", registry=registry).set_function(lambda: hub.followers)
         Gauge("rawko_open_tasks", "Tasks that are kept open", registry=registry).set_function(
@@ -166,6 +168,8 @@ class Server:
             response = Response(status_code=400)
         except RawkoError as error:
             response = problem_answer(error, self.workspaces.host.root)
+            if isinstance(error, StorageError):
+                self.in_trouble.set()
         except Exception as error:  # our own fault: logged without the request's content
             _log.error(
                 json.dumps({"at": now(), "operation": operation.name, "fault": type(error).__name__}),
@@ -412,3 +416,8 @@ def log_to_stderr(*, quiet: bool) -> None:
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.captureWarnings(True)
     _log.setLevel(logging.WARNING if quiet else logging.INFO)
+
+
+def log_warning(message: str) -> None:
+    """Logs a warning that concerns no request."""
+    _log.warning(json.dumps({"at": now(), "level": "warning", "message": message}))

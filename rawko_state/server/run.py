@@ -22,7 +22,7 @@ from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.lifecycle.cleanup import carry_out, described, planned
 from rawko_state.lifecycle.retention import policy_of
 from rawko_state.model.frozen import Frozen, field
-from rawko_state.server.app import Server, log_to_stderr
+from rawko_state.server.app import Server, log_to_stderr, log_warning
 from rawko_state.server.feeds import Hub
 from rawko_state.server.guard import Guard, is_loopback
 from rawko_state.server.limits import Limits, protocol_with
@@ -31,6 +31,7 @@ from rawko_state.server.workspaces import Workspaces
 from rawko_state.store.hosting import Host
 
 _TIDY_EVERY: Final = 5.0
+_SOON: Final = 0.2
 _RECONCILE_EVERY: Final = 15.0
 _DAY: Final = 86_400.0
 _GRACE: Final = 10
@@ -83,14 +84,20 @@ def run(options: Options, warn: Callable[[str], None], host: Host | None = None)
     if options.workers > 1:
         _run_workers(options, warn)
         return
-    server = build(options, warn, host)
-    log_to_stderr(quiet=options.quiet)
+    tell = _log_of(options, warn)
+    server = build(options, tell, host)
     _collect_seldom()
     uvicorn_server = _Uvicorn(listening(server, options), server, warn, options.started)
     try:
         uvicorn_server.run()
     except SystemExit as stop:
         raise RawkoError(f"Can't listen on {options.host}:{options.port}. Is another server running there?") from stop
+
+
+def _log_of(options: Options, warn: Callable[[str], None]) -> Callable[[str], None]:
+    """Begins the log. Returns what to call with a warning: in the log of a team's server, that is a line of JSON too."""
+    log_to_stderr(quiet=options.quiet)
+    return warn if options.private else log_warning
 
 
 def _collect_seldom() -> None:
@@ -103,7 +110,8 @@ def _collect_seldom() -> None:
 def _run_workers(options: Options, warn: Callable[[str], None]) -> None:
     if options.database is None:
         raise InvalidValue("Several workers need a database: --database. Leases on files belong to one process.")
-    build(options, warn).workspaces.close()  # migrates, and says now what is wrong
+    tell = _log_of(options, warn)
+    build(options, tell).workspaces.close()  # migrates, and says now what is wrong
     held = reserved(options.host, options.port)
     port = held.getsockname()[1]
     shown = f"[{options.host}]" if ":" in options.host else options.host
@@ -111,12 +119,11 @@ def _run_workers(options: Options, warn: Callable[[str], None]) -> None:
 
     def work() -> None:
         mine = reserved(options.host, port)
-        server = build(options, warn)
-        log_to_stderr(quiet=options.quiet)
+        server = build(options, tell)
         _collect_seldom()
         _Uvicorn(listening(server, options), server, lambda message: None).run([mine])
 
-    supervise(options.workers, work, warn)
+    supervise(options.workers, work, tell)
     held.close()
 
 
@@ -184,9 +191,18 @@ async def _jobs(server: Server, options: Options, warn: Callable[[str], None]) -
                 cleaned = now
                 await _quietly(server, _tidy_state, server.workspaces, options.root)
                 await _quietly(server, _clean, server.workspaces, warn)
-            await asyncio.sleep(_TIDY_EVERY)
+            await _until_trouble(server, away)
     finally:
         stop.set()
+
+
+async def _until_trouble(server: Server, away: bool) -> None:
+    """Waits for the next check, which comes at once if a request finds that the tasks cannot be reached."""
+    await asyncio.sleep(_TIDY_EVERY if away else _SOON)
+    if not away:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(server.in_trouble.wait(), _TIDY_EVERY)
+    server.in_trouble.clear()
 
 
 async def _told(server: Server, away: bool, warn: Callable[[str], None]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -50,8 +51,10 @@ def test_workers_share_a_port_and_are_replaced(database: str, project: Path) -> 
     finally:
         process.terminate()
         process.wait(patience(60))
+        log = process.stderr.read().splitlines()
         process.stderr.close()
     assert process.returncode == 0
+    assert [line for line in log if f"worker {first} ended (signal 9)" in json.loads(line)["message"]], log
     assert not [pid for pid in left if Path(f"/proc/{pid}").exists()]
 
 
