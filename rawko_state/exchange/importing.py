@@ -415,7 +415,7 @@ def grow(
             for record in grouping.more(at, running=running, interrupted=interrupted, requested=requested):
                 if not ended and running and len(record) == 1 and grouping.facts.place == start:
                     continue  # only the progress note, and it has not advanced
-                _added(opened, record)
+                added(opened, record)
             grew = opened.state.turns > before or not running
         return grew, grouping.facts.unknown
 
@@ -436,7 +436,7 @@ def _requested(store: Store, task: str, turns: int) -> str | None:
     return runs[-1].request if runs and runs[-1].first_turn == turns + 1 else None
 
 
-def _added(task: Task, record: Sequence[Entry]) -> None:
+def added(task: Task, record: Sequence[Entry]) -> None:
     """Adds a record. A turn that cannot be written as one is kept as its raw payload."""
     try:
         task.add(record)
