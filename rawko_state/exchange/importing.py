@@ -454,8 +454,9 @@ def start(
     wrong: list[str],
     *,
     ended: bool,
+    parent: str | None = None,
 ) -> str | None:
-    """Creates the task for a new session; None while there is nothing to record."""
+    """Creates the task for a new session; None while there is nothing to record. ``parent``: the task that started it."""
     fork = forks(siblings(session), [session]).get(session.key)
     if fork is not None and fork.is_copy:
         return None
@@ -465,7 +466,7 @@ def start(
         return None
     task = task_id(session.source, session.key)
     created = grouping.facts.first or datetime.now(timezone.utc)
-    header = grouping.header(task, _parent(session, grouping, fork), created)
+    header = grouping.header(task, Parent(parent) if parent else _parent(session, grouping, fork), created)
     name = name_for(created, task)
     if not store.add_task(name, grouping.new(header)):
         raise TaskExists(task, ", from somewhere else")

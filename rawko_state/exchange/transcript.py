@@ -270,7 +270,8 @@ def stated(cost: Decimal | None, tokens: Mapping[str, int]) -> Decimal | None:
 
 def in_order(steps: Iterable[tuple[int, Step]], start: int) -> Iterator[tuple[int, Step]]:
     """Puts steps behind those that they follow, where a source wrote them a little earlier. While one is put back, the place of
-    the others is before it, so that whoever stops there reads it again. Looks ahead only if a step follows none of the last ones."""
+    the others is before it, so that whoever stops there reads it again. Looks ahead only if a step follows none of the last
+    ones."""
     ahead: deque[tuple[int, Step]] = deque()
     waiting: dict[str, list[Step]] = {}
     follows: dict[str, str | None] = {}

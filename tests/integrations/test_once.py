@@ -287,3 +287,27 @@ print("Done.")
         self.run(store, tmp_path, 2)
         self.run(store, tmp_path, 2)  # the same session: it belongs to the first run
         assert sorted(task.turns for task in store.history(TaskFilter())) == [1, 2]
+
+
+def test_a_sub_agent_of_codex_is_a_child_though_the_stream_only_says_that_it_started(
+    store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, child = FIXED, SUB
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
+    folder = tmp_path / "codex" / "sessions" / "2026"
+    folder.mkdir(parents=True)
+    asked = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "count"}]}
+    meta = {"id": child, "cwd": str(store.root), "parent_thread_id": parent}
+    records = [{"type": "session_meta", "payload": meta}, {"type": "response_item", "payload": asked}]
+    path = folder / f"rollout-2026-11-19T01-00-00-{child}.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    item = {"id": "i", "type": "collab_tool_call", "tool": "spawn_agent", "prompt": "count", "status": "completed"}
+    stream = tmp_path / "stream.jsonl"
+    lines = [
+        {"type": "thread.started", "thread_id": parent},
+        {"type": "item.completed", "item": {**item, "receiver_thread_ids": [child, "not-there"]}},
+        {"type": "turn.completed", "usage": {}},
+    ]
+    stream.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    task = played(store, stream)
+    assert [(each, request) for each, _, request in store.children(task)] == [(task_id("codex", child), "count")]
