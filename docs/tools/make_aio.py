@@ -26,7 +26,7 @@ METHODS = {
         events now cursors active alive start open_task fork attach create reconcile delete trash restore erase redact
         verify check""",
     "Task": "refresh holds check turn add_turn add decide say ask question answer note remember set_status reopen finish close",
-    "LiveTurn": "say think edit tool begin_tool tool_output end_tool progress touch end leave",
+    "LiveTurn": "say think edit tool begin_tool tool_output end_tool progress touch end discard leave",
 }
 
 HEAD = '''"""The API with ``await``: {about}, each call in a thread.

@@ -38,7 +38,7 @@ COSTS: Final = {
         FLUSHES: "say think edit tool begin_tool tool_output end_tool progress touch",
         SYNCS: "end",
         WAITS: "ask approve",
-        NOTHING: "leave",
+        NOTHING: "leave discard",
     },
 }
 """What each method costs its caller."""

@@ -327,6 +327,10 @@ class LiveTurn:
             snapshot=snapshot,
         )
 
+    async def discard(self) -> None:
+        """Drops the turn: what it said is recorded in another way."""
+        await self._threads.run(self.blocking.discard)
+
     async def leave(self) -> None:
         """Leaves the draft for the next writer, which turns it into an interrupted turn."""
         await self._threads.run(self.blocking.leave)

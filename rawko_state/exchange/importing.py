@@ -415,7 +415,7 @@ def grow(
             for record in grouping.more(at, running=running, interrupted=interrupted, requested=requested):
                 if not ended and running and len(record) == 1 and grouping.facts.place == start:
                     continue  # only the progress note, and it has not advanced
-                _added(opened, record)
+                added(opened, record)
             grew = opened.state.turns > before or not running
         return grew, grouping.facts.unknown
 
@@ -436,7 +436,7 @@ def _requested(store: Store, task: str, turns: int) -> str | None:
     return runs[-1].request if runs and runs[-1].first_turn == turns + 1 else None
 
 
-def _added(task: Task, record: Sequence[Entry]) -> None:
+def added(task: Task, record: Sequence[Entry]) -> None:
     """Adds a record. A turn that cannot be written as one is kept as its raw payload."""
     try:
         task.add(record)
@@ -454,8 +454,9 @@ def start(
     wrong: list[str],
     *,
     ended: bool,
+    parent: str | None = None,
 ) -> str | None:
-    """Creates the task for a new session; None while there is nothing to record."""
+    """Creates the task for a new session; None while there is nothing to record. ``parent``: the task that started it."""
     fork = forks(siblings(session), [session]).get(session.key)
     if fork is not None and fork.is_copy:
         return None
@@ -465,7 +466,7 @@ def start(
         return None
     task = task_id(session.source, session.key)
     created = grouping.facts.first or datetime.now(timezone.utc)
-    header = grouping.header(task, _parent(session, grouping, fork), created)
+    header = grouping.header(task, Parent(parent) if parent else _parent(session, grouping, fork), created)
     name = name_for(created, task)
     if not store.add_task(name, grouping.new(header)):
         raise TaskExists(task, ", from somewhere else")

@@ -270,12 +270,18 @@ def stated(cost: Decimal | None, tokens: Mapping[str, int]) -> Decimal | None:
 
 def in_order(steps: Iterable[tuple[int, Step]], start: int) -> Iterator[tuple[int, Step]]:
     """Puts steps behind those that they follow, where a source wrote them a little earlier. While one is put back, the place of
-    the others is before it, so that whoever stops there reads it again."""
+    the others is before it, so that whoever stops there reads it again. Looks ahead only if a step follows none of the last
+    ones."""
     ahead: deque[tuple[int, Step]] = deque()
     waiting: dict[str, list[Step]] = {}
     follows: dict[str, str | None] = {}
     """Of the steps that are ahead or waiting, by their keys."""
+    passed: dict[str, None] = {}
+    """The keys of the last steps that came."""
     size, safe, place = 0, start, start
+
+    def is_ready(step: Step) -> bool:
+        return step.follows is None or step.follows in passed
 
     def is_early(step: Step) -> bool:
         before = step.follows
@@ -285,9 +291,16 @@ def in_order(steps: Iterable[tuple[int, Step]], start: int) -> Iterator[tuple[in
             before = follows[before]
         return step.follows in follows and before not in follows  # else they follow one another in a circle
 
+    def passes(step: Step) -> Step:
+        if step.key is not None:
+            passed[step.key] = None
+            if len(passed) > _AHEAD:
+                del passed[next(iter(passed))]
+        return step
+
     def come(step: Step) -> Iterator[Step]:
         follows.pop(step.key or "", None)
-        yield step
+        yield passes(step)
         for each in waiting.pop(step.key or "", ()):
             yield from come(each)
 
@@ -295,7 +308,7 @@ def in_order(steps: Iterable[tuple[int, Step]], start: int) -> Iterator[tuple[in
         nonlocal size, safe, place
         place, step = ahead.popleft()
         size -= len(step.raw)
-        if is_early(step):
+        if not is_ready(step) and is_early(step):
             waiting.setdefault(step.follows or "", []).append(step)
             return
         found = list(come(step))
@@ -304,11 +317,15 @@ def in_order(steps: Iterable[tuple[int, Step]], start: int) -> Iterator[tuple[in
             yield safe, each
 
     for at, step in steps:
+        if not ahead and not waiting and is_ready(step):
+            safe = at
+            yield at, passes(step)
+            continue
         ahead.append((at, step))
         size += len(step.raw)
         if step.key is not None:
             follows[step.key] = step.follows
-        while len(ahead) > _AHEAD or (size > _AHEAD_BYTES and len(ahead) > 1):
+        while ahead and (is_ready(ahead[0][1]) or len(ahead) > _AHEAD or (size > _AHEAD_BYTES and len(ahead) > 1)):
             yield from first()
     while ahead:
         yield from first()

@@ -29,13 +29,18 @@ if TYPE_CHECKING:
 NATIVE: Final = ("claude", "codex")
 """Agents whose sessions we can write."""
 AGENTS: Final = (*NATIVE, "aider", "opencode", "gemini")
-_SOURCES: Final = {
+SOURCES: Final = {
     "claude": "claude-code",
     "codex": "codex",
     "opencode": "opencode",
     "gemini": "gemini",
     "aider": "aider",
+    "qwen": "qwen",
+    "pi": "pi",
+    "copilot": "copilot",
+    "cline": "cline",
 }
+"""The importers of agents, by their commands."""
 _CONTINUED: Final = frozenset(("claude", "codex", "opencode"))
 """Agents that can go on with a session by its name."""
 BUDGET: Final = 25_000
@@ -64,13 +69,13 @@ def own_session(store: Store, task_id: str, agent: str) -> Session | None:
     """The agent's own session that has all of a task, if it still exists. The task is brought up to date with its last session
     first, as people also go on without us."""
     kind, _, key = (latest_session(store, task_id) or "").partition(":")
-    if not key or "/" in key or kind not in _SOURCES.values():
+    if not key or "/" in key or kind not in SOURCES.values():
         return None
     session = session_named(kind, key)
     if session is not None:
         with contextlib.suppress(RawkoError):  # it was changed: what the task has is still there
             grow(store, task_id, session, [])
-    return session if _SOURCES[agent] == kind and agent in _CONTINUED else None
+    return session if SOURCES[agent] == kind and agent in _CONTINUED else None
 
 
 def _run_in(session: Session | None) -> str | None:
@@ -164,10 +169,15 @@ def bring_in(
 def _written(store: Store, agent: str, hand_over: HandOver, since: float) -> Session | None:
     """The session that an agent has written: the one it continued, or the newest of this project since it was started."""
     if hand_over.session is not None:
-        return session_named(_SOURCES[agent], hand_over.session)
+        return session_named(SOURCES[agent], hand_over.session)
+    return next(iter(written_since(store, agent, since)), None)
+
+
+def written_since(store: Store, agent: str, since: float) -> list[Session]:
+    """The sessions that an agent has begun in this project since a time, the newest first."""
     here = (os.path.realpath(store.root), os.path.realpath(os.getcwd()))
-    latest: tuple[float, Session] | None = None
-    for session in sessions(_SOURCES[agent], [], store.root, []):
+    found: list[tuple[float, Session]] = []
+    for session in sessions(SOURCES[agent], [], store.root, []):
         if session.parent is not None or session.path.stat().st_mtime < since:
             continue
         facts = TurnBuilder(session, 0, (str(store.root),), []).facts
@@ -176,5 +186,5 @@ def _written(store: Store, agent: str, hand_over: HandOver, since: float) -> Ses
         began = facts.first.timestamp() if facts.first is not None else since
         if cwd is None or os.path.realpath(cwd) not in here or began < since - 1:
             continue
-        latest = (began, session) if latest is None or began >= latest[0] else latest
-    return None if latest is None else latest[1]
+        found.append((began, session))
+    return [session for _, session in sorted(found, key=lambda each: each[0], reverse=True)]

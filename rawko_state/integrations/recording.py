@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 from rawko_state.errors import RawkoError, Stopped
@@ -22,6 +23,7 @@ from rawko_state.integrations.steps import Steps
 from rawko_state.model.status import FINISHED
 
 if TYPE_CHECKING:
+    from rawko_state.exchange.transcript import Session
     from rawko_state.store.contract import Store
     from rawko_state.tasks.live_turn import LiveTurn
     from rawko_state.tasks.task import Task
@@ -77,6 +79,16 @@ class Recording:
     def finish(self) -> None:
         if self._broken is None:
             self._guarded(self.end)
+
+    def is_text(self) -> bool:
+        return self._step_of is None
+
+    def discard_text(self) -> None:
+        """Drops what was printed: the agent's own session has more."""
+        self._line = b""
+        if self._text is not None:
+            self._text.discard()
+            self._text = None
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -190,6 +202,7 @@ def run(words: list[str], store: Store, task: Task, agent: str, env: dict[str, s
     terminal = sys.stdout.isatty() and os.name != "nt"
     recording = Recording(store, task, agent, terminal=terminal)
     output = _Output(terminal)
+    since = time.time()
     try:
         try:
             process = subprocess.Popen(words, stdout=output.writing, env=env)
@@ -210,7 +223,13 @@ def run(words: list[str], store: Store, task: Task, agent: str, env: dict[str, s
     finally:
         output.close()
     code = process.returncode
+    session = _own_session(store, task, words[0], since) if recording.is_text() else None
+    if session is not None:
+        recording.discard_text()
     recording.finish()
+    if session is not None:
+        with contextlib.suppress(RawkoError, OSError):  # an import finds the rest
+            _bring_in(store, task, session)
     code = 128 - code if code < 0 else code
     steps = recording.steps
     if task.refresh().status not in FINISHED:
@@ -220,6 +239,42 @@ def run(words: list[str], store: Store, task: Task, agent: str, env: dict[str, s
     with contextlib.suppress(RawkoError, OSError):  # at worst the session is imported once more
         steps.settle()
     return code
+
+
+def _own_session(store: Store, task: Task, command: str, since: float) -> Session | None:
+    """The session that an agent has written while it printed text, or nothing: the one that its hooks told of, else the only one
+    of this project that began meanwhile."""
+    from rawko_state.exchange.sources import session_named
+    from rawko_state.integrations import handover
+
+    source, _, key = (store.source(task.id) or "").partition(":")
+    if key:
+        return session_named(source, key)
+    agent = os.path.basename(command)
+    if agent not in handover.SOURCES:
+        return None
+    try:
+        known = store.by_source(f"{handover.SOURCES[agent]}:")
+        found = handover.written_since(store, agent, since)
+    except (RawkoError, OSError):
+        return None
+    new = [session for session in found if f"{session.source}:{session.key}" not in known]
+    return new[0] if len(new) == 1 else None
+
+
+def _bring_in(store: Store, task: Task, session: Session) -> None:
+    """Records the run as the agent's own session tells it."""
+    from rawko_state.exchange.importing import added
+    from rawko_state.exchange.linking import link
+    from rawko_state.exchange.turns import TurnBuilder
+
+    source = f"{session.source}:{session.key}"
+    if store.source(task.id) != source:
+        link(store, task, source)
+    builder = TurnBuilder(session, 0, (str(store.root),), [])
+    began = builder.facts.first or datetime.now(timezone.utc)
+    for record in builder.more(began, running=True, requested=store.summary(task.id).request):
+        added(task, record)
 
 
 def _outcome(command: str, code: int, steps: Steps) -> tuple[str, str | None]:

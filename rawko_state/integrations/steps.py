@@ -7,6 +7,7 @@ import time
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from rawko_state.exchange.importing import start
 from rawko_state.exchange.linking import link, mark_recorded
 from rawko_state.exchange.sources import session_named
 from rawko_state.exchange.transcript import Aside, Call, Output, Step, Usage, stated
@@ -41,6 +42,8 @@ class Steps:
         self._subagents: dict[str, Steps] = {}
         self._left: dict[str, Steps] = {}
         """Sub-agents that have ended."""
+        self._apart: dict[str, None] = {}
+        """The sessions of sub-agents of which the stream only says that they were started."""
         self._early: dict[str, Step] = {}
         """The first steps of sub-agents whose calls are not known yet."""
         self._calls: dict[str, Call] = {}
@@ -114,6 +117,7 @@ class Steps:
         self.failed = step.failed or (None if step.turn is not None or step.prompt is not None else self.failed)
         self.aborted = self.aborted if step.aborted is None else step.aborted
         self.used = step.used or self.used
+        self._apart.update(dict.fromkeys(step.facts.get("subagents", "").split()))
         session = step.facts.get("session")
         if session and self.session is None and self._source is not None:
             self.session = session
@@ -271,6 +275,13 @@ class Steps:
             mark_recorded(self._store, self._task.id, session)
             if self._earlier is not None:
                 mark_recorded(self._store, self._earlier, session)
+        for key in self._apart:
+            self._record_apart(self._source, key)
+
+    def _record_apart(self, source: str, key: str) -> None:
+        session = session_named(source, key)
+        if session is not None and not self._store.by_source(f"{source}:{key}"):
+            start(self._store, session, [], ended=True, parent=self._task.id)
 
 
 def _of_its_own(step: Step) -> Step:

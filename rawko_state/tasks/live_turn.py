@@ -279,6 +279,16 @@ class LiveTurn:
             self.ask(words, ("yes", "no"), default="no", deadline=deadline, kind="approval", timeout=timeout) == "yes"
         )
 
+    def discard(self) -> None:
+        """Drops the turn: what it said is recorded in another way.
+
+        >>> turn.say("half")
+        >>> turn.discard()
+        """
+        with self._lock:
+            if not self._ended:
+                self._done()
+
     def leave(self) -> None:
         """Leaves the draft for the next writer, which turns it into an interrupted turn.
 

@@ -13,7 +13,7 @@ import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import Belonging, Report
-from rawko_state.exchange.sources import session_named
+from rawko_state.exchange.sources import gemini, session_named
 from tests.exchange.sessions import bring, payload, turns
 from tests.exchange.test_agents import AGENTS, REAL
 
@@ -251,3 +251,15 @@ def test_no_folder_at_all_is_no_trouble(store: FileStore, tmp_path: Path, monkey
         report = bring(store, agent, belonging=Belonging((str(store.root),)))
         assert (report.new, report.wrong) == ([], []), agent
     assert not os.path.exists(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("diff", "nothing"),
+    [
+        ("Index: a.py\n===\n--- a.py\tCurrent\n+++ a.py\tProposed\n", True),
+        ("Index: a.py\n===\n--- a.py\tCurrent\n+++ a.py\tProposed\n@@ -1 +1 @@\n-a\n+b\n", False),
+        (None, False),
+    ],
+)
+def test_a_diff_without_lines_says_that_the_file_was_written_as_it_was(diff: str | None, nothing: bool) -> None:
+    assert gemini.shows_nothing({"fileDiff": diff, "fileName": "a.py"}) is nothing

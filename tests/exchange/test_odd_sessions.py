@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import Belonging, task_id
 from rawko_state.exchange.sources import claude_code
+from rawko_state.exchange.transcript import Step, in_order
 from rawko_state.store import TaskFilter
 from tests.exchange.sessions import _is_alive, agrees, bring, hook_event, payload, run_recorded, turns
 from tests.support.faults import quiet
@@ -322,3 +324,27 @@ class TestOddOnes:
     def test_options_that_would_do_nothing_are_refused(self, project: Path, tmp_path: Path) -> None:
         (project / ".rawko").mkdir()
         assert "no option" in rawko(project, "import", "rawko", "--since", "1d", "x.json", code=2).stderr
+
+
+class TestOrder:
+    def test_steps_in_order_come_without_a_look_ahead(self) -> None:
+        """Also while a file grows: nothing waits for records that are not there yet."""
+        read = 0
+
+        def steps() -> Iterator[tuple[int, Step]]:
+            nonlocal read
+            for number in range(100):
+                read += 1
+                yield number + 1, Step("{}", key=str(number), follows=str(number - 1) if number else None)
+
+        for count, (place, step) in enumerate(in_order(steps(), 0), 1):
+            assert (read, place, step.key) == (count, count, str(count - 1))
+
+    def test_a_step_that_came_early_waits_and_the_place_with_it(self) -> None:
+        given = [("a", None), ("c", "b"), ("b", "a"), ("d", "c")]
+        steps = ((number, Step("{}", key=key, follows=follows)) for number, (key, follows) in enumerate(given, 1))
+        found = [(place, step.key) for place, step in in_order(steps, 0)]
+        assert [key for _, key in found] == ["a", "b", "c", "d"]
+        assert found[0] == (1, "a")
+        assert [place for place, _ in found] == sorted(place for place, _ in found)
+        assert found[-1] == (4, "d")

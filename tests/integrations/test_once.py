@@ -243,3 +243,71 @@ class TestHooks:
         assert mine is not None
         assert mine[1] == os.getppid()
         assert process_stat(2**22 + 1) is None
+
+
+class TestARunThatPrintsText:
+    """Agents print text unless they are asked for a stream. Their own session has what they did."""
+
+    AGENT = """#!{python}
+import datetime, json, os, sys
+now = datetime.datetime.now(datetime.timezone.utc).isoformat()
+key = "0000000{which}-0000-4000-8000-000000000000"
+folder = os.path.join(os.environ["CLAUDE_CONFIG_DIR"], "projects", "x")
+os.makedirs(folder, exist_ok=True)
+def record(uuid, kind, content):
+    return {{"type": kind, "uuid": uuid, "sessionId": key, "cwd": os.getcwd(), "timestamp": now,
+             "message": {{"id": uuid, "role": kind, "content": content}}}}
+call = {{"type": "tool_use", "id": "t1", "name": "Bash", "input": {{"command": "ls"}}}}
+said = {{"type": "tool_result", "tool_use_id": "t1", "content": "a.py"}}
+with open(os.path.join(folder, key + ".jsonl"), "w") as stream:
+    for each in (record("1", "user", "fix it"), record("2", "assistant", [call]), record("3", "user", [said]),
+                 record("4", "assistant", [{{"type": "text", "text": "Done."}}])):
+        stream.write(json.dumps(each) + "\\n")
+print("Done.")
+"""
+
+    def run(self, store: FileStore, folder: Path, which: int) -> str:
+        agent = folder / "bin" / "claude"
+        agent.parent.mkdir(exist_ok=True)
+        agent.write_text(self.AGENT.format(python=sys.executable, which=which), encoding="utf-8")
+        agent.chmod(0o755)
+        return rawko(store.root, "run", "--", str(agent), "-p", "fix it", cwd=store.root).stdout
+
+    def test_is_recorded_as_its_session_tells_and_only_once(self, store: FileStore, home: Path, tmp_path: Path) -> None:
+        assert self.run(store, tmp_path, 1) == "Done.\n"
+        (task,) = store.history(TaskFilter())
+        assert (task.request, task.status) == ("fix it", "completed")
+        told = [(turn.content, [getattr(call, "args", call) for call in turn.tools]) for turn in turns(store, task.id)]
+        assert told == [(None, ["ls"]), ("Done.", [])]
+        assert everything(store, home / "projects" / "x" / "00000001-0000-4000-8000-000000000000.jsonl").new == []  # type: ignore[attr-defined]
+
+    def test_keeps_what_it_printed_if_the_session_is_known_already(
+        self, store: FileStore, home: Path, tmp_path: Path
+    ) -> None:
+        self.run(store, tmp_path, 2)
+        self.run(store, tmp_path, 2)  # the same session: it belongs to the first run
+        assert sorted(task.turns for task in store.history(TaskFilter())) == [1, 2]
+
+
+def test_a_sub_agent_of_codex_is_a_child_though_the_stream_only_says_that_it_started(
+    store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, child = FIXED, SUB
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
+    folder = tmp_path / "codex" / "sessions" / "2026"
+    folder.mkdir(parents=True)
+    asked = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "count"}]}
+    meta = {"id": child, "cwd": str(store.root), "parent_thread_id": parent}
+    records = [{"type": "session_meta", "payload": meta}, {"type": "response_item", "payload": asked}]
+    path = folder / f"rollout-2026-11-19T01-00-00-{child}.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    item = {"id": "i", "type": "collab_tool_call", "tool": "spawn_agent", "prompt": "count", "status": "completed"}
+    stream = tmp_path / "stream.jsonl"
+    lines = [
+        {"type": "thread.started", "thread_id": parent},
+        {"type": "item.completed", "item": {**item, "receiver_thread_ids": [child, "not-there"]}},
+        {"type": "turn.completed", "usage": {}},
+    ]
+    stream.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    task = played(store, stream)
+    assert [(each, request) for each, _, request in store.children(task)] == [(task_id("codex", child), "count")]

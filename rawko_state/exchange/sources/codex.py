@@ -373,7 +373,9 @@ class Reader:
         args = asked or " ".join(path for _, path in touches) or json.dumps(item.get("arguments") or {})[:2000]
         failed = item.get("status") == "failed" or bool(item.get("error"))
         said = text_of(item.get("error")) or text_of(item.get("result"))
-        return self._running_or_ended(line, at, kind, Call(str(item.get("id")), named, args, touches), said, failed)
+        step = self._running_or_ended(line, at, kind, Call(str(item.get("id")), named, args, touches), said, failed)
+        threads = [each for each in item.get("receiver_thread_ids") or () if isinstance(each, str)]
+        return replace(step, facts={"subagents": " ".join(threads)}) if named == "spawn_agent" and threads else step
 
     def _running_or_ended(self, line: str, at: Any, kind: str, call: Call, output: str, failed: bool) -> Step:
         """A call that begins, or has ended. What has begun and not ended is shown as running."""

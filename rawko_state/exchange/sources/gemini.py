@@ -352,7 +352,8 @@ def _output(call: Mapping[str, Any]) -> Output:
     text = "\n".join(each.text for each in given) or (display if isinstance(display, str) else "")
     failed = call.get("status") != "success" or any(each.failed for each in given)
     path = text_or_none(mapping(call.get("args")).get("file_path"))
-    return Output(str(call.get("id")), text, failed, () if failed else shown(path, display, text))
+    diffs = () if failed else shown(path, display, text)
+    return Output(str(call.get("id")), text, failed, diffs, is_unchanged=not failed and shows_nothing(display))
 
 
 def _response(answer: Mapping[str, Any], tool: str) -> Output:
@@ -366,6 +367,14 @@ def exited_badly(text: str) -> bool:
     """Whether a command failed. The exit code follows the output, so the last line that looks like one counts."""
     said = dict(_EXITED.findall(text))
     return said.get("Exit Code", "0") not in ("0", "(none)") or said.get("Signal", "0") not in ("0", "(none)")
+
+
+def shows_nothing(display: object) -> bool:
+    """Whether the diff that a person was shown has no lines: the file was written as it was."""
+    diff = mapping(display).get("fileDiff")
+    return (
+        isinstance(diff, str) and "--- " in diff and "@@" not in diff and not mapping(display).get("fileDiffTruncated")
+    )
 
 
 def shown(path: str | None, display: object, said: str) -> tuple[Diff, ...]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rawko_state.exchange.sources import claude_code
-from rawko_state.exchange.sources.gemini import call_of, exited_badly, shown
+from rawko_state.exchange.sources.gemini import call_of, exited_badly, shown, shows_nothing
 from rawko_state.exchange.transcript import (
     Aside,
     Call,
@@ -252,7 +252,8 @@ def _output(answer: Mapping[str, Any], result: Mapping[str, Any]) -> Output:
     display = mapping(result.get("resultDisplay"))
     failed = failed or (display.get("type") == "task_execution" and display.get("status") == "failed")
     path = _written(text) if not failed and "fileDiff" in display else None
-    return Output(str(answer.get("id")), text, failed, shown(path, display, text))
+    unchanged = not failed and shows_nothing(display)
+    return Output(str(answer.get("id")), text, failed, shown(path, display, text), is_unchanged=unchanged)
 
 
 _WRITTEN = re.compile(
