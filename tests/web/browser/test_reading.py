@@ -35,7 +35,7 @@ def told(store: ProjectStore) -> str:
             number=1,
             agent="developer",
             status="complete",
-            content="I **look**.\n\n| a | b |\n|---|---|\n| 1 | 2 |",
+            content="# Look\n\n#### Closer\n\nI **look**.\n\n| a | b |\n|---|---|\n| 1 | 2 |",
             thinking="hidden thought",
             tools=(call, failed, long),
             diffs=(Diff("src/cart.py", "src/cart.py", HUNKS, None, 1, 1),),
@@ -47,7 +47,10 @@ def told(store: ProjectStore) -> str:
     task.ask("tester", Question("Which one?", ("left", "right"), "left"))
     task.close()
     other = store.start("Another one", agent="tester", detached=True)
-    other.finish("failure", error="three tests fail")
+    other.finish("failure", "Three tests of the cart fail, and nobody knows why", error="three tests fail")
+    asking = store.start("May I?", agent="tester", detached=True)
+    asking.ask("tester", Question("Bash rm -rf build " + "and_more_" * 60, ("yes", "no"), "no", None, "approval"))
+    asking.close()
     store.delete(store.start("to go", detached=True).id)
     return task.id
 
@@ -82,6 +85,36 @@ def test_no_page_scrolls_sideways_and_axe_finds_nothing(
             continue
         found = axe.run(page)
         assert found.violations_count == 0, f"{path} {width} {colours}\n{found.generate_report()}"
+
+
+@pytest.mark.parametrize(("width", "colours"), [(1440, "light"), (360, "dark")])
+def test_what_opens_holds_no_violation_of_accessibility(
+    watch: Callable[..., object], told: str, width: int, colours: str
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = watch(viewport={"width": width, "height": 850}, color_scheme=colours, bypass_csp=True).ready("/")
+    axe = Axe()
+
+    def check(what: str) -> None:
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, what
+        found = axe.run(page)
+        assert found.violations_count == 0, f"{what} {width} {colours}\n{found.generate_report()}"
+
+    opened = "all => all.forEach(each => { each.open = true; })"
+    page.eval_on_selector_all("details.menu", opened)
+    check("menus of the list")
+    page.locator("#q").fill("cart")
+    page.wait_for_selector("body[data-found=cart]", state="attached")
+    check("results as one types")
+    page.goto(page.url.partition("/search")[0] + f"/t/{told}")
+    page.wait_for_selector("html[data-ready]")
+    page.eval_on_selector_all("details:not(.menu)", opened)
+    page.locator("#t1 .tool pre.out", has_text="line").wait_for()
+    page.keyboard.press("j")
+    check("everything open in a task")
+    page.eval_on_selector_all("details.menu", opened)
+    check("menus of a task")
 
 
 def test_hostile_content_runs_nothing_and_loads_nothing(watch: Callable[..., object], store: ProjectStore) -> None:
