@@ -136,7 +136,9 @@ class RawkoSaver(BaseCheckpointSaver):
     def _earlier(self, asked: Any, thread: Thread, checkpoint: str) -> Iterator[Any]:
         """The turns of steps before a checkpoint that is not stored yet itself."""
         ns = asked.get("checkpoint_ns", "")
-        for each in sorted(key[1] for key in thread.writes if key[0] == ns and key[1] < checkpoint):
+        for each in sorted(
+            key[1] for key in thread.writes.keys() - thread.told if key[0] == ns and key[1] < checkpoint
+        ):
             yield from self._told(asked["thread_id"], ns, each, ())
             thread.told.add((ns, each))
 
