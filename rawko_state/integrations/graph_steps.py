@@ -48,9 +48,10 @@ class GraphTeller:
         return self._teller.entries(self._steps(writes, "user" if node == _INPUT else node))
 
     def _steps(self, writes: Sequence[tuple[str, Any]], node: str) -> Iterator[Step]:
-        said = []
+        said, counted = list[str](), list[str]()
+        is_told = False
         for channel, value in writes:
-            if channel == "__resume__":
+            if channel == "__resume__":  # from the graph itself, as the node repeats it
                 yield Step("", _now(), prompt=_short(value))
             elif channel == "__error__":
                 yield replace(self._spoken(node, _short(value) or type(value).__name__), failed="error")
@@ -60,11 +61,13 @@ class GraphTeller:
             elif channel == "__return__" or not channel.startswith(("__", "branch:")):
                 steps = list(self._messages(value, node))
                 yield from steps
-                text = "" if steps or any(_plain(each) is not None for each in _listed(value)) else _short(value)
+                is_message = bool(steps) or any(_plain(each) is not None for each in _listed(value))
+                text, is_told = "" if is_message else _short(value), is_told or is_message
                 if text:
-                    said.append(text if node == "user" or channel == "__return__" else f"{channel}: {text}")
-        if said:
-            text = "\n".join(said)
+                    where = counted if isinstance(value, (bool, int, float)) else said
+                    where.append(text if node == "user" or channel == "__return__" else f"{channel}: {text}")
+        if said or (counted and not is_told):  # a number beside words is the program's own
+            text = "\n".join(said or counted)
             yield Step("", _now(), prompt=text) if node == "user" else self._spoken(node, text)
 
     def _spoken(self, node: str, text: str) -> Step:
@@ -95,16 +98,17 @@ class GraphTeller:
         return True
 
 
+def is_told_now(channel: str, path: str, late: bool) -> bool:
+    """Whether a write is told at once. An answer is written by the graph, and again by the node that got it."""
+    return late if channel not in STOPS else channel != "__resume__" or not path
+
+
 def asked_of(values: Mapping[str, Any]) -> str | None:
-    """What the input of a graph asks for: the user's first message, else its first text."""
+    """What the input of a graph asks for, if this holds it: what the user's first turn would say."""
     given = values.get(_INPUT, values)
-    for value in given.values() if isinstance(given, dict) else (given,):
-        for each in _listed(value):
-            message = _plain(each)
-            text = _short(each) if message is None else message["content"] if message["role"] == "user" else ""
-            if isinstance(text, str) and text.strip():
-                return text
-    return None
+    writes = list(given.items()) if isinstance(given, dict) else [("__return__", given)]
+    steps = GraphTeller(None)._steps([(str(name), value) for name, value in writes], "user")
+    return next((step.prompt for step in steps if step.prompt), None)
 
 
 def _plain(message: Any) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ from langgraph.checkpoint.base import (
 )
 
 from rawko_state.integrations.checkpoints import SKELETON, New, Thread, config_of, quoted
-from rawko_state.integrations.graph_steps import STOPS, GraphTeller, asked_of
+from rawko_state.integrations.graph_steps import STOPS, GraphTeller, asked_of, is_told_now
 from rawko_state.integrations.patches import to_bytes, to_text
 from rawko_state.integrations.readable import titled
 from rawko_state.integrations.task_log import TaskLogs
@@ -123,22 +123,34 @@ class RawkoSaver(BaseCheckpointSaver):
             log, thread = self._logs.of(quoted(asked["thread_id"]))
             if not thread.saved:
                 log.asks(asked_of(dict(writes)))
-            # People are told in the order of steps, so with the next checkpoint; but a graph that stops here has none.
-            is_now = (ns, checkpoint) in thread.told or any(channel in STOPS for channel, _ in writes)
-            turns = self._teller(thread, asked).entries(writes, task_path) if is_now else []
+            # People are told in the order of steps, with the next checkpoint; but a graph that stops here has none.
+            late = (ns, checkpoint) in thread.told
+            now = [each for each in writes if is_told_now(each[0], task_path, late)]
+            turns = (
+                [*self._earlier(asked, thread, checkpoint), *self._teller(thread, asked).entries(now, task_path)]
+                if now
+                else []
+            )
             log.append([*turns, record])
+
+    def _earlier(self, asked: Any, thread: Thread, checkpoint: str) -> Iterator[Any]:
+        """The turns of steps before a checkpoint that is not stored yet itself."""
+        ns = asked.get("checkpoint_ns", "")
+        for each in sorted(
+            key[1] for key in thread.writes.keys() - thread.told if key[0] == ns and key[1] < checkpoint
+        ):
+            yield from self._told(asked["thread_id"], ns, each, ())
+            thread.told.add((ns, each))
 
     def _told(self, name: str, ns: str, checkpoint: str | None, titles: Sequence[Any]) -> Sequence[Any]:
         """The turns of what was written after a checkpoint, if people have not been told."""
-        thread = self._logs.of(quoted(name))[1]
-        writes = [] if (ns, checkpoint) in thread.told else thread.sorted_writes(ns, checkpoint)
+        thread, found = self._logs.of(quoted(name))[1], [*titles]
         tasks = dict[tuple[str, str], list[Any]]()
-        for task, path, channel, *value in writes:
-            if channel not in STOPS:
+        for task, path, channel, *value in thread.sorted_writes(ns, checkpoint):
+            if channel not in STOPS and (ns, checkpoint) not in thread.told:
                 tasks.setdefault((task, path), []).append((channel, self._loaded(*value)))
-        found = [*titles]
         for (_, path), written in tasks.items():
-            teller = self._teller(thread, {"thread_id": name, "checkpoint_ns": ns, "checkpoint_id": checkpoint})
+            teller = self._teller(thread, config_of(name, ns, checkpoint or "")["configurable"])
             found += teller.entries(written, path)
         return found
 

@@ -7,7 +7,6 @@ remembers how far it has read, so that a value is read once, also if several pro
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from rawko_state.errors import ChainMoved, TaskNotFound
 from rawko_state.format.seal import GENESIS
+from rawko_state.integrations.fair_lock import FairLock
 from rawko_state.model.entries import Note, Turn
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ class TaskLog:
         self._store, self._source, self._agent, self._take, self._forget = store, source, agent, take, forget
         self._unnamed = self._request = request
         """The request of the task, if it is made here."""
-        self.lock = threading.RLock()
+        self.lock = FairLock()
         self._task: Task | None = None
         self._asked: str | None = None
-        """The request of a task that was made here, until a turn of the user has come: that is what was asked."""
+        """The request of a task that was made here, until the first turn of the user has come."""
         self._end, self._seal = 0, GENESIS
         self._looked = 0.0
         self._id: str | None = None
@@ -92,11 +92,14 @@ class TaskLog:
         if self._task is None:
             self._task = self._opened()
         now = datetime.now(timezone.utc)
-        told = self._without_request([value for value in values if isinstance(value, (Turn, Note))])
+        told = [value for value in values if isinstance(value, (Turn, Note))]
         data = [value for value in values if not isinstance(value, (Turn, Note))]
         notes = [Note(at=now, kind=self.kind, context="out", data=value) for value in data]
+        first = next((each for each in told if isinstance(each, Turn) and each.agent == "user"), None)
+        if first is not None and (first.content or "").strip() == self._asked:
+            told.remove(first)  # it is the request of the task
         written = self._task.add([*told, *notes], expect=expect)
-        if len(data) < len(values):
+        if first is not None:
             self._asked = None
         if written.offset == self._end and written.alone:
             self._end, self._seal = written.end, written.seal
@@ -104,12 +107,6 @@ class TaskLog:
                 self._take(value)
         else:
             self.catch_up()
-
-    def _without_request(self, told: list[Turn | Note]) -> list[Turn | Note]:
-        """What the user said first is the request of the task, and not a turn again."""
-        if self._asked is not None and told and isinstance(told[0], Turn) and told[0].agent == "user":
-            return told[1:] if (told[0].content or "").strip() == self._asked.strip() else told
-        return told
 
     @property
     def kind(self) -> str:
@@ -187,7 +184,7 @@ class TaskLog:
         if task.id != self._id:
             self._start_over()
         self._id, self._looked = task.id, time.monotonic()
-        self._asked = self._request if task.is_new else None
+        self._asked = self._request.strip() if task.is_new else None
         return task
 
     def _fresh(self, task_id: str) -> Iterator[Any]:
@@ -219,7 +216,7 @@ class TaskLogs(Generic[State]):
     def __init__(self, store: Store, prefix: str, agent: str, make: Callable[[], State]) -> None:
         self._store, self._prefix, self._agent, self._make = store, prefix, agent, make
         self._open: OrderedDict[str, tuple[TaskLog, State]] = OrderedDict()
-        self.lock = threading.RLock()
+        self.lock = FairLock()
 
     def log(self, name: str, take: Callable[[Any], None], forget: Callable[[], None]) -> TaskLog:
         """A log that is not kept open."""

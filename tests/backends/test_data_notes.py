@@ -36,17 +36,17 @@ def rows(root: Path) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-def test_sixteen_of_them_are_one_transaction(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sixty_four_of_them_are_one_transaction(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FileStore(root)
     with store.open_task("test:1", "x") as task:
         task.note(kind="data", data=0)
         begun = []
         real = Index.transaction
         monkeypatch.setattr(Index, "transaction", lambda self: (begun.append(1), real(self))[1])
-        for number in range(1, 49):
+        for number in range(1, 65):
             task.note(kind="data", data=number)
-        assert len(begun) == 3
-    assert data(store, task.id) == list(range(49))
+        assert len(begun) == 1
+    assert data(store, task.id) == list(range(65))
 
 
 def test_a_long_one_is_not_kept_waiting(root: Path) -> None:

@@ -26,7 +26,7 @@ from rawko_state.tasks.writer import BeforeWrite, Make, Writer
 
 # Import these before anything is written: a failing import (no descriptors left) must not come between an append and its return.
 _LOADED = (blobs, folders, ingest, redaction)
-_TOGETHER: Final = 16
+_TOGETHER: Final = 64
 _TOGETHER_BYTES: Final = 1 << 18
 """So much data goes to the index at once."""
 
