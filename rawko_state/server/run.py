@@ -87,7 +87,7 @@ def run(options: Options, warn: Callable[[str], None], host: Host | None = None)
     tell = _log_of(options, warn)
     server = build(options, tell, host)
     _collect_seldom()
-    uvicorn_server = _Uvicorn(listening(server, options), server, warn, options.started)
+    uvicorn_server = Uvicorn(listening(server, options), server, warn, options.started)
     try:
         uvicorn_server.run()
     except SystemExit as stop:
@@ -121,7 +121,7 @@ def _run_workers(options: Options, warn: Callable[[str], None]) -> None:
         mine = reserved(options.host, port)
         server = build(options, tell)
         _collect_seldom()
-        _Uvicorn(listening(server, options), server, lambda message: None).run([mine])
+        Uvicorn(listening(server, options), server, lambda message: None).run([mine])
 
     supervise(options.workers, work, tell)
     held.close()
@@ -142,7 +142,7 @@ def listening(server: Server, options: Options, *, grace: int = _GRACE) -> uvico
     )
 
 
-class _Uvicorn(uvicorn.Server):
+class Uvicorn(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
@@ -169,6 +169,14 @@ class _Uvicorn(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._rawko.hub.stop()
         super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Cuts off who has not taken everything by the end of the grace, such as a follower that does not read."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        await asyncio.sleep(0)  # one round of the loop, in which they are closed
 
 
 async def _jobs(server: Server, options: Options, warn: Callable[[str], None]) -> None:

@@ -18,7 +18,7 @@ from rawko_state.backends.remote.store import RemoteStore
 from rawko_state.model.entries import Turn
 from rawko_state.server.app import PREFIX
 from tests.server.clients import Client, _follow
-from tests.support.machine import patience, wait_for
+from tests.support.machine import patience, slowness, wait_for
 from tests.support.serving import Served, served
 
 
@@ -123,31 +123,38 @@ class TestLive:
     def test_a_slow_follower_is_cut_off_and_holds_up_nobody(
         self, server: Served, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("rawko_state.server.streams.SLOW", 1.0)
+        monkeypatch.setattr("rawko_state.server.streams.SLOW", 2.0 * slowness())
         task = client.start()
-        raw = socket.create_connection(("127.0.0.1", server.port))
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        raw.sendall(
-            f"GET {PREFIX}/tasks/{task}/events/socket HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
-        )
-        assert b"101" in raw.recv(200)
-        quick = _follow(server.port, task)
-        next(quick)
-        texts = []
-        for number in range(60):
-            said = {"agent": "a", "content": f"{number} " + "x" * 300_000}
-            assert client("POST", f"tasks/{task}/turns", said)[0] == 201
-        for message in quick:
-            if message.get("kind") == "turn":
-                texts.append(int(message["text"].split()[0]))
+        raw = _unread(server.port, task)
+        texts: list[int] = []
+        begun = threading.Event()
+
+        def read_quickly() -> None:
+            for message in _follow(server.port, task):
+                begun.set()
+                if message.get("kind") == "turn":
+                    texts.append(int(message["text"].split()[0]))
                 if len(texts) == 60:
-                    break
+                    return
+
+        quick = threading.Thread(target=read_quickly)
+        quick.start()
+        assert begun.wait(patience(10))
+        _say_much(client, task)
+        quick.join(patience(30))
         assert texts == list(range(60))
-        wait_for(lambda: server.server.hub.followers == 1)
-        assert server.server.hub.followers == 1, "the slow one is still there"
+        wait_for(lambda: not server.server.hub.followers, "the slow one is still there")
         raw.close()
-        quick.close()  # type: ignore[attr-defined]
+
+    def test_a_stop_does_not_wait_for_who_does_not_read(self, project: Path) -> None:
+        with served(project) as running:
+            client = Client(running.port)
+            task = client.start()
+            raw = _unread(running.port, task)
+            _say_much(client, task)
+            assert running.uvicorn.server_state.connections
+        assert not running.uvicorn.server_state.connections
+        raw.close()
 
     def test_a_stop_ends_streams_with_a_code_to_come_back(self, project: Path) -> None:
         codes: list[tuple[int, str]] = []
@@ -255,3 +262,22 @@ class TestFeeds:
         until("four")
         assert seen == ["one", "two", "three", "four"]
         messages.close()  # type: ignore[attr-defined]
+
+
+def _unread(port: int, task: str) -> socket.socket:
+    """A follower that takes the first bytes and reads nothing more."""
+    raw = socket.create_connection(("127.0.0.1", port))
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    raw.sendall(
+        f"GET {PREFIX}/tasks/{task}/events/socket HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+    )
+    assert b"101" in raw.recv(200)
+    return raw
+
+
+def _say_much(client: Client, task: str) -> None:
+    """More than the buffers of a connection hold."""
+    for number in range(60):
+        said = {"agent": "a", "content": f"{number} " + "x" * 300_000}
+        assert client("POST", f"tasks/{task}/turns", said)[0] == 201

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from rawko_state.server.app import Server
-from rawko_state.server.run import Options, build, listening
+from rawko_state.server.run import Options, Uvicorn, build, listening
 from rawko_state.store.hosting import Host
 from tests.support.machine import patience
 
@@ -29,7 +29,7 @@ def served(root: Path, database: str | None = None, host: Host | None = None, **
     """``options`` are those of the server's Options."""
     wanted = Options(root=root, database=database, port=0, **options)
     server = build(wanted, lambda message: None, host)
-    running = uvicorn.Server(listening(server, wanted, grace=3))
+    running = Uvicorn(listening(server, wanted, grace=3), server, lambda message: None)
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     while not running.started:
