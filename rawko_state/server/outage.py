@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from rawko_state.errors import RawkoError, StorageAway
+from rawko_state.errors import OutcomeUnknown, RawkoError, StorageAway
 
 
 class Outage:
@@ -18,7 +18,8 @@ class Outage:
     def met(self, error: RawkoError) -> None:
         """A request failed because of the storage. An outage may be over before the next check looks, so it is said now."""
         self._in_trouble.set()
-        if isinstance(error, StorageAway) or isinstance(error.__cause__, StorageAway):  # an append that ends as OutcomeUnknown
+        cause = error.__cause__ if isinstance(error, OutcomeUnknown) else error
+        if isinstance(cause, StorageAway):
             self.began(error)
 
     def began(self, error: RawkoError) -> None:
