@@ -71,7 +71,7 @@ class Task:
         return found
 
     async def refresh(self) -> TaskState:
-        """The task's current state, including what others have appended."""
+        """The task's current state, including what other processes have appended."""
         return await self._threads.run(self.blocking.refresh)
 
     async def holds(self, seal: str) -> bool:
@@ -121,7 +121,7 @@ class Task:
         return await self._threads.run(self.blocking.question)
 
     async def answer(self, text: str, *, by: str | None = None) -> Appended:
-        """Answers the pending question. If it offers choices, the answer is one of them, by its words or its number."""
+        """Answers the pending question. If it offers choices, the answer must be one of them: its text or its number."""
         return await self._threads.run(self.blocking.answer, text, by=by)
 
     async def note(
@@ -328,7 +328,7 @@ class LiveTurn:
         )
 
     async def discard(self) -> None:
-        """Drops the turn: what it said is recorded in another way."""
+        """Discards the turn without recording it."""
         await self._threads.run(self.blocking.discard)
 
     async def leave(self) -> None:

@@ -52,7 +52,10 @@ def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) 
         from rawko_state.integrations.hooks import end_abandoned
 
         for task_id in end_abandoned(open_files(root)):
-            warn(f"The agent that worked on task {task_id} died. See where it stands: rawko resume {task_id}")
+            warn(
+                f"The agent of task {task_id} ended unexpectedly. Its task is recorded up to there.\n"
+                f"  Continue it: rawko resume {task_id}"
+            )
     if tidy:
         ctx.find_root().call_on_close(lambda: _daily(store))
     return store

@@ -261,7 +261,7 @@ class Result(Entry, kw_only=True):
 
 
 class Resumed(Entry, kw_only=True):
-    """A run goes on.
+    """A run continues.
 
     >>> Resumed(at=None, by="Ann").by
     'Ann'

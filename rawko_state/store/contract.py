@@ -143,7 +143,8 @@ class LiveStore(Protocol):
     def follow(
         self, prefix: str, after: str | None = None, *, until: Callable[[], bool] | None = None
     ) -> Iterator[Event | None]:
-        """The same, then new events as they happen. Yields None from time to time while there are none.
+        """All events of a task, starting after a cursor, then new ones as they happen. Yields None from time to time while there
+        are none.
 
         >>> [event.text for event in store.follow("fix0001") if event and event.kind == "final"]
         ['completed']
@@ -157,7 +158,7 @@ class LiveStore(Protocol):
         """
 
     def cursors(self) -> dict[str, str]:
-        """The same for every task.
+        """The cursor after the last completed record of every task.
 
         >>> list(store.cursors())
         ['fix0001']

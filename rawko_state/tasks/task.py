@@ -102,7 +102,7 @@ class Task:
         return self._writer.position().end
 
     def refresh(self) -> TaskState:
-        """The task's current state, including what others have appended.
+        """The task's current state, including what other processes have appended.
 
         >>> task.refresh().status
         'running'
@@ -313,7 +313,7 @@ class Task:
         return None
 
     def answer(self, text: str, *, by: str | None = None) -> Appended:
-        """Answers the pending question. If it offers choices, the answer is one of them, by its words or its number.
+        """Answers the pending question. If it offers choices, the answer must be one of them: its text or its number.
 
         >>> _ = task.ask("developer", Question("Which one?", ("first", "second")))
         >>> task.answer("2", by="Ann").state.status

@@ -385,7 +385,7 @@ class Pages:
 
 _TITLES: Final = {
     400: "That can't be understood", 401: "Sign in first", 403: "Not allowed", 404: "Not found", 409: "Not possible now",
-    412: "It has changed meanwhile", 421: "Not this server", 422: "That can't be used", 423: "In use", 429: "Too many requests",
+    412: "It has changed since", 421: "Not this server", 422: "That can't be used", 423: "In use", 429: "Too many requests",
     500: "A fault of the server", 503: "Not reachable now",
 }  # fmt: skip
 

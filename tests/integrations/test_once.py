@@ -226,7 +226,7 @@ class TestHooks:
         data[f"claude-code:{session}"]["process"] = [pid, 1]
         watched.write_text(json.dumps(data))
         done = rawko(store.root, "history")
-        assert f"The agent that worked on task {task} died" in done.stderr
+        assert f"The agent of task {task} ended unexpectedly." in done.stderr
         assert store.status(task) == "interrupted"
         assert not watched.exists()
         assert rawko(store.root, "history").stderr == ""
