@@ -21,14 +21,23 @@ from rawko_state.model.entries import Entry, Note, Parent, TaskHeader, ToolCall,
 from rawko_state.model.events import Event
 from rawko_state.model.names import TaskName
 from rawko_state.store import Answer, InTrash, RecordAt, RunRow, Said, Stats, TaskFilter, TaskSummary, TurnRow
-from rawko_state.store.contract import Found, Verdict
+from rawko_state.store.contract import SecretsFound, Verdict
 from rawko_state.store.contract import Store as BlockingStore
 from rawko_state.tasks.task import LOOK_EVERY
 from rawko_state.tasks.task import Task as BlockingTask
 
 
 class Store:
-    """The tasks of a project or a team, for use in an event loop. ``rawko_state.aio.open`` makes one."""
+    """The tasks of a project or a team, for use in an event loop. ``rawko_state.aio.open`` makes one, and so does
+    ``aio.Store(store)`` from any store.
+
+    >>> async def main():
+    ...     async with aio.Store(rawko.open(":memory:")) as store:
+    ...         await (await store.start("Say hello")).finish("success")
+    ...         return [task.status for task in await store.history(TaskFilter())]
+    >>> asyncio.run(main())
+    ['completed']
+    """
 
     def __init__(self, store: BlockingStore, *, threads: int | None = None) -> None:
         self.blocking = store
@@ -414,7 +423,7 @@ class Store:
         and its search terms. Logs the deletion. Returns the id."""
         return await self._threads.run(self.blocking.erase, prefix, by=by)
 
-    async def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> Found:
+    async def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> SecretsFound:
         """Removes secrets from a recorded task."""
         return await self._threads.run(self.blocking.redact, prefix, dry_run=dry_run, by=by)
 

@@ -27,6 +27,12 @@ class Task:
 
     ``async with`` records how the block ended: an exception fails the task, a cancelled coroutine cancels it, and a block that
     ends normally is a success.
+
+    >>> async def main():
+    ...     async with aio.open(":memory:") as store, store.start("Say hello") as task:
+    ...         return (await task.add_turn(Turn(agent="greeter", content="Hello."))).state.turns
+    >>> asyncio.run(main())
+    1
     """
 
     def __init__(self, task: BlockingTask, threads: Threads) -> None:
@@ -201,7 +207,17 @@ class Task:
 
 class LiveTurn:
     """A turn in progress, for use in an event loop. ``async with`` ends it: as failed after an exception, as interrupted if the
-    coroutine is cancelled."""
+    coroutine is cancelled.
+
+    >>> async def main():
+    ...     async with aio.open(":memory:") as store, store.start("Say hello") as task:
+    ...         async with task.turn("greeter") as turn:
+    ...             for token in ("Hello, ", "world."):
+    ...                 await turn.say(token)
+    ...         return (await store.turn(task.id, 1)).content
+    >>> asyncio.run(main())
+    'Hello, world.'
+    """
 
     def __init__(self, turn: BlockingTurn, task: Task, threads: Threads) -> None:
         self.blocking, self._task, self._threads = turn, task, threads

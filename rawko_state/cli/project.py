@@ -191,7 +191,7 @@ def stop_tasks(ctx: click.Context, task_ids: tuple[str, ...], status: str, reaso
                 if task.state.status == status:
                     click.echo(f"{task.id} is already {status}.", err=True)
                     continue
-                if task.state.status in FINISHED:
+                if task.state.is_finished:
                     raise RawkoError(f"Task {task.id} is already {task.state.status}{refusal}")
                 alive = task.id in store.alive()
                 task.set_status(status, by=by or me(store.root), reason=reason)

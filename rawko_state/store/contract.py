@@ -74,28 +74,44 @@ class Explained(Protocol):
         """Whether it was removed already."""
 
 
-class Found(Protocol):
-    """The secrets found in one task: how many by each rule, and how many blocks were rewritten."""
+class SecretsFound(Protocol):
+    """The secrets that were found in a task.
+
+    >>> sum(store.redact("fix0001", dry_run=True).rules.values())
+    0
+    """
 
     @property
-    def rules(self) -> Mapping[str, int]: ...
+    def rules(self) -> Mapping[str, int]:
+        """How many, by the rule that found them."""
 
     @property
-    def changed(self) -> int: ...
+    def changed(self) -> int:
+        """How many blocks were rewritten."""
 
 
 class Verdict(Protocol):
-    """The result of verifying one task's chain. It is sound if there are no ``faults`` and no ``warnings``."""
+    """The result of verifying one task's chain. It is sound if there are no ``faults`` and no ``warnings``.
+
+    >>> [verdict.turns for verdict in store.verify("fix0001")]
+    [2]
+    """
 
     name: TaskName
     unsealed: bool
+    """Whether it is a file without seals, so that changes in it can't be noticed."""
     records: int
     turns: int
     torn: int
+    """Bytes of marked appends that did not finish. They are kept, and are not a fault."""
     faults: list[str]
+    """What is wrong, in words; the first one is about the first bad record."""
     warnings: list[str]
+    """What may be missing, although what is there is intact."""
     repaired: list[str]
+    """What ``repair=True`` has put right."""
     can_repair: bool
+    """Whether ``repair=True`` would put something right."""
 
 
 class SearchStore(Protocol):
@@ -263,14 +279,14 @@ class RetentionStore(Protocol):
     def pack(self, task: RetentionRow) -> bool:
         """Compresses a finished task, if the backend can. False if nothing was done."""
 
-    def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> Found:
+    def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> SecretsFound:
         """Removes secrets from a recorded task.
 
         >>> store.redact("fix0001").changed
         0
         """
 
-    def redact_rest(self, *, dry_run: bool = False, by: str | None = None) -> Sequence[Found]:
+    def redact_rest(self, *, dry_run: bool = False, by: str | None = None) -> Sequence[SecretsFound]:
         """Removes secrets from the trash."""
 
     def redacted_so_far(self) -> set[str]:
@@ -376,7 +392,7 @@ class HostedStore(Store, Protocol):
 
     def draft_lines(self, task_id: str) -> list[bytes]: ...
 
-    def add_clean_file(self, filename: str, path: Path, by: str | None = None) -> tuple[TaskName | None, Found]:
+    def add_clean_file(self, filename: str, path: Path, by: str | None = None) -> tuple[TaskName | None, SecretsFound]:
         """Adds a whole task file; its secrets are removed before anything is stored."""
 
     def drafted(self) -> set[str]:

@@ -57,7 +57,8 @@ class CoreStore(Protocol):
         """The location of the tasks, for display and to tell stores apart."""
 
     @property
-    def redactor(self) -> Cleaner: ...
+    def redactor(self) -> Cleaner:
+        """Removes secrets, as everything that is written or exported has them removed."""
 
     @property
     def is_local(self) -> bool:
