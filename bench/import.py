@@ -98,7 +98,7 @@ def hooks(project: Path, env: dict[str, str]) -> None:
             spent.append(time.perf_counter() - start)
         found.append(statistics.median(spent))
     print(
-        f"hook run {found[1] * 1000:.0f} ms, import click and write a file {found[0] * 1000:.0f} ms: {found[1] / found[0]:.2f} times (asked: 1.5)"
+        f"hook run {found[1] * 1000:.0f} ms, import click and write a file {found[0] * 1000:.0f} ms: {found[1] / found[0]:.2f} times (target: 1.5)"
     )
 
 

@@ -136,7 +136,7 @@ def huge(folder: Path, megabytes: int) -> None:
             [sys.executable, "-c", code, *command[3:]], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         print(
-            f"  context of {size} MB ({number:,} turns): {times[size] * 1000:.0f} ms, {int(done.stderr.split()[-1]) / 1000:.0f} MB of memory (asked: 100)"
+            f"  context of {size} MB ({number:,} turns): {times[size] * 1000:.0f} ms, {int(done.stderr.split()[-1]) / 1000:.0f} MB of memory (target: 100)"
         )
     print(f"  huge / small: {times[megabytes] / times[1]:.2f}")
 

@@ -81,7 +81,7 @@ def speed(redactor: Redactor) -> None:
     pieces = worked(lambda: [redactor.spans(turn) for turn in turns], 3)
     floor = worked(lambda: [part.words() for part in slices(text)])
     print(f"ordinary text, {megabytes:.0f} MB, {len(NAMES)} rules in {len(RULES)} rows")
-    print(f"  at once               {megabytes / whole:6.1f} MB/s  (asked: 25)")
+    print(f"  at once               {megabytes / whole:6.1f} MB/s  (target: 25)")
     print(f"  the first time        {megabytes / cold:6.1f} MB/s  with everything to compile")
     print(f"  in turns of 2,000     {megabytes / pieces:6.1f} MB/s")
     print(f"  only splitting words  {megabytes / floor:6.1f} MB/s  rawko / that: {whole / floor:.1f}")
@@ -90,7 +90,7 @@ def speed(redactor: Redactor) -> None:
 def pauses(redactor: Redactor) -> None:
     """How long the searching thread works, at most, before another thread gets its turn: by the clock of its processor time, so
     that other programs don't count."""
-    print("pauses: the longest hold of the interpreter (asked: 20 ms)")
+    print("pauses: the longest hold of the interpreter (target: 20 ms)")
     clock = time.pthread_getcpuclockid(threading.get_ident())
     texts = {
         "20 MB of x on one line": "x" * 20_000_000,
@@ -129,7 +129,7 @@ def hostile(redactor: Redactor) -> None:
     hints = sorted({hint for rule in RULES for hint in rule.hints})
     pieces = sorted({*HOSTILE, *hints, *(f"{hint}=" for hint in hints)})
     print(
-        f"hostile text: {len(pieces)} pieces, repeated to 0.2 MB; the slowest, repeated to 1 MB and to 10 MB (asked: 11 times)"
+        f"hostile text: {len(pieces)} pieces, repeated to 0.2 MB; the slowest, repeated to 1 MB and to 10 MB (target: 11 times)"
     )
     found = []
     for piece in pieces:
@@ -230,7 +230,7 @@ def false_alarms(redactor: Redactor, also: list[str]) -> None:
         ],
         **{Path(name).name: [path for path in Path(name).rglob("*") if path.is_file()] for name in also},
     }
-    print("false alarms (asked: 0.3 a megabyte)")
+    print("false alarms (target: 0.3 a megabyte)")
     for name, paths in places.items():
         size = count = 0
         rules: Counter[str] = Counter()
@@ -263,13 +263,15 @@ def cleanup(tasks: int) -> None:
         chosen = plan(store.retention_rows(), policy, now)
         print(f"cleanup of {tasks:,} tasks, {len(chosen.removals):,} to go")
         print(
-            f"  plan {planning * 1000:.0f} ms, bare SELECT {bare * 1000:.0f} ms: {planning / bare:.2f} times (asked: 3)"
+            f"  plan {planning * 1000:.0f} ms, bare SELECT {bare * 1000:.0f} ms: {planning / bare:.2f} times (target: 3)"
         )
         start = time.perf_counter()
         done = carry_out(store, policy, chosen)
         spent = time.perf_counter() - start
         renames = _renames(root, min(tasks, 10_000))
-        print(f"  moved {len(done.removed) / spent:,.0f} a second (asked: 5,000); bare renames {renames:,.0f} a second")
+        print(
+            f"  moved {len(done.removed) / spent:,.0f} a second (target: 5,000); bare renames {renames:,.0f} a second"
+        )
         start = time.perf_counter()
         back = store.restore()
         print(f"  brought back {len(back) / (time.perf_counter() - start):,.0f} a second")

@@ -119,7 +119,7 @@ def ask(root: Path, database: Path, asked: dict[str, tuple[str, str, str]], time
         grep = fresh(["grep", "-rl", "-F", plain, str(root / ".rawko/state/tasks")], times)
         found[kind] = mine
         print(
-            f"    {kind:10} {mine:6.0f}ms {fts:6.0f}ms {floor:6.0f}ms {grep:6.0f}ms   {mine / max(fts, floor):.2f}  (asked: 2)"
+            f"    {kind:10} {mine:6.0f}ms {fts:6.0f}ms {floor:6.0f}ms {grep:6.0f}ms   {mine / max(fts, floor):.2f}  (target: 2)"
         )
     return found
 
@@ -136,10 +136,10 @@ def run(turns: int, base: Path, times: int) -> None:
     database = base / f"fts{turns}.db"
     fts_seconds = build_fts(root, database)
     print(
-        f"  build: {float(seconds):.1f} s, {rate:.1f} MB/s (asked: 4); FTS5 without reading the files: {fts_seconds:.1f} s"
+        f"  build: {float(seconds):.1f} s, {rate:.1f} MB/s (target: 4); FTS5 without reading the files: {fts_seconds:.1f} s"
     )
-    print(f"  size: {index_size / size:.2f} of the text (asked: 1); FTS5: {database.stat().st_size / size:.2f}")
-    print(f"  memory: {memory:.0f} MB with {cores} workers (asked: 400)")
+    print(f"  size: {index_size / size:.2f} of the text (target: 1); FTS5: {database.stat().st_size / size:.2f}")
+    print(f"  memory: {memory:.0f} MB with {cores} workers (target: 400)")
     print("  fresh process, all folded:")
     asked = queries(turns)
     folded = ask(root, database, asked, times)
@@ -149,7 +149,7 @@ def run(turns: int, base: Path, times: int) -> None:
     print(
         "    with the tail / without: "
         + ", ".join(f"{kind} {with_tail[kind] / folded[kind]:.2f}" for kind in asked)
-        + "  (asked: 1.5)"
+        + "  (target: 1.5)"
     )
 
 
@@ -181,7 +181,9 @@ def appends(base: Path, rounds: int = 2000) -> None:
         task.close()
         store.close()
     os.environ["RAWKO_SEARCH_FOLD"] = "off"
-    print(f"append, with search / without, each beside a bare write: {found['auto'] / found['off']:.2f}  (asked: 1.05)")
+    print(
+        f"append, with search / without, each beside a bare write: {found['auto'] / found['off']:.2f}  (target: 1.05)"
+    )
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ with such an optional dependency declare it once, at the top:
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
 from typing import Any
 
 from rawko_state.errors import StorageError
@@ -19,15 +20,17 @@ from rawko_state.errors import StorageError
 
 class _Lazy:
     def __init__(self, name: str) -> None:
-        self.__dict__["_name"] = name
+        self._name = name
+        self._module: ModuleType | None = None
 
     def __getattr__(self, attribute: str) -> Any:
-        # Not cached: tests may patch the module's attributes.
-        try:
-            module = importlib.import_module(self._name)
-        except OSError as error:  # for example, out of file descriptors
-            raise StorageError(f"Can't load {self._name}: {error.strerror}.", self._name, error.errno) from error
-        return getattr(module, attribute)
+        # Attributes are not kept: tests may patch those of the module.
+        if self._module is None:
+            try:
+                self._module = importlib.import_module(self._name)
+            except OSError as error:  # for example, out of file descriptors
+                raise StorageError(f"Can't load {self._name}: {error.strerror}.", self._name, error.errno) from error
+        return getattr(self._module, attribute)
 
 
 def lazy(name: str) -> Any:

@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from rawko_state.exchange.importing import Belonging, import_sessions
 from rawko_state.index.database import Index
 from rawko_state.integrations.hook_event import LOCK
 from rawko_state.lifecycle import context
-from rawko_state.model.entries import Turn
+from rawko_state.model.entries import ToolCall, Turn
 from rawko_state.redact import redactor
 from rawko_state.redact.redactor import Redactor, Span
 from rawko_state.store import TaskFilter
@@ -78,6 +79,27 @@ class TestFiles:
         for number in range(10):
             task.add_turn(turn(f"more {number}"))
         assert log.stat().st_size / 4_120 / 10 <= 9  # now 6.5 to 8
+
+    def test_functions_of_an_append(self, tmp_path: Path) -> None:
+        """After each sync the caches of the processor are cold, so fewer functions beat faster ones."""
+        task = FileStore(tmp_path).start("x")
+        tools = tuple(ToolCall("filesystem.read", f"src/module_{n}.py", "2048 bytes", "10:30:05") for n in range(4))
+        said = Turn(agent="dev", status="complete", content="nothing but ordinary words " * 60, tools=tools)
+        for _ in range(3):
+            task.add_turn(said)
+        called: Counter[tuple[str, str]] = Counter()
+
+        def count(frame: FrameType, event: str, _: object) -> None:
+            if event == "call" and "rawko_state" in frame.f_code.co_filename:
+                called[frame.f_code.co_filename, frame.f_code.co_name] += 1
+
+        sys.setprofile(count)
+        try:
+            task.add_turn(said)
+        finally:
+            sys.setprofile(None)
+        assert sum(called.values()) <= 260, called.most_common(20)
+        assert len(called) <= 155
 
     def test_an_index_that_is_rebuilt_is_not_sorted_in_memory(self, tmp_path: Path, statements: list[str]) -> None:
         """That would take 200 MB at a million turns."""

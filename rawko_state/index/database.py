@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from rawko_state.errors import IndexCorrupt, IndexNewer, IndexTrouble, RawkoError
 from rawko_state.forking import renew_after_fork
@@ -33,29 +33,42 @@ _PRAGMAS: Final = (
 )
 
 
-@contextlib.contextmanager
-def mapped(path: str) -> Iterator[None]:
+class mapped:  # noqa: N801 - used as a function; a class, as it is on the path of every append
     """Maps the errors of SQLite and Peewee to ours."""
-    try:
-        yield
-    except RawkoError:
-        raise
-    except (OverflowError, ValueError, RecursionError) as error:
-        raise IndexTrouble(f"{path}: a value can't be stored: {error}.") from error
-    except OSError as error:
-        raise IndexTrouble(f"{path}: {error.strerror or error}") from error
-    except Exception as error:
-        if not _is_of_database(error):
-            raise
-        message = str(error)
-        if "malformed" in message or "not a database" in message or "corrupt" in message:
-            raise IndexCorrupt(f"{path} is damaged: {message}.") from error
-        if type(error).__name__ == "OperationalError" and ("no such table" in message or "no such column" in message):
-            raise IndexCorrupt(f"{path} is not a rawko index: {message}.") from error
-        raise IndexTrouble(f"{path}: {message}") from error
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> Literal[False]:
+        if error is not None and (ours := _ours(self._path, error)) is not None:
+            raise ours from error
+        return False
 
 
-def _is_of_database(error: Exception) -> bool:
+def _ours(path: str, error: BaseException) -> RawkoError | None:
+    """Our error for one of SQLite or Peewee; None for any other."""
+    if isinstance(error, RawkoError):
+        return None
+    if isinstance(error, (OverflowError, ValueError, RecursionError)):
+        return IndexTrouble(f"{path}: a value can't be stored: {error}.")
+    if isinstance(error, OSError):
+        return IndexTrouble(f"{path}: {error.strerror or error}")
+    if not _is_of_database(error):
+        return None
+    message = str(error)
+    if "malformed" in message or "not a database" in message or "corrupt" in message:
+        return IndexCorrupt(f"{path} is damaged: {message}.")
+    if type(error).__name__ == "OperationalError" and ("no such table" in message or "no such column" in message):
+        return IndexCorrupt(f"{path} is not a rawko index: {message}.")
+    return IndexTrouble(f"{path}: {message}")
+
+
+def _is_of_database(error: BaseException) -> bool:
     """Whether SQLite raised it, or Peewee, if that is in use at all."""
     peewee: Any = sys.modules.get("peewee")
     return isinstance(error, sqlite3.Error) or (peewee is not None and isinstance(error, peewee.PeeweeException))
@@ -262,20 +275,9 @@ class Index(TaskDatabase):
                 connection.execute("ROLLBACK")
             raise
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> contextlib.AbstractContextManager[None]:
         """A write transaction: waits for other writers up to the busy timeout, then raises IndexTrouble."""
-        # A lock for the threads of this process; SQLite would make them poll.
-        with self._turns, mapped(self.name):
-            connection = self.connection
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                connection.execute("COMMIT")
-            except BaseException:
-                with contextlib.suppress(sqlite3.Error):  # after a full disk, SQLite has already rolled back
-                    connection.execute("ROLLBACK")
-                raise
+        return _Transaction(self)
 
     def settle(self) -> None:
         """Makes everything committed so far durable."""
@@ -395,6 +397,50 @@ class Index(TaskDatabase):
             found = [row[0] for row in self.connection.execute("PRAGMA integrity_check(5)") if row[0] != "ok"]
             found += [f"a row of {row[0]} has no task" for row in self.connection.execute("PRAGMA foreign_key_check")]
             return found
+
+
+class _Transaction:
+    """A class, as it is on the path of every append."""
+
+    __slots__ = ("_connection", "_index")
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def __enter__(self) -> None:
+        index = self._index
+        index._turns.acquire()  # for the threads of this process; SQLite would make them poll
+        try:
+            with mapped(index.name):
+                self._connection = index.connection
+                self._connection.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            index._turns.release()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> Literal[False]:
+        try:
+            with mapped(self._index.name):
+                if error is None:
+                    self._commit()
+                else:
+                    self._roll_back()
+        finally:
+            self._index._turns.release()
+        if error is not None and (ours := _ours(self._index.name, error)) is not None:
+            raise ours from error
+        return False
+
+    def _commit(self) -> None:
+        try:
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(sqlite3.Error):  # after a full disk, SQLite has already rolled back
+            self._connection.execute("ROLLBACK")
 
 
 def remove(path: Path) -> None:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rawko_state.format.events import RecordEvent, damaged_event, entry_events, torn_event
 from rawko_state.format.scan import Fetch, Record, bounded
@@ -32,7 +32,6 @@ from rawko_state.model.entries import (
     blobs_of,
     touched,
 )
-from rawko_state.model.frozen import Frozen
 from rawko_state.model.state import TaskState
 
 # How many characters of long texts are kept; the file has the rest.
@@ -52,7 +51,7 @@ _BELIEVED: Final = (TaskHeader, Request, Execution)
 Row = dict[str, Any]
 
 
-class LocatedRecord(Frozen):
+class LocatedRecord(NamedTuple):
     """A record as the projection sees it: its content and its position."""
 
     kind: str

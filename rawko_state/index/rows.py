@@ -183,7 +183,7 @@ class TaskDatabase(ABC):
 
     def _update(self, row: Row, saved: Row, after: tuple[int, str | None] | None) -> bool:
         """Updates only the columns that differ: rewriting the others would rewrite their indexes too."""
-        names = tuple(name for name, value in row.items() if value != saved[name])
+        names = tuple([name for name, value in row.items() if value != saved[name]])
         if not names:
             return True
         key = ("update", names) if after is None else ("update after", names)
@@ -193,7 +193,7 @@ class TaskDatabase(ABC):
             where = "" if after is None else f" AND indexed_end = {self.mark} AND tail_seal {self.same} {self.mark}"
             statement = f"UPDATE {self.at('tasks')} SET {sets} WHERE id = {self.mark}{where}"
             self._statements[key] = statement
-        values = (*(row[name] for name in names), row["id"], *(after or ()))
+        values = (*[row[name] for name in names], row["id"], *(after or ()))
         return bool(self.connection.execute(statement, values).rowcount == 1)
 
     def _insert(self, table: str, names: tuple[str, ...]) -> str:

@@ -248,7 +248,7 @@ class Chain:
             raise ChainMoved(f"{self.path} no longer exists: {error.strerror}.") from None
         if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
             raise ChainMoved(f"{self.path} was replaced by another file. Open the task again.")
-        size = self._source.size()
+        size = self._source.size(mine)
         if size < self._end:
             raise ChainMoved(f"{self.path} was cut to {size} bytes. Run: rawko verify")
         if self._sealed and self._end and not self._unterminated and not self._is_seal_at(self._end, self._seal):

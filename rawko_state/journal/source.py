@@ -37,14 +37,17 @@ class FileBytes:
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path, self.descriptor = path, descriptor
 
-    def size(self) -> int:
-        return os.fstat(self.descriptor).st_size
+    def size(self, found: os.stat_result | None = None) -> int:
+        """Of the text. ``found``: what the system says of the file, if it was asked already."""
+        return (found or os.fstat(self.descriptor)).st_size
 
     def read_at(self, length: int, offset: int) -> bytes:
         return disk.read_at(self.descriptor, length, offset)
 
     def fetch(self, offset: int, length: int) -> bytes:
         """Exactly that many bytes, or fewer at the end."""
+        if 0 < length <= _PIECE and len(piece := disk.read_at(self.descriptor, length, offset)) == length:
+            return piece
         return disk.read_range(self.descriptor, offset, length)
 
     def stat(self) -> tuple[int, int]:
@@ -89,7 +92,7 @@ class PackedBytes(FileBytes):
             at, text = at + packed, text + plain
         return text
 
-    def size(self) -> int:
+    def size(self, found: os.stat_result | None = None) -> int:
         return self._foreign.size() if self._foreign is not None else self._size or 0
 
     def read_at(self, length: int, offset: int) -> bytes:

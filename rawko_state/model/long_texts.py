@@ -14,9 +14,10 @@ DIFF_LIMIT: Final = 262_144
 
 
 def has_long_text(turn: Turn) -> bool:
-    return any(_is_long(_output(call), OUTPUT_LIMIT) for call in turn.tools) or any(
-        _is_long(diff.hunks, DIFF_LIMIT) for diff in turn.diffs
-    )
+    for call in turn.tools:
+        if type(call) is ToolCall and call.output is not None and _is_long(call.output, OUTPUT_LIMIT):
+            return True
+    return any(_is_long(diff.hunks, DIFF_LIMIT) for diff in turn.diffs)
 
 
 def apart(turn: Turn, put: Callable[[str], Blob]) -> Turn:
@@ -25,10 +26,9 @@ def apart(turn: Turn, put: Callable[[str], Blob]) -> Turn:
         return turn
 
     def tool(call: ToolCall | str) -> ToolCall | str:
-        output = _output(call)
-        if isinstance(call, str) or not _is_long(output, OUTPUT_LIMIT):
+        if isinstance(call, str) or call.output is None or not _is_long(call.output, OUTPUT_LIMIT):
             return call
-        return replace(call, output=None, blob=put(output))
+        return replace(call, output=None, blob=put(call.output))
 
     def diff(each: Diff) -> Diff:
         return replace(each, hunks="", blob=put(each.hunks)) if _is_long(each.hunks, DIFF_LIMIT) else each
@@ -49,10 +49,6 @@ def with_blobs_changed(turn: Turn, change: Callable[[Blob], Blob]) -> Turn:
         return replace(each, blob=new[each.blob]) if each.blob else each
 
     return replace(turn, tools=tuple(map(tool, turn.tools)), diffs=tuple(map(diff, turn.diffs)))
-
-
-def _output(call: ToolCall | str) -> str:
-    return call.output or "" if isinstance(call, ToolCall) else ""
 
 
 def _is_long(text: str, limit: int) -> bool:

@@ -365,6 +365,8 @@ def _collect(value: Any, words: list[str]) -> bool:
             words.append(value)
         elif kind is tuple:
             left.extend(value)
+        elif kind is dict and not value:  # most calls of tools state nothing more
+            continue
         elif kind in _VALUES or hasattr(kind, "__dataclass_fields__"):
             left.extend([item for item in _values(kind)(value) if item is not None and item != ()])
         elif kind is int or kind is bool or not isinstance(value, (list, tuple, Mapping)) or id(value) in seen:

@@ -94,17 +94,16 @@ _SETTING = Late(
 )
 
 
-def _may_set(text: str) -> bool:
-    """Each command of _SETTING has one of these in it."""
-    return "set" in text or "config" in text or "ENV" in text or "ARG" in text or "SetEnv" in text
-
-
 def _is_spaced(match: re.Match[str]) -> bool:
     """``--token X`` or ``ENV TOKEN X``."""
-    text = before(match, 120)
-    # Prose has these words all the time, and neither an option's dash nor a setting's command before them.
+    text, end = match.string, match.start()
+    start = max(0, end - 120)
+    text = text[start:end]
+    # Prose has these words all the time, and neither an option's dash nor a setting's command before them: each of those has
+    # one of these in it.
     is_option = text[-1:] not in _BLANK and _FLAG.search(text) is not None
-    setting = _SETTING.search(text) if not is_option and _may_set(text) else None
+    may_set = "set" in text or "config" in text or "ENV" in text or "ARG" in text or "SetEnv" in text
+    setting = _SETTING.search(text) if may_set and not is_option else None
     if not is_option and setting is None:
         return False
     value = match["secret"]

@@ -22,8 +22,8 @@ _WORD: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_
 _SPACED: Final = bytes(code if code in _WORD else 32 for code in range(256))
 _FEW: Final = 3_000
 """Up to so many characters, looking for each literal in turn is faster than one expression for all, and needs none compiled."""
-_SOON: Final = 1 << 16
-"""After so many characters, the expression pays."""
+_SOON: Final = 100
+"""After so many looks, the expression pays."""
 _REMEMBERED: Final = 100_000
 """How many words are remembered at most. Only plain, short ones are, so that no token stays in memory."""
 
@@ -38,7 +38,7 @@ class Literals:
         for literal in literals:
             self._names.setdefault((literal.lower() if fold else literal).encode(), set()).add(literal)
         self._all = sorted(self._names, key=lambda literal: (-len(literal), literal))
-        self._seen = 0
+        self._looks = 0
         self._telling: dict[bytes, set[str]] = {}
         self._plain: set[bytes] = set()
 
@@ -57,8 +57,8 @@ class Literals:
             return found
         text = b" ".join(fresh)
         searched = text.lower() if self._fold else text
-        if self._seen < _SOON:
-            self._seen += len(text)
+        if self._looks < _SOON:
+            self._looks += 1
             if len(text) < _FEW:
                 # As text: looking for bytes first tries them as a number, and the error that this raises costs ten times as much.
                 letters = searched.decode()

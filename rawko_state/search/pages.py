@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from rawko_state.errors import SearchTrouble
 from rawko_state.search.documents import KINDS, Document
-from rawko_state.search.words import Counts
+from rawko_state.search.words import Counts, bare, normal
 
 VERSION: Final = "v2"
 """The form of pages and postings. An index of another version is built anew."""
@@ -256,10 +256,18 @@ class Filling:
         page.lengths.append(document.length)
         page.turns.append(document.turn)
         self._kinds.append(KINDS.index(document.kind))
-        counts = self._counts.of(document.parts)
+        counts = self._counts.of(document.parts) if self._may_hold(document) else {}
         self._sizes.append(min(255, round(_STEPS * math.log2(1 + sum(counts.values())))))
         self._put(TEXT, number, counts if self._only is None else self._wanted(counts))
         self._put(TOOL, number, dict.fromkeys(document.tools, 1))
+
+    def _may_hold(self, document: Document) -> bool:
+        """Whether a document may have one of the terms. The length of one that has none is never asked for."""
+        if self._only is None:
+            return True
+        sought = (*self._only, *self._prefixes)
+        texts = [bare(normal(text)) for _, text in document.parts]
+        return any(term in text for text in texts for term in sought)
 
     def _wanted(self, counts: dict[str, int]) -> dict[str, int]:
         assert self._only is not None

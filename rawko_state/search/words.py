@@ -287,16 +287,45 @@ def _flows(text: str, sought: Sought) -> Iterator[list[_Word]]:
     if sought.across:
         # Split a long text into pieces that overlap by more than the length of a phrase.
         overlap = 2_000 + 8 * sum(map(len, atoms))
-        in_order = re.compile(r"\W*".join(map(re.escape, atoms[:8])))
+        in_order = re.compile(r"\W*".join(map(_followed, atoms[:8])))
         for start in range(0, max(1, len(text) - overlap), _PIECE):
             end = min(len(text), start + _PIECE + overlap)
             if in_order.search(bare(text[start:end])):
-                yield _words(text, start, end)
+                for first, last in _places(text, start, end, atoms):
+                    yield _words(text, first, last)
         return
     for start, end in _chunks(text, atoms[0]):
         small = bare(text[start:end])
         if all(atom in small for atom in atoms):
             yield _words(text, start, end)
+
+
+def _places(text: str, start: int, end: int, atoms: Atoms) -> Iterator[tuple[int, int]]:
+    """Where in a range the atoms follow one another, up to the white space around them; all of it if that is not plain."""
+    if len(atoms) > 8 or max(map(len, atoms)) >= MAX_TERM or not text.isascii():
+        yield start, end
+        return
+    pattern, first, last, at = _in_row(atoms), start, start, start
+    while found := pattern.search(text, at, end):
+        at = found.start() + 1  # another may begin in this one
+        if found.end() <= last:
+            continue
+        if found.start() >= last:
+            if last > first:
+                yield first, last
+            first = found.start()
+            while first > max(start, last) and not text[first - 1].isspace():
+                first -= 1
+        rest = _CHUNK.match(text, found.end(), end)
+        last = rest.end() if rest else found.end()
+    if last > first:
+        yield first, last
+
+
+@lru_cache(maxsize=64)
+def _in_row(atoms: Atoms) -> re.Pattern[str]:
+    """Atoms in plain text, with underscores anywhere."""
+    return re.compile(r"[\W_]*".join("_*".join(map(re.escape, atom)) for atom in atoms), re.IGNORECASE)
 
 
 def _chunks(text: str, atom: str) -> Iterator[tuple[int, int]]:
@@ -369,7 +398,9 @@ def _spans_in(sought: Sought, flow: Sequence[_Word]) -> Iterator[tuple[int, int]
         return 0
 
     # The first atom rules out nearly all positions.
-    firsts = {wanted[0], wanted_whole.get(0, ("", 0))[0]}
+    firsts = {wanted[0]}
+    if 0 in wanted_whole:
+        firsts.add(wanted_whole[0][0])
     anything = sought.prefix and (last == 0 or wanted_whole.get(0, ("", 0))[1] == last + 1)
     owners = [number for number, word in enumerate(flow) for _ in word.atoms]
     start = 0

@@ -176,8 +176,8 @@ class Task:
         1
         """
         self.check_process()
-        if turn.status is not None:
-            turn = replace(turn, status=status.turn_status(turn.status))
+        if turn.status is not None and (word := status.turn_status(turn.status)) != turn.status:
+            turn = replace(turn, status=word)
         if snapshot is not None:
             turn = replace(turn, sections=(*turn.sections, self._snapshot(snapshot)))
         with self.lock, self._writer.keeping_blobs(turn):

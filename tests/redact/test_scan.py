@@ -57,7 +57,7 @@ class TestSlices:
     def test_literals_that_overlap_are_all_found(self) -> None:
         literals = Literals(["_auth", "authorization", "token", "key", "tokenkey"])
         for _ in range(2):
-            literals._seen = 1 << 20  # with one expression for all
+            literals._looks = 1 << 20  # with one expression for all
             assert literals.among({b"x_authorizationtokenkey"}) == {
                 "_auth",
                 "authorization",
@@ -79,7 +79,7 @@ class TestSlices:
 
     def test_a_word_is_remembered_only_if_it_is_plain(self) -> None:
         literals = Literals(["token"])
-        literals._seen = 1 << 20
+        literals._looks = 1 << 20
         literals.among({b"hello", b"k2JdQ8sLZxYv7WbNm2Pt", b"mytoken"})
         assert literals._plain == {b"hello"}
         assert set(literals._telling) == {b"mytoken"}

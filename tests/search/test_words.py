@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import given
@@ -250,6 +252,69 @@ class TestMayOccur:
             store.flush()
             found = store.search('"clock skew"', TaskFilter(sort="relevance"), turns=True)
             assert sorted(hit.turn or 0 for hit in found.hits) == [1, 2]
+
+
+class TestPhrases:
+    def test_words_are_split_only_where_the_phrase_may_be(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        split: list[str] = []
+        real = words.atoms_of
+
+        def counted(identifier: str) -> tuple[str, ...]:
+            split.append(identifier)
+            return real(identifier)
+
+        monkeypatch.setattr(words, "atoms_of", counted)
+        sought = Sought((("clock",), ("skew",)), across=True)
+        filler = "the skew of every clock_of_ours is known " * 200
+        whole = f"{filler}(Clock-skew is 3 s) {filler}"
+        assert [whole[first:last] for first, last in spans(sought, whole)] == ["Clock-skew"]
+        assert len(split) < 10
+
+    def test_positions_are_tried_only_where_the_first_word_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        called: list[int] = []
+        sought = Sought((("clock",), ("skew",)), across=True)
+        flow = [words._Word((word,), at, at + 1) for at, word in enumerate(["a", "b"] * 500 + ["clock", "skew"])]
+
+        def count(frame: FrameType, event: str, _: object) -> None:
+            if event == "call" and frame.f_code.co_name == "end_of":
+                called.append(1)
+
+        sys.setprofile(count)
+        try:
+            assert list(words._spans_in(sought, flow)) == [(1000, 1002)]
+        finally:
+            sys.setprofile(None)
+        assert len(called) == 1
+
+    def test_one_that_begins_in_what_only_looks_like_it(self) -> None:
+        sought = Sought((("a",), ("b",), ("a",), ("b",)), across=True)
+        assert list(spans(sought, "xa b a b a b")) == [(5, 12)]
+
+    def test_one_with_a_word_that_is_cut(self, store: FileStore) -> None:
+        long = "q" * 70
+        said(store, f"before {long} after")
+        assert len(ids(store, f'"{long} after"')) == 1
+
+    def test_of_the_tail_only_what_may_match_is_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        counted: list[str] = []
+        counts = Counts()
+        real = counts.of
+
+        def of(parts: list[tuple[int, str]]) -> dict[str, int]:
+            counted.extend(each for _, each in parts)
+            return real(parts)
+
+        monkeypatch.setattr(counts, "of", of)
+        filling = Filling(counts, {"clock"}, ("sk",))
+        filling.own("abc123", 0, 0)
+        for number, line in enumerate(["nothing here", "the CLOCK", "askew, no prefix", "skews", "c_lock"]):
+            document = Document(number, 1, "turn")
+            document.parts.append((1, line))
+            filling.add(document)
+        assert counted == ["the CLOCK", "askew, no prefix", "skews", "c_lock"]
+        found = filling.postings(TEXT, "clock")
+        assert found is not None
+        assert found.lists(filling.done())[0] == [1, 4]
 
 
 class TestOneLongWord:

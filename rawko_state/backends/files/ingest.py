@@ -56,22 +56,26 @@ def appended(
 ) -> Projector:
     """Indexes appends that follow one another: from memory if the index is exactly where the first began and nobody else has
     appended, otherwise from the file."""
-    ends = [projector.end if projector is not None else -1, *(each.end for each in done)]
-    if projector is not None and all(
-        each.alone and each.offset == end for each, end in zip(done, ends[:-1], strict=True)
-    ):
+    if projector is not None and _follow_one_another(projector.end, done):
         after = (projector.end, projector.row["tail_seal"])
         rows = [
-            projector.take(
-                LocatedRecord("sealed", each.offset, each.end - each.offset, each.seal, each.parent, 0, each.blocks)
-            )
-            for each in done
+            projector.take(LocatedRecord("sealed", offset, end - offset, seal, parent, 0, blocks))
+            for seal, parent, offset, end, _, blocks, _ in done
         ]
         # The file may hold more by now, which others have appended: it must not look as if that was indexed too.
         projector.row["file_size"], projector.row["file_mtime_ns"] = done[-1].end, stat[1]
         if index.put(projector, rows[0] if len(rows) == 1 else merged(rows), after=after):
             return projector
     return one_file(journal, index, name, grown=True)
+
+
+def _follow_one_another(end: int, done: Iterable[Appended]) -> bool:
+    """Whether nothing else is between these records, the first of which begins at ``end``."""
+    for each in done:
+        if not each.alone or each.offset != end:
+            return False
+        end = each.end
+    return True
 
 
 def one_file(journal: Journal, index: Index, name: TaskName, *, grown: bool) -> Projector:
