@@ -1,6 +1,6 @@
 // Search as you type. The address says what is shown, so the view can be sent, and Back works.
 
-import { $, base, part } from "./dom.js";
+import { $, part } from "./dom.js";
 
 export function start() {
   const field = $("#q");
@@ -21,8 +21,9 @@ export function start() {
       return;
     }
     asked = new AbortController();
-    const only = new URLSearchParams(location.search).get("task");
-    const address = `${base}/search?q=${encodeURIComponent(query)}${only ? `&task=${encodeURIComponent(only)}` : ""}`;
+    const given = new URLSearchParams(new FormData(field.form));
+    given.set("q", query);
+    const address = `${field.form.action}?${given}`;
     try {
       const found = await part(address, asked.signal);
       const hits = $("#hits");

@@ -51,9 +51,18 @@ function list() {
   const busy = () => $("#rows:hover, #rows:focus-within");
   async function refresh() {
     const found = await part(location.href);
+    if ($("#hits")) return;
     $("#rows")?.replaceWith(...found);
     if (news) news.hidden = true;
   }
+  // What was counted comes in when nobody points at the list any more.
+  let kept = null;
+  const left = () => setTimeout(() => {
+    if (news && !news.hidden && !busy()) refresh().catch(() => {});
+    if (kept && !$("#now-list").matches(":hover, :focus-within")) { $("#now-list").replaceChildren(...kept.childNodes); kept = null; }
+  }, 300);
+  addEventListener("mouseout", left);
+  addEventListener("focusout", left);
   // While somebody points at the list, nothing moves under the pointer: what is new is counted.
   async function count() {
     const shown = new Set($$("tr[data-id]").map((row) => row.dataset.id));
@@ -62,12 +71,33 @@ function list() {
     $("button", news).textContent = fresh ? `${fresh} new` : "Show what has changed";
     news.hidden = false;
   }
+  // What is there stays there: somebody may be about to click on it. Only what says something else is replaced.
+  function renew(place, made) {
+    const names = (lists) => lists.flatMap((each) => $$("a.t", each).map((link) => link.href)).join();
+    const old = [...place.children];
+    const box = make("div");
+    box.append(...made);
+    kept = null;
+    if (names(old) !== names([...box.children])) {
+      if (place.matches(":hover, :focus-within")) kept = box;
+      else place.replaceChildren(...box.childNodes);
+      return;
+    }
+    const fresh = $$("li", box);
+    $$("li", place).forEach((row, number) => {
+      row.className = fresh[number].className;
+      [...row.children].forEach((cell, n) => {
+        const other = fresh[number].children[n];
+        if (other && cell.outerHTML !== other.outerHTML) cell.replaceWith(other.cloneNode(true));
+      });
+    });
+  }
   follow(`${base}/live`, {
     now: (data) => {
       const place = $("#now-list");
-      if (place && !$("#now-list:focus-within")) place.replaceChildren(...parsed(data.html));
+      if (place && document.body.dataset.now === "1") renew(place, parsed(data.html));
       if (top !== null && top !== data.top && document.body.dataset.first === "1" && !$("#hits")) {
-        if (!$("#rows table")) location.reload();
+        if (!$("#rows").childElementCount) location.reload(); // the first task
         else if (busy() && news) count().catch(() => {});
         else refresh().catch(() => {});
       }
