@@ -279,6 +279,10 @@ class Found(NamedTuple):
     places: list[Place]
     more: int
 
+    @property
+    def places_shown(self) -> int:
+        return len(self.places)
+
 
 def search(visit: Visit) -> Reply:
     query = (visit.get("q") or "")[:1000]
@@ -320,15 +324,19 @@ def unfinished(query: str) -> str | None:
 
 
 def grouped(visit: Visit, hits: tuple[Hit, ...]) -> list[Found]:
+    """By task, with the best places of each; all of them, in their order, if only one task is searched."""
     by_task: dict[str, list[Hit]] = {}
     for hit in hits:
         by_task.setdefault(hit.task.id, []).append(hit)
     rows = rows_of(visit, [own[0].task for own in by_task.values()])
+    if visit.get("task"):
+        by_task = {task_id: sorted(own, key=lambda hit: hit.turn or 0) for task_id, own in by_task.items()}
+    most = None if visit.get("task") else _PLACES
     return [
         Found(
             row,
-            [Place(hit.turn, hit.kind, marked(hit.excerpt, hit.highlights)) for hit in own[:_PLACES] if hit.excerpt],
-            max(0, len(own) - _PLACES),
+            [Place(hit.turn, hit.kind, marked(hit.excerpt, hit.highlights)) for hit in own[:most] if hit.excerpt],
+            max(0, len(own) - most) if most else 0,
         )
         for row, own in zip(rows, by_task.values(), strict=True)
     ]

@@ -124,3 +124,16 @@ def test_the_next_task_is_the_one_that_was_active_before(shop: Shop) -> None:
     assert shop.visitor.get(f"/t/{middle}/beside?back=1").to == f"/t/{newest}"
     end = shop.visitor.get(f"/t/{oldest}/beside")
     assert "This is the last task" in shop.visitor.follow(end).words
+
+
+def test_a_search_in_one_task_shows_every_place_in_order(shop: Shop) -> None:
+    task = shop.store.start("places", detached=True)
+    for number in range(9):
+        task.add_turn(Turn(agent="a", status="complete", content=f"quagga {number}" + " quagga" * (number % 4)))
+    task.close()
+    all_tasks = shop.visitor.get("/search?q=quagga").text
+    more = re.search(r'<a class="all" href="([^"]+)">6 more in this task', all_tasks)
+    assert more is not None
+    page = shop.visitor.get(more[1].replace("&amp;", "&"))
+    assert re.findall(r">turn ([0-9]+)</a>", page.text) == [str(number) for number in range(1, 10)]
+    assert "9 places" in page.words

@@ -6,16 +6,16 @@ export function start() {
   const field = $("#q");
   if (!field) return;
   const home = location.href;
-  const list = $("#rows") ? [$("#now"), $("#news"), $(".facets"), $("#rows")].filter(Boolean) : [];
+  const list = () => $("#rows") ? [$("#now"), $("#news"), $(".facets"), $("#rows")].filter(Boolean) : [];
   let asked = null;
 
   async function look() {
     const query = field.value.trim();
     asked?.abort();
     if (!query) {
-      if (list.length) {
+      if (list().length) {
         $("#hits")?.remove();
-        list.forEach((each) => each.classList.remove("away"));
+        list().forEach((each) => each.classList.remove("away"));
         history.replaceState(null, "", home);
       }
       return;
@@ -29,7 +29,7 @@ export function start() {
       const hits = $("#hits");
       if (hits) hits.replaceWith(...found);
       else field.closest("form").after(...found);
-      list.forEach((each) => each.classList.add("away"));
+      list().forEach((each) => each.classList.add("away"));
       history.replaceState(null, "", address);
       document.body.dataset.found = query;
     } catch (error) {
