@@ -30,6 +30,7 @@ from rawko_state.store.values import (
     RetentionRow,
     Stats,
     TaskFilter,
+    Usage,
 )
 
 if TYPE_CHECKING:
@@ -362,6 +363,16 @@ it raises, nothing is written."""
 
 class HostedStore(Store, Protocol):
     """What a server also needs from a store, because it writes on behalf of remote clients."""
+
+    def paths(self, part: str = "", *, after: str = "", limit: int = 200) -> list[tuple[str, int]]:
+        """The files that tasks touched, in the order of their paths, from after a path on; only those whose path contains a text.
+        With each, how many tasks touched it."""
+
+    def used(self, ids: Sequence[str]) -> Mapping[str, tuple[Usage, ...]]:
+        """What the turns of listed tasks have used, by task. Tasks without turns are left out."""
+
+    def files_changed(self, ids: Sequence[str]) -> Mapping[str, int]:
+        """How many files each of the listed tasks changed."""
 
     def position(self, prefix: str) -> Position:
         """The end of a task, from which a remote writer continues. Opens nothing."""

@@ -197,10 +197,11 @@ class Pages:
     def _trouble(visit: Visit, error: RawkoError) -> Reply:
         status = problems.status_of(error)
         text = str(error).replace(f"{visit.host.root}/", "")
+        task_id = visit.params.get("id") if status != 404 else None
         headers = error.headers if isinstance(error, Refused) else {}
         return Reply(
             "trouble.html",
-            {"place": "", "title": _TITLES.get(status, "That did not work"), "text": text},
+            {"place": "", "title": _TITLES.get(status, "That did not work"), "text": text, "task_id": task_id},
             status,
             dict(headers),
         )
