@@ -22,6 +22,7 @@ from rawko_state.cli.printing import (
     visible,
     width_of,
     wrap,
+    wrapped,
 )
 from rawko_state.cli.terminal_markdown import shown
 from rawko_state.cli.times import day_and_time, took
@@ -335,7 +336,7 @@ class Reader:
                 yield click.style(visible(f"  Edit {diff.path}  {_changes(diff)}"), fg="cyan")
                 yield from self._diff(diff, turn=turn.number)
         if turn.question is not None:
-            yield from _question(turn.question)
+            yield from _question(turn.question, self._view.width)
         if not self._view.full:
             return
         for step in turn.progress:
@@ -533,9 +534,9 @@ def _changes(diff: Diff) -> str:
     return f"+{diff.added} \u2212{diff.removed}"
 
 
-def _question(question: Question) -> Iterator[str]:
-    yield from (click.style(f"  ? {line}" if not n else f"    {line}", fg="yellow")
-                for n, line in enumerate(visible(question.text).strip("\n").split("\n")))  # fmt: skip
+def _question(question: Question, width: int) -> Iterator[str]:
+    for number, line in enumerate(wrapped(question.text.strip("\n"), width - 4)):
+        yield click.style(f"    {line}" if number else f"  ? {line}", fg="yellow")
     for number, choice in enumerate(question.choices, 1):
         default = " (default)" if choice == question.default else ""
         yield visible(f"      {number}  {choice}{default}")
