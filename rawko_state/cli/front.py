@@ -221,8 +221,8 @@ def _nowhere() -> Iterator[str]:
         yield click.style("Projects on this machine", bold=True)
         width = max(width_of(with_tilde(each.root)) for each in known)
         for each in known:
-            tasks = tasks_in(each.root)
-            facts = f"{tasks:>7} task{' ' if tasks == '1' else 's'}   {ago(each.seen)}"
+            tasks, last = tasks_in(each.root)
+            facts = f"{tasks:>7} task{' ' if tasks == '1' else 's'}   {last}"
             yield f"  {padded(with_tilde(each.root), width)}{click.style(facts, dim=True)}"
         commands = [
             (f"cd {with_tilde(known[0].root)}", "then: rawko"),

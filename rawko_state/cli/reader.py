@@ -29,7 +29,7 @@ from rawko_state.cli.times import day_and_time, took
 from rawko_state.errors import RawkoError
 from rawko_state.exchange.coloured import runs, settled
 from rawko_state.exchange.facts import Changed, Facts, facts_of, repeats
-from rawko_state.exchange.telling import FAILED, OTHER, RUN, Telling, tell
+from rawko_state.exchange.telling import FAILED, OTHER, RUN, Telling, tell, tell_edit
 from rawko_state.format.diffs import diff_text
 from rawko_state.format.values import read_time
 from rawko_state.model.entries import (
@@ -333,7 +333,7 @@ class Reader:
             yield from self._tool(call, told, turn)
         for diff in turn.diffs:
             if id(diff) not in own:
-                yield click.style(visible(f"  Edit {diff.path}  {_changes(diff)}"), fg="cyan")
+                yield click.style(visible(f"  {tell_edit(diff).line}"), fg="cyan")
                 yield from self._diff(diff, turn=turn.number)
         if turn.question is not None:
             yield from _question(turn.question, self._view.width)
@@ -528,10 +528,6 @@ def _folder(store: Store, header: TaskHeader) -> str | None:
     """The folder that paths are shown relative to: the project, if the task ran in it."""
     root = str(store.root)
     return root if store.is_local and header.cwd and (header.cwd + "/").startswith(root + "/") else header.cwd
-
-
-def _changes(diff: Diff) -> str:
-    return f"+{diff.added} \u2212{diff.removed}"
 
 
 def _question(question: Question, width: int) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from decimal import Decimal
 from pathlib import Path
 
@@ -193,6 +195,15 @@ class TestCompletion:
         monkeypatch.chdir(root)
         found = ShellComplete(cli, {}, "rawko", "_RAWKO_COMPLETE").get_completions(list(words[:-1]), words[-1])
         return {each.value for each in found}
+
+    def test_a_zsh_without_settings_of_its_own_is_not_in_the_way(self, tmp_path: Path) -> None:
+        script = rawko(tmp_path, "completion", "zsh").stdout
+        assert script.startswith("#compdef rawko\n")
+        assert script.index("|| { autoload -Uz compinit && compinit }") < script.index("compdef _rawko")
+        if zsh := shutil.which("zsh"):
+            (tmp_path / "rc").write_text(script + "\nwhence -w _rawko_completion; print -r -- $_comps[rawko]\n")
+            done = subprocess.run([zsh, "-f", "rc"], cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert (done.stdout, done.stderr) == ("_rawko_completion: function\n_rawko_completion\n", "")
 
     def test_ids_fit_the_command(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with FileStore(tmp_path) as store:
