@@ -240,7 +240,8 @@ def _say(store: Store, context: Context, *, forked: bool, message: str | None) -
         said = f"Opened {task.id}: {one_line(task.title or ''.join(context.requests[-1:]), 80)}"
     click.echo(said, err=True)
     _say_what_is_open(context)
-    click.echo(f"Next: {visible(context.next_agent)}", err=True)
+    if context.next_agent != contexts.NOBODY:
+        click.echo(f"Next: {visible(context.next_agent)}", err=True)
 
 
 def _say_what_is_open(context: Context) -> None:
