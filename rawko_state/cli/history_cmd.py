@@ -70,7 +70,10 @@ def filters(function: Callable[..., Any]) -> Callable[..., Any]:
                 " (repeatable, or a,b)",
             ),
             click.option(
-                "--agent", metavar="NAME", shell_complete=complete_agents, help="Tasks in which this agent took a turn"
+                "--agent",
+                metavar="NAME",
+                shell_complete=complete_agents,
+                help="Tasks of this agent, or in which it took a turn",
             ),
             click.option(
                 "--file",

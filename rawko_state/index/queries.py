@@ -135,7 +135,8 @@ def conditions(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str]) 
     if wanted.ids is not None:
         found.append(one_of("id", wanted.ids))
     if wanted.agent is not None:
-        found.append(_among(index, "task_agents", _like(index, "agent", wanted.agent)))
+        took_turns = _among(index, "task_agents", _like(index, "agent", wanted.agent))
+        found.append(either([took_turns, _like(index, "agent", wanted.agent)]))  # a task may have no turns yet
     if wanted.file is not None:
         found.append(_among(index, "task_files", _is_file(index, wanted.file)))
     return found

@@ -20,7 +20,7 @@ from rawko_state.model.frozen import replace
 from rawko_state.store import Stats, TaskFilter, Usage
 from rawko_state.version import __version__
 
-_DAY: Final = "stats:day:"
+_DAY: Final = "stats:used:"
 _WHOLE: Final = "stats:whole:"
 
 
@@ -187,7 +187,29 @@ def _usage(index: TaskDatabase, mine: Condition, by: str = "SUBSTR(started_at, 1
             COUNT(*), SUM(duration_ms), {tokens}, SUM(CAST(cost AS numeric))
         FROM {index.at("task_agents")} WHERE {where} GROUP BY 1, 2, 3, 4"""
     with index.mapped():
-        return list(index.read(statement, values))
+        return [*index.read(statement, values), *_told_at_the_end(index, mine)]
+
+
+def _told_at_the_end(index: TaskDatabase, mine: Condition) -> Iterator[tuple[Any, ...]]:
+    """What results tell and turns do not: agents that stream say at the end what a run used. What came from a cache is
+    not among the columns of a task, so such tokens have no model, and so no estimate, unless their cost is stated."""
+    where, values = mine
+    into, out = (index.number_in("tokens", name) for name in ("in", "out"))
+    spent = "COALESCE(CAST(cost AS numeric), 0) - COALESCE(turns_cost, 0)"
+    more_in, more_out = (f"COALESCE(tokens_{way}, 0) - COALESCE(turns_{way}, 0)" for way in ("in", "out"))
+    statement = f"""
+        SELECT SUBSTR(created_at, 1, 10), COALESCE(agent, agents), CASE WHEN {spent} > 0 THEN model END,
+            CASE WHEN {spent} > 0 THEN 1 ELSE 0 END, SUM({more_in}), SUM({more_out}), SUM({spent})
+        FROM (SELECT id AS task_id, created_at, agent, agents, model, tokens_in, tokens_out, cost
+            FROM {index.at("tasks")}) AS each_task
+        LEFT JOIN (SELECT task_id AS of_task, SUM({into}) AS turns_in, SUM({out}) AS turns_out,
+            SUM(CAST(cost AS numeric)) AS turns_cost
+            FROM {index.at("task_agents")} WHERE {where} GROUP BY task_id) AS by_turns ON of_task = task_id
+        WHERE {where} AND ({more_in} > 0 OR {more_out} > 0 OR {spent} > 0.0000000001)
+        GROUP BY 1, 2, 3, 4"""
+    for day, agents, model, is_stated, tokens_in, tokens_out, cost in index.read(statement, (*values, *values)):
+        agent = (agents or "").split("\n")[0]
+        yield day, agent, model, is_stated, 0, 0, tokens_in, tokens_out, None, None, cost if is_stated else None
 
 
 def used(index: TaskDatabase, ids: Collection[str]) -> dict[str, tuple[Usage, ...]]:

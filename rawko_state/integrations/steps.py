@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from rawko_state.exchange.importing import start
 from rawko_state.exchange.linking import link, mark_recorded
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from rawko_state.store.contract import Store
     from rawko_state.tasks.live_turn import LiveTurn
     from rawko_state.tasks.task import Task
+
+
+_FEW: Final = 50
+"""A session names its model in its first records."""
 
 
 class Steps:
@@ -57,6 +62,8 @@ class Steps:
         """Whether the last turn ended while a tool was running."""
         self.used = Usage()
         self.session: str | None = None
+        self._model: str | None = None
+        """What the agent's own session names, if the stream does not."""
         self._earlier: str | None = None
         self._read_until = 0
         self._told: list[Diff] = []
@@ -77,10 +84,18 @@ class Steps:
         if step.aside is not None:
             self._note(step.aside)
         if step.turn is not None and self._turn is None:
-            self._turn, self._key = self._task.turn(step.agent or self._agent, model=step.model), step.turn
+            self._turn, self._key = self._task.turn(step.agent or self._agent, model=self._model_of(step)), step.turn
             self.has_turns = True
         if self._turn is not None:
             self._add(self._turn, step)
+
+    def _model_of(self, step: Step) -> str | None:
+        """The model of an answer. The stream of Codex does not name it, but the agent's own session does."""
+        if step.model is None and self._model is None and self._source == "codex" and self.session is not None:
+            session = session_named(self._source, self.session)
+            begin = islice(session.steps(0, []), _FEW) if session is not None else ()
+            self._model = next((each.facts["model"] for _, each in begin if "model" in each.facts), None)
+        return step.model or self._model
 
     def _take_inside(self, call_id: str, step: Step) -> None:
         """Gives a step to the sub-agent that it belongs to. A command in the background is none, nor is one that has ended."""
@@ -184,10 +199,12 @@ class Steps:
             turn.tool("result", output.id, result, output=output.text)
             return
         if not output.failed:
-            for operation, path in call.touches:
-                self._touch(turn, operation, self._inside(path))
             is_told = output.id in self._has_diffs or output.is_unchanged
             diffs = output.diffs or (() if is_told else call.diffs or self._written(call))
+            moved = {diff.old for diff in diffs if diff.new not in (None, diff.old)}
+            for operation, path in call.touches:
+                if path not in moved:  # the diff says where it went
+                    self._touch(turn, operation, self._inside(path))
             self._edit(turn, output.id, diffs)
         turn.end_tool(key, result, output=output.text or None)
         del self._waiting[output.id]
@@ -207,7 +224,7 @@ class Steps:
             for place, step in session.steps(self._read_until, []) if session is not None else ():
                 self._read_until = place
                 self._told += step.diffs
-            found = [diff for diff in self._told if diff.path in paths]
+            found = [diff for diff in self._told if diff.old in paths or diff.new in paths]
             if len(found) >= len(paths):
                 self._told = [diff for diff in self._told if diff not in found]
                 return found

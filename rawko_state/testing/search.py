@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
-from rawko_state.model.entries import FileTouch
+from rawko_state.model.entries import FileTouch, Money
 from rawko_state.store import TaskFilter
 from rawko_state.store.contract import Store
 from rawko_state.testing.common import said
@@ -44,3 +45,24 @@ class SearchConformance:
         assert (stats.tasks, stats.turns) == (3, 3)
         assert stats.by_status == {"completed": 2, "running": 1}
         assert stats.by_file["src/1.py"] == 1
+
+    def test_what_a_run_used_is_counted_once_whoever_tells_it(self, store: Store, another: Store) -> None:
+        with store.start("it tells at the end", agent="claude", model="m") as task:
+            task.add_turn(said(agent="claude"))
+            task.finish(tokens={"in": 100, "out": 10, "cache_read": 7}, cost=Decimal("0.5"))
+        with store.start("it tells with each turn", agent="claude", model="m") as task:
+            task.add_turn(said(agent="claude", model="m", tokens={"in": 3, "out": 1}, cost=Money(Decimal("0.25"))))
+        usage = another.stats(TaskFilter()).usage
+        assert {row.agent for row in usage} == {"claude"}
+        assert sum(row.turns for row in usage) == 2
+        assert sum(row.tokens_in or 0 for row in usage) == 103
+        assert sum(row.tokens_out or 0 for row in usage) == 11
+        assert sum(Decimal(row.cost or 0) for row in usage) == Decimal("0.75")
+
+    def test_a_task_without_turns_is_found_by_the_agent_that_it_is_for(self, store: Store, another: Store) -> None:
+        with store.start("nobody answered", agent="codex") as task:
+            task.finish("interrupted")
+        with store.start("of another", agent="claude") as other:
+            other.add_turn(said(agent="codex"))
+        found = another.history(TaskFilter(agent="codex"))
+        assert {each.id for each in found} == {task.id, other.id}

@@ -349,3 +349,32 @@ def test_a_sub_agent_of_codex_is_a_child_though_the_stream_only_says_that_it_sta
     stream.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     task = played(store, stream)
     assert [(each, request) for each, _, request in store.children(task)] == [(task_id("codex", child), "count")]
+
+
+def test_a_file_that_codex_moves_and_its_model_are_told_by_its_own_session(
+    store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
+    folder = tmp_path / "codex" / "sessions" / "2026"
+    folder.mkdir(parents=True)
+    before, after = (str(store.root / name) for name in ("a.py", "b.py"))
+    change = {"type": "update", "unified_diff": "@@ -1 +1 @@\n-x = 1\n+x = 2\n", "move_path": after}
+    item = {"type": "FileChange", "id": "c1", "changes": {before: change}, "status": "completed"}
+    records = [
+        {"type": "session_meta", "payload": {"id": FIXED, "cwd": str(store.root)}},
+        {"type": "turn_context", "payload": {"cwd": str(store.root), "model": "gpt-5.5"}},
+        {"type": "event_msg", "payload": {"type": "item_completed", "item": item}},
+    ]
+    path = folder / f"rollout-2026-11-19T01-00-00-{FIXED}.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    told = {"id": "i", "type": "file_change", "changes": [{"path": before, "kind": "update"}], "status": "completed"}
+    stream = tmp_path / "stream.jsonl"
+    lines = [
+        {"type": "thread.started", "thread_id": FIXED},
+        {"type": "item.completed", "item": told},
+        {"type": "turn.completed", "usage": {"input_tokens": 5, "output_tokens": 1}},
+    ]
+    stream.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    (turn,) = turns(store, played(store, stream))
+    assert (turn.model, [(diff.old, diff.new) for diff in turn.diffs]) == ("gpt-5.5", [("a.py", "b.py")])
+    assert {(file.operation, file.path) for file in turn.files} == {("write", "b.py"), ("delete", "a.py")}
