@@ -17,7 +17,7 @@ SPOKEN_SECRET: Final = "spoken-secret"
 
 _KINDS = (
     r"(?:api|access|secret|private|auth|encryption|signing|account|master|consumer|subscription|license|storage|shared|app|application|deploy"
-    r"|webhook|session|admin|write|ingest|client|service|function|integration|developer|personal|rest|internal)"
+    r"|webhook|session|admin|write|ingest|client|service|function|integration|developer|personal|rest|internal|unseal|recovery|wrapping)"
 )
 _KIND = Late(_KINDS + r"[ _.-]?\Z", re.IGNORECASE)
 """A word before 'key' that makes it a secret. A match starts at the hint, so this is looked for when it has matched."""
@@ -54,9 +54,9 @@ NAME = (
 )
 # The closing quote of the name, a type, and the separator between name and value; or a second pair that holds the value.
 SEPARATOR = (
-    rf"(?P<close>\\{{0,3}}[\"'`])?\]?{COLOUR}(?P<gap>[ \t]{{0,8}})"
+    rf"(?P<close>\\{{0,3}}[\"'`])?\]?{COLOUR}(?P<gap>[ \t]{{0,32}})"
     r"(?:(?::[ \t]{0,2})?(?:str|string|String|bytes|Optional\[str\]|str \| None|&(?:'static )?str|any|Secret)[ \t]{1,2}(?==))?"
-    r"(?P<sep>[ \t,]{0,3}(?:\r?\n[ \t]{0,24}|\\{1,3}n[ \t]{0,24})?\\{0,3}[\"']?value\\{0,3}[\"']?[ \t]{0,2}[:=]"
+    r"(?P<sep>[ \t,:={]{0,5}(?:\r?\n[ \t]{0,24}|\\{1,3}n[ \t]{0,24})?\\{0,3}[\"']?value\\{0,3}[\"']?[ \t]{0,2}[:=]"
     r"|=>|:=|===?|=|:|>|%3D|%3A|</key>(?:\s|\\{1,3}n){0,24}<string>|,(?=[ \t]{0,3}\\{0,3}[\"']|[A-Za-z0-9!#%*+/_.@^~$-]{8}))"
     rf"[ \t]{{0,8}}{COLOUR}"
     # A block of YAML
@@ -97,6 +97,9 @@ _SECTION = Late(
 _ENV_REST = Late(r"[^\s\"'`\\]{1,400}")
 _LINE_REST = Late(r"[^\s\"'`\\\x1b]{1,400}(?=[ \t]{0,8}(?:[\r\n\x1b\"'`]|\Z|\\n))")
 _MORE = Late(r"[A-Za-z0-9_+/=.~-]{4,400}")
+_LONGEST_VALUE: Final = 400
+"""A pattern matches at most so many characters of a value; a longer one goes on, with letters that tokens have."""
+_LONG_REST = Late(r"[A-Za-z0-9_+/=.~%:-]{1,65536}")
 _DIGIT = Late(r"[0-9]")
 _CALL = Late(r"[A-Za-z_$][A-Za-z0-9_.$]*(?:[(\[]|<[A-Z][A-Za-z]*>)")
 _AFTER_PAIR: Final = ("", "`", "\n", "\r", " ", "\t", "&", ";", '"', "'", "\x1b", "<", "\\")
@@ -137,7 +140,8 @@ def _identifies(match: re.Match[str], name: str) -> bool:
     """Whether a UUID behind this name is an identifier."""
     if any(word in name for word in _GENERIC_SECRET):
         return False
-    return not (name[:5] == "token" and _KIND_OF_TOKEN.search(before(match, 20)))
+    front = before(match, 20)
+    return not (name[:5] == "token" and (_KIND_OF_TOKEN.search(front) or _is_of_vendor(front)))
 
 
 def environment_name(match: re.Match[str]) -> bool:
@@ -176,9 +180,12 @@ def value_group(match: re.Match[str]) -> str:
 def _span(match: re.Match[str], group: str) -> tuple[int, int]:
     """Where the value is. A bare one may go on behind characters that would end it in code."""
     start, end = match.span(group)
+    text = match.string
+    if end - start >= _LONGEST_VALUE:
+        rest = _LONG_REST.match(text, end)
+        return start, end if rest is None else rest.end()
     if group != "bare":
         return start, end
-    text = match.string
     if environment_name(match) and _starts_variable(match):
         # In an .env file, a value goes on to the next space, whatever the characters.
         rest = _ENV_REST.match(text, end)
@@ -253,8 +260,14 @@ def is_assigned(match: re.Match[str]) -> bool:
                 else _QUOTED_NAME.search(before(match, 60)) is not None
             )
             and not values.is_no_secret(value, uuid=identifies)
-            and not values.is_identifier(value)
-            and (values.is_random(value) or (_is_personal(lower) and values.is_strong(value)))
+            and (
+                values.UUID.fullmatch(value) is not None
+                or (bare and _is_personal(lower) and _MIXED.fullmatch(value) is not None)
+                or (
+                    not values.is_identifier(value)
+                    and (values.is_random(value) or (_is_personal(lower) and values.is_strong(value)))
+                )
+            )
         )
     # Name and value as in YAML or INI files, or as in a log or a query.
     line = bare and (
@@ -313,6 +326,8 @@ _SPACED_KIND = Late(_KINDS + r" \Z", re.IGNORECASE)
 
 def _spoken_span(match: re.Match[str]) -> tuple[int, int]:
     start, end = match.span("secret")
+    if end - start >= _LONGEST_VALUE and (rest := _LONG_REST.match(match.string, end)) is not None:
+        return start, rest.end()
     return start, start + len(match.string[start:end].rstrip(".,;:)*}"))
 
 
@@ -371,13 +386,15 @@ def spoken_parts(match: re.Match[str]) -> Iterable[tuple[int, int]]:
 _PUBLIC = Late(
     r"(?:[_.-]|(?<=[a-z]))(?:id|ids|url|uri|host|hash|sha|sha1|sha256|md5|sum|version|digest|commit|ref|rev|name|path|file|email|user"
     r"|region|domain|type|count|public|etag|revision|channel|checksum|integrity|build|bucket|project|zone|arn|endpoint|link|image|size"
-    r"|date|time|at|class|style|module|package|tag|label)s?\Z",
+    r"|date|time|(?<!p)at|class|style|module|package|tag|label)s?\Z",
     re.IGNORECASE,
 )
 
 
-_A_CLIENTS_ID = Late(r"(?:client|access)[_.-]?id\Z", re.IGNORECASE)
+_A_CLIENTS_ID = Late(r"(?:client|access|api)[_.-]?id\Z", re.IGNORECASE)
 """Some vendors treat it as a secret, so it is one here unless it is a UUID."""
+_SECRET_UUIDS: Final = ("messagebird", "message_bird", "message-bird", "sendbird")
+"""These vendors' clients are known by a UUID that opens something."""
 VENDOR_SEPARATOR: Final = SEPARATOR.replace("(?P<sep>", r"(?P<sep>\|(?=[ \t])|", 1)
 """Also between the cells of a table."""
 
@@ -395,7 +412,7 @@ def is_vendors(match: re.Match[str]) -> bool:
     is_id = _A_CLIENTS_ID.search(name) is not None
     if not is_id and _PUBLIC.search(name):
         return False
-    if values.is_no_secret(value, uuid=is_id) or "/" in value[:1]:
+    if values.is_no_secret(value, uuid=is_id and not name.lower().startswith(_SECRET_UUIDS)) or "/" in value[:1]:
         return False
     if values.UUID.fullmatch(value) or (is_id and values.is_long_number(value)):
         return True

@@ -95,8 +95,11 @@ BOUNDARY: Final = (
 """A token must not continue a word. The end of a JSON or URL escape, or of a terminal colour code, may precede it."""
 _OPEN_END = re.compile(r"(\[[^\]]+\])\{[0-9]+,\}(?:\(\?!\[?[_-]{1,2}\]?\))?\Z")
 COLOUR = r"(?:(?:\x1b|\\{1,3}(?:x1b|u001b|033|e))\[[0-9;]{0,16}m){0,2}"
-EDGE = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=\[m)|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m)|(?<=;[0-9]m)|(?<=;[0-9]{2}m)|(?<=;[0-9]{3}m))"
-"""Where a word starts; also behind an escaped line break or a colour code."""
+EDGE = (
+    r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=\\u2192)"
+    r"|(?<=\[m)|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m)|(?<=;[0-9]m)|(?<=;[0-9]{2}m)|(?<=;[0-9]{3}m))"
+)
+"""Where a word starts; also behind an escaped line break or arrow, or a colour code."""
 QUOTE = r"(?:\\{0,3}[\"'`])?"
 
 

@@ -46,6 +46,51 @@ _SAME_COMMAND = r"(?:[^\n|;&\\]|\\(?![nr]))"
 """A character of a command: none that ends it, also not an escaped line break."""
 
 
+_POSTGRES_PORTS: Final = (
+    "5431", "5432", "5433", "5434", "5435", "5436", "5437", "5438", "5439", "5440", "6000", "6432", "6433", "6543",
+    "15432", "25060", "25432", "26257", "54320", "54321", "54322", "55432",
+)  # fmt: skip
+_OPTIONS: Final = {
+    r"-p": r"mysql(?:dump|admin|import|show|check)?|mariadb(?:-dump|-admin)?|7za?",
+    r"-p[ \t]{1,2}": r"(?:docker|podman|nerdctl|helm[ \t]registry)[ \t]+login|mongo(?:sh|dump|restore|export|import)?|twine[ \t]upload|cqlsh",
+    r"-P[ \t]{1,2}": r"sqlcmd|bcp|ipmitool|(?:un)?zip|mosquitto_(?:pub|sub)",
+    r"-a[ \t]{1,2}": r"redis-cli",
+    r"-w[ \t]{1,2}": r"ldap(?:search|modify|add)|kadmin",
+    r"-k[ \t]{1,2}": r"openssl",
+    r"-pass(?:in|out)?[ \t]+pass:": r"openssl",
+    r"-[AX][ \t]{1,2}": r"snmp(?:get|walk|set|bulkwalk)",
+    r"-U[ \t]{0,2}[^\s%]{1,64}%": r"smbclient",
+    r"--auth[ \t=]": r"netlify",
+}
+"""Commands with an option that is a secret, whatever it looks like."""
+_COMMAND_SECRET: Final = "|".join(
+    [
+        *(rf"(?:{commands})(?:[ \t]{_SAME_COMMAND}{{0,160}}?)??[ \t]{option}" for option, commands in _OPTIONS.items()),
+        r"sshpass[ \t]+(?:-[a-oq-zA-Z]+[ \t]+){0,3}-p[ \t]{0,2}",
+        r"htpasswd[ \t]+-[a-mo-zB]{0,4}b[a-mo-zB]{0,4}[ \t]+[^\s]{1,200}[ \t]+[^\s]{1,100}[ \t]+",
+        r"sqlplus[ \t]+(?:-[a-zA-Z]+[ \t]+){0,3}[A-Za-z0-9_]{1,64}/",
+        r"(?:requirepass|masterauth)[ \t]{1,8}",
+        r"(?<=[0-9]> )auth[ \t]{1,3}(?:[a-z0-9_-]{1,40}[ \t]{1,3})??",
+        r"(?<=::)add-mask::",
+        r"(?<=--)(?:password-stdin|with-token)[ \t]{0,3}<<<[ \t]{0,3}",
+    ]
+)
+_GIVEN_LAST: Final = (
+    r"(?:htpasswd[ \t]+-[a-zB]{0,4}n[a-zB]{0,4}[ \t]+[^\s]{1,100}|rabbitmqctl[ \t]+(?:add_user|change_password)[ \t]+[^\s]{1,64}"
+    r"|vault[ \t]+login|rclone[ \t]+obscure|poetry[ \t]+config[ \t]+http-basic\.[^\s]{1,64}[ \t]+[^\s]{1,64})[ \t]{1,3}(?!-)"
+)
+"""The words before a secret that a sentence may have, too."""
+_COMMANDS_WITH_SECRETS: Final = (
+    "mysql", "mariadb", "sshpass", "redis-cli", "mongo", "ldapsearch", "ldapmodify", "ldapadd", "sqlcmd", "docker", "podman", "nerdctl", "helm", "twine",
+    "htpasswd", "openssl", "smbclient", "ipmitool", "7z", "zip", "unzip", "sqlplus", "requirepass", "masterauth", "auth", "add-mask", "password-stdin",
+    "with-token", "cqlsh", "bcp", "mosquitto_", "kadmin", "snmp", "netlify",
+)  # fmt: skip
+_READS_A_SECRET: Final = (
+    r"(?:(?:sudo[ \t]+)?chpasswd|sudo[ \t]+-S|passwd[ \t]+--stdin|kinit|gh[ \t]+(?:auth|secret)|(?:npx[ \t]+)?wrangler[ \t]+secret|(?:docker|podman)[ \t]+secret[ \t]+create"
+    rf"|{_SAME_COMMAND}{{0,100}}--(?:password-stdin|with-token))"
+)
+
+
 # Checks
 
 
@@ -78,6 +123,11 @@ def _is_given(match: re.Match[str]) -> bool:
     """What follows an option that is always a secret."""
     value = match["secret"]
     return not values.is_no_secret(value, uuid=False) and not (value.isdigit() and len(value) < 6) and value != "-"
+
+
+def _is_sent(match: re.Match[str]) -> bool:
+    """The answer of a script to a prompt for a password."""
+    return "assword" in before(match, 120) and _is_given(match)
 
 
 def _is_random(match: re.Match[str]) -> bool:
@@ -188,7 +238,7 @@ def _with_digits(match: re.Match[str]) -> Iterable[tuple[int, int]]:
     return [(match.start() - (len(text) - len(text.rstrip("0123456789"))), match.end())]
 
 
-_KEY_LINE = Late(r"(?:\A|[\s→|:>+\"'`(m│-])(?P<line>[A-Za-z0-9+/]{4,80}={0,2})[\s\"',]{0,6}\Z")
+_KEY_LINE = Late(r"(?:\A|[\s→|:>+\"'`(m│-])(?P<line>[A-Za-z0-9+/]{4,80}={0,2})(?:[\s\"',│]|\x1b\[[0-9;]{0,16}m){0,6}\Z")
 _ESCAPED_LINES = Late(
     r"(?P<lines>[A-Za-z0-9+/]{24,80}={0,2}(?:(?:\\{1,8}[nr]){1,2}[A-Za-z0-9+/]{4,80}={0,2}){0,100})(?:\\{1,8}[nr]){1,2}\Z"
 )
@@ -325,14 +375,14 @@ _FORMS: Final[tuple[Rule, ...]] = (
          ("«eyJ" "hbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U»",),
          ("eyJhbGciOiJIUzI1NiJ9", "keyJson.keyJson.keyJson"), more="[A-Za-z0-9_-]"),
     # Webhooks and signed URLs
-    form("slack-webhook", ("hooks.slack.com",), r"hooks\.slack\.com/(?:services|workflows|triggers)/", r"[A-Za-z0-9/]", (24, 200),
+    form("slack-webhook", ("hooks.slack",), r"hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/", r"[A-Za-z0-9/]", (24, 200),
           ("https://hooks.slack.com/services/«T01ABCDEF" "/B02GHIJKL/k2JdQ8sLZxYv7WbNm2PtRf5G»",), ("https://hooks.slack.com/services/T000/B000/XXX",), check=lambda match: re.fullmatch("[A-Z0-9]{6,}/[A-Z0-9]{6,}/[A-Za-z0-9]{16,}", match["secret"]) is not None or values.is_random(match["secret"]), where=TEXT),
     form("discord-webhook", ("webhooks",), r"webhooks/[0-9]{15,22}/", r"[A-Za-z0-9_-]", (50, 200),
           ("https://discord.com/api/webhooks/123456789012345678/«k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOp" "AsDfGhJkLzXcVbNm1qAz2wSx3eDc4rFv5»",), ("/api/webhooks/42/x",), check=lambda match: True, where=TEXT),
-    form("teams-webhook", ("webhook",), r"webhook(?:b2)?/", r"[A-Za-z0-9@/-]", (60, 400),
+    form("teams-webhook", ("webhook",), r"webhook(?:b2)?/", r"[A-Za-z0-9@/_-]", (60, 400),
           ("https://acme.webhook.office.com/webhookb2/«8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54@8e2b7c1d-9f3a-4056-b8c7-d2e1f0a93b54/IncomingWebhook/8e2b7c1d9f3a4056b8c7d2e1f0a93b54/8e2b7c1d-9f3a-4056-b8c7-d2e1f0a93b54»",),
           ("https://example.org/webhook/github",), check=lambda match: "IncomingWebhook/" in match["secret"], where=TEXT),
-    form("zapier-webhook", ("hooks.zapier.com",), r"hooks\.zapier\.com/hooks/catch/", r"[A-Za-z0-9/]", (10, 100),
+    form("zapier-webhook", ("hooks.zapier.com", "maker.ifttt.com"), r"(?:hooks\.zapier\.com/hooks/catch/|maker\.ifttt\.com/trigger/[^\s/]{1,100}/(?:json/)?with/key/)", r"[A-Za-z0-9/_-]", (10, 100),
           ("https://hooks.zapier.com/hooks/catch/«1234567/" "k2jdq8s/»",), ("https://hooks.zapier.com/hooks/",), check=lambda match: True, where=TEXT),
     form("signed-url", ("sig", "signature", "x-amz-", "x-goog-"),
           r"(?:(?<=[?&;])|(?<=u0026)|(?<=%26))(?:sig|signature|x-amz-signature|x-amz-security-token|x-amz-credential|x-goog-signature|x-oss-signature|x-ms-signature)(?:=|%3D)",
@@ -378,36 +428,36 @@ _FORMS: Final[tuple[Rule, ...]] = (
            "setenv API_TOKEN «k2JdQ8sLZx" "Yv7WbNm2Pt»"),
           ("--password PASSWORD", "--token TOKEN is required", "the layout of the config token parser", "--password-stdin", "--password $DB_PASSWORD", "keytool --genkey --token-type x", "ENV PASSWORD $X", "the password is", "--token-file path/to/file1"),
           check=_is_spaced),
-    form("command-secret", ("mysql", "mariadb", "sshpass", "redis-cli", "mongo", "ldapsearch", "ldapmodify", "ldapadd", "sqlcmd", "docker", "podman", "nerdctl", "helm", "twine", "htpasswd", "openssl", "smbclient", "ipmitool", "7z", "zip", "unzip", "sqlplus", "requirepass", "masterauth", "auth", "add-mask", "password-stdin"),
-          EDGE + r"(?:(?:mysql(?:dump|admin|import|show|check)?|mariadb(?:-dump|-admin)?|7za?)(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-p"
-          r"|sshpass[ \t]+-p[ \t]{0,2}|redis-cli(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-a[ \t]{1,2}"
-          r"|(?:docker|podman|nerdctl|helm registry)[ \t]+login(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-p[ \t]{1,2}"
-          r"|mongo(?:sh|dump|restore|export|import)?(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-p[ \t]{1,2}|twine upload(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-p[ \t]{1,2}"
-          r"|ldap(?:search|modify|add)(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-w[ \t]{1,2}|(?:sqlcmd|ipmitool)(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-P[ \t]{1,2}"
-          r"|htpasswd[ \t]+-[a-zB]{0,4}b[a-zB]{0,4}[ \t]+[^\s]{1,200}[ \t]+[^\s]{1,100}[ \t]+|openssl(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-pass(?:in|out)?[ \t]+pass:"
-          r"|(?:un)?zip(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-P[ \t]{1,2}|openssl(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-k[ \t]{1,2}|sqlplus[ \t]+(?:-[a-zA-Z]+[ \t]+){0,3}[A-Za-z0-9_]{1,64}/"
-          r"|(?:requirepass|masterauth)[ \t]{1,8}|(?<=[0-9]> )auth[ \t]{1,3}(?:[a-z0-9_-]{1,40}[ \t]{1,3})??|(?<=::)add-mask::"
-          r"|(?<=--)password-stdin[ \t]{0,3}<<<[ \t]{0,3}"
-          r"|smbclient(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-U[ \t]{0,2}[^\s%]{1,64}%)" + QUOTE, _OPTION, (3, 400),
-          ("mysql -u root -p«hunter2" "Zebra» app", "mysqldump -h db -p«S3cr" "3t!» x", "sshpass -p «hunter2" "Zebra» ssh bob@host", "sshpass -p '«hunter2" "Zebra»' ssh h", "redis-cli -h cache -a «hunter2" "Zebra» ping",
+    form("command-secret", _COMMANDS_WITH_SECRETS, EDGE + rf"(?:{_COMMAND_SECRET})" + QUOTE, _OPTION, (3, 400),
+          ("mysql -u root -p«hunter2" "Zebra» app", "mysqldump -h db -p«S3cr" "3t!» x", "sshpass -p «hunter2" "Zebra» ssh bob@host", "sshpass -v -p '«hunter2" "Zebra»' ssh h", "redis-cli -h cache -a «hunter2" "Zebra» ping",
            "docker login -u bob -p «hunter2" "Zebra» registry.example.org", "openssl rsa -in k.pem -passin pass:«hunter2" "Zebra»", "ldapsearch -D cn=admin -w «hunter2" "Zebra» -b dc=x",
            "requirepass «hunter2" "Zebra»", "127.0.0.1:6379> AUTH «hunter2" "Zebra»", "docker login -u bob --password-stdin <<< '«hunter2" "Zebra»'", "::add-mask::«hunter2" "Zebra»",
-           "unzip -P «hunter2" "Zebra» a.zip", "sqlplus scott/«hunter2" "Zebra»", "7z x -p«hunter2" "Zebra» a.7z"),
-          ("mysql -u root -p app", "requirepass $PASS", "docker run -p 8080:80 image", "mysql -P 3306 -p", "zip -r a.zip b", "docker login -p $PASS", "mongo --port 27017"), check=_is_given),
-    Rule("command-secret", ("echo", "printf"), EDGE + r"(?:echo|printf)[ \t]+(?:-n[ \t]+)?[\"']?(?:[A-Za-z0-9_.-]{1,64}:)?(?P<secret>(?:[^\s\"'|$]|\$(?!(?-i:[A-Z_{(]))){4,200})[\"']?[ \t]*\|[ \t]*(?:(?:sudo[ \t]+)?chpasswd|sudo[ \t]+-S|" + _SAME_COMMAND + r"{0,100}--password-stdin)",
-         ("echo 'bob:«hunter2" "Zebra»' | chpasswd", "echo «hunter2" "Zebra» | docker login --password-stdin", "echo «hunter2" "Zebra» | sudo -S ls"), ("echo done | tee log", "echo $PASS | sudo -S ls"), FOLD, _is_given,
-         EDGE + r"(?:echo|printf)[ \t]+(?:-n[ \t]+)?(?P<secret>[^\n]{0,320})\Z"),
-    form("command-secret", ("login", "secret"), r"(?:(?<=az[ ])login(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t]-p[ \t]{1,2}|(?<=gh[ ])secret[ \t]+set(?:[ \t]" + _SAME_COMMAND + r"{0,160}?)??[ \t](?:-b|--body)(?:=|[ \t]{1,2}))" + QUOTE, _OPTION, (3, 400),
+           "unzip -P «hunter2" "Zebra» a.zip", "sqlplus scott/«hunter2" "Zebra»", "7z x -p«hunter2" "Zebra» a.7z", "cqlsh -u bob -p «hunter2" "Zebra»", "gh auth login --with-token <<< «hunter2" "Zebra»"),
+          ("mysql -u root -p app", "requirepass $PASS", "docker run -p 8080:80 image", "mysql -P 3306 -p", "zip -r a.zip b", "docker login -p $PASS", "mongo --port 27017",), check=_is_given),
+    form("command-secret", ("htpasswd", "rabbitmqctl", "vault", "rclone", "poetry"), EDGE + _GIVEN_LAST + QUOTE, _OPTION, (6, 400),
+         ("rabbitmqctl add_user bob «hunter2" "Zebra»", "htpasswd -nb bob «hunter2" "Zebra»", "vault login «hunter2" "Zebra»", "poetry config http-basic.acme bob «hunter2" "Zebra»"),
+         ("vault login -method=github", "after vault login, the tests passed", "htpasswd -c .htpasswd bob", "rabbitmqctl add_user bob"),
+         check=lambda match: _is_given(match) and (values.is_password(match["secret"]) or values.is_random(match["secret"]))),
+    form("command-secret", ("login", "secret"), rf"(?:(?<=az[ ])login(?:[ \t]{_SAME_COMMAND}{{0,160}}?)??[ \t]-p[ \t]{{1,2}}|(?<=gh[ ])secret[ \t]+set(?:[ \t]{_SAME_COMMAND}{{0,160}}?)??[ \t](?:-b|--body)(?:=|[ \t]{{1,2}}))" + QUOTE, _OPTION, (3, 400),
          ("az login -u app -p «hunter2" "Zebra» --tenant t", "gh secret set NPM -b «hunter2" "Zebra»"), ("gh secret list", "az login"), check=_is_given),
-    form("command-user", ("-u", "--user", "--proxy-user", "http -a", "curl"), r"(?:(?<=[ \t\"'])-u[ \t]{0,2}|curl[ \t](?:" + _SAME_COMMAND + r"{0,160}?[ \t])??-[a-zA-Z#]{1,8}u[ \t]{0,2}|http -a[ \t]{1,2}|(?<=[ \t\"'])--(?:proxy-)?user(?:[ \t]{1,2}|=))(?:\\{0,3}[\"'])?[A-Za-z0-9._@+%-]{0,64}:", r"(?:[^\s\"'`\\|;<>{}$/]|\$(?!(?-i:[A-Z_{(])))", (4, 255),
-          ("curl -su bob:«hunter2" "Zebra» https://example.org/", "curl -u bob:«hunter2" "Zebra» https://example.org/", "curl -ubob:«hunter2" "Zebra» https://example.org/", "curl --user='bob:«hunter2" "Zebra»' https://example.org/", 'curl --user "bob:«hunter2' 'Zebra»" x'),
+    Rule("command-secret", ("echo", "printf"), EDGE + rf"(?:echo|printf)[ \t]+(?:-n[ \t]+)?[\"']?(?:[A-Za-z0-9_.-]{{1,64}}:)?(?P<secret>(?:[^\s\"'|$]|\$(?!(?-i:[A-Z_{{(]))){{4,200}})[\"']?[ \t]*\|[ \t]*{_READS_A_SECRET}",
+         ("echo 'bob:«hunter2" "Zebra»' | chpasswd", "echo «hunter2" "Zebra» | docker login --password-stdin", "echo «hunter2" "Zebra» | sudo -S ls", "echo «hunter2" "Zebra» | gh secret set NPM", "echo «hunter2" "Zebra» | passwd --stdin bob"),
+         ("echo done | tee log", "echo $PASS | sudo -S ls"), FOLD, _is_given,
+         EDGE + r"(?:echo|printf)[ \t]+(?:-n[ \t]+)?(?P<secret>[^\n]{0,320})\Z"),
+    form("command-secret", ("send",), r"send[ \t]{1,3}(?:--[ \t]{1,3})?\\{0,3}[\"']", r"[^\s\"'\\$]", (4, 200),
+         ('expect "password:" { send "«hunter2' 'Zebra»\\r" }', 'expect "assword:"\nsend "«hunter2' 'Zebra»\\r"'), ('send "hello\\r"', 'expect "assword:"\nsend "$PASS\\r"'), check=_is_sent, tail=r"(?=\\{1,3}[rn])", needs="assword"),
+    form("command-user", ("-u", "-U", "--user", "--proxy-user", "http -a", "curl"), r"(?:(?<=[ \t\"'])-[uU][ \t]{0,2}|curl[ \t](?:" + _SAME_COMMAND + r"{0,160}?[ \t])??-[a-zA-Z#]{1,8}u[ \t]{0,2}|http -a[ \t]{1,2}|(?<=[ \t\"'])--(?:proxy-)?user(?:[ \t]{1,2}|=))(?:\\{0,3}[\"'])?[A-Za-z0-9._@+%-]{0,64}:", r"(?:[^\s\"'`\\|;<>{}$/]|\$(?!(?-i:[A-Z_{(])))", (4, 255),
+          ("curl -su bob:«hunter2" "Zebra» https://example.org/", "curl -u bob:«hunter2" "Zebra» https://example.org/", "curl -ubob:«hunter2" "Zebra» https://example.org/", "curl --user='bob:«hunter2" "Zebra»' https://example.org/", 'curl --user "bob:«hunter2' 'Zebra»" x',
+           "curl -x proxy:3128 -U bob:«hunter2" "Zebra» x"),
           ("docker run -u 1000:1000 image", "curl -u $USER:$PASS x", "docker run --user 1000:1000 x"), where=TEXT,
           check=lambda match: not match["secret"].isdigit() and not values.is_no_secret(match["secret"], uuid=False)),
+    form("command-user", ("-u", "--user"), r"(?<=[ \t\"'])(?:-u[ \t]{0,2}|--user(?:[ \t]{1,2}|=))(?:\\{0,3}[\"'])?", r"[A-Za-z0-9_.~-]", (12, 255),
+         ("curl -u «k2JdQ8sLZx" "Yv7WbNm2Pt»: https://example.org/",), ("docker run -u appuser-of-the-image: x", "chown -u k2JdQ8sLZxYv7: x"), where=TEXT, check=_is_random, tail=r"(?=:(?:[\s\"'\\]|\Z))", needs="curl"),
     # Files
     form("netrc-password", ("password", "passwd"), r"passw(?:or)?d[ \t]{1,8}", r"[^\s\"'\\]", (3, 400),
           ("machine api.example.org login bob password «hunter2" "Zebra»", "machine api.example.org\n  login bob\n  password «hunter2" "Zebra»"),
           ("the login page has a password field", "user bob password is required", "machine learning password reset"), check=_is_netrc),
-    form("pgpass-password", ("5432", "5433", "6432", "6543", ":*:"), r"(?:(?<=[A-Za-z0-9_.*-]:)(?:5432|5433|6432|6543)|:\*):[^:\s/\"']{1,64}:[^:\s/\"']{1,64}:", r"[^\s:\"'\\]", (4, 255),
+    form("pgpass-password", (*_POSTGRES_PORTS, ":*:"), rf"(?:(?<=[A-Za-z0-9_.*-]:)(?:{'|'.join(_POSTGRES_PORTS)})|:\*)" r":[^:\s/\"']{1,64}:[^:\s/\"']{1,64}:", r"[^\s:\"'\\]", (4, 255),
           ("db.internal:5432:app:bob:«hunter2" "Zebra»", "*:*:*:bob:«hunter2" "Zebra»"), ("10:5432:20:30:40", "tcp:5432:x:y:"), where=TEXT,
           check=lambda match: not match["secret"].isdigit() and not values.is_no_secret(match["secret"])),
     form("docker-auth", ("auth",), r"(?<=[\"'])auth\\{0,3}[\"'][ \t]{0,3}:[ \t]{0,3}\\{0,3}[\"']", r"[A-Za-z0-9+/=]", (8, LONGEST),

@@ -39,10 +39,10 @@ _TOKEN = re.compile(r"[A-Za-z0-9_.\-+/=~]*")
 _BOUNDARY = re.compile(BOUNDARY)
 _LONGEST_LINE: Final = 200
 _BEFORE_LINE = r"(?:\A|[\s→|:>+\"'`(m│-])"
-_KEY_LINE = re.compile(_BEFORE_LINE + r"[A-Za-z0-9+/]{24,80}={0,2}[\s\"',]{0,6}\Z")
+_KEY_LINE = re.compile(_BEFORE_LINE + r"[A-Za-z0-9+/]{24,80}={0,2}(?:[\s\"',│]|\x1b\[[0-9;]{0,16}m?){0,6}\Z")
 _OPEN_LINE = re.compile(_BEFORE_LINE + r"(?=[A-Za-z]{0,79}[0-9+/]|[A-Za-z]{16})[A-Za-z0-9+/]{8,80}\Z")
 """The beginning of such a line: no word of a language has so many letters."""
-_LAST_LINE = re.compile(_BEFORE_LINE + r"[A-Za-z0-9+/]{1,23}={0,2}[\s\"',]{0,6}\Z")
+_LAST_LINE = re.compile(_BEFORE_LINE + r"[A-Za-z0-9+/]{1,23}={0,2}(?:[\s\"',│]|\x1b\[[0-9;]{0,16}m?){0,6}\Z")
 """The last line of a key may be short."""
 _KEY_END = re.compile(r"-{1,5}(?:E(?:N(?:D[A-Z0-9 ]{0,60}-{0,5})?)?)?\Z")
 _SIGNS = r"(?:\x1b\[[0-9;]{0,16}m|[0-9]{1,6}[→|:]|[→|:>(│-]){0,4}"

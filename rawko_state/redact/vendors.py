@@ -20,7 +20,8 @@ VENDORS: Final = (
 """Their keys have no prefix: a random value behind a name with one of these in it is a secret."""
 
 KEY_OWNERS: Final = (*VENDORS, *(
-    "anthropic", "authress", "aws", "bedrock", "buildkite", "cerebras", "clojars", "crates", "databricks", "digitalocean",
+    "anthropic", "authress", "azure_devops", "consul", "cosmos", "cosmos_db", "cosmos db", "cosmosdb", "kaggle", "nomad",
+    "aws", "bedrock", "buildkite", "cerebras", "clojars", "crates", "databricks", "digitalocean",
     "docker", "doppler", "duffel", "dynatrace", "easypost", "elastic", "elevenlabs", "figma", "fireworks", "firebase",
     "flutterwave", "frameio", "freemius", "gcp", "gemini", "github", "gitlab", "google", "grafana", "groq", "harness",
     "honeycomb", "huggingface", "infracost", "langfuse", "langsmith", "linked-in", "lob", "mandrill", "maxmind",
