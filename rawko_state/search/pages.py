@@ -12,6 +12,7 @@ import math
 import sys
 import zlib
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
@@ -215,6 +216,10 @@ def _unbeaten(pairs: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
             yield times, size
 
 
+_append: Final = array.append
+_exhaust: Final = deque[None](maxlen=0).extend
+
+
 class _Entries(dict[str, "array[int]"]):
     """For each term, its documents with their counts: the number of the document, and the count in the lowest 8 bits."""
 
@@ -277,10 +282,10 @@ class Filling:
         return found
 
     def _put(self, field: str, number: int, counts: dict[str, int]) -> None:
-        terms = self._terms[field]
         shifted = number << 8
-        for term, times in counts.items():
-            terms[term].append(shifted | times if times < 256 else shifted | 255)
+        entries = [shifted | times if times < 256 else shifted | 255 for times in counts.values()]
+        # Without a loop of our own: this is done for every word of a history.
+        _exhaust(map(_append, map(self._terms[field].__getitem__, counts), entries))
 
     def done(self) -> Page:
         self.page.kinds, self.page.sizes = bytes(self._kinds), bytes(self._sizes)
