@@ -17,7 +17,8 @@ _BLOB = late(r"([0-9a-f]{64}) ([0-9]{1,15}) bytes")
 _FILE = late(r"(read|write|delete) (.+)")
 _JSON, _TEXT, _AT = "    = ", "    | ", "    @ "
 _LONG_LINE = 2_000
-_SPACE = late(r"\s+")
+_SHOWN = 500
+_SPACE_OR_NOT = late(r"[\s\x00]+|[^\s\x00]{1,500}")
 _RESERVED = frozenset({"tool", "args", "result", "output", "time"})
 
 
@@ -35,8 +36,8 @@ def _tool_lines(call: ToolCall) -> list[str]:
     if call.result is not None:
         shown += f" -> {call.result}"
     data: dict[str, Any] = {}
-    exact = _split_tool(shown) == (call.time, call.tool, call.args, call.result)
-    if not exact or not call.tool or len(shown) > _LONG_LINE:
+    exact = len(shown) <= _LONG_LINE and _split_tool(shown) == (call.time, call.tool, call.args, call.result)
+    if not exact or not call.tool:
         shown = _tool_line(call)
         data.update(tool=call.tool, args=call.args, result=call.result)
         if call.time is not None and _split_tool(shown)[0] != call.time:
@@ -62,7 +63,7 @@ def _tool_lines(call: ToolCall) -> list[str]:
 def _tool_line(call: ToolCall) -> str:
     """The readable line; shortened to fit one line where the values do not."""
     time = call.time if call.time and _TIMED.fullmatch(f"{call.time} x") else NO_TIME
-    line = f"{time} {_SPACE.sub('_', call.tool) or '-'}"
+    line = f"{time} {_one_line(call.tool, '_') or '-'}"
     if call.args:
         line += f" {_one_line(call.args)}"
     if call.result is not None:
@@ -70,10 +71,19 @@ def _tool_line(call: ToolCall) -> str:
     return line
 
 
-def _one_line(text: str, limit: int = 500) -> str:
-    """Text on a single line, for people; the JSON line has what it leaves out."""
-    flat = _SPACE.sub(" ", text.replace("\x00", " ")) if "\n" in text or "\x00" in text else text
-    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+def _one_line(text: str, space: str = " ") -> str:
+    """Text on a single line, for people; the JSON line has what it leaves out. Looks at no more of it than it shows."""
+    if space == " " and "\n" not in text and "\x00" not in text:
+        return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    pieces, size = [], 0
+    for match in _SPACE_OR_NOT.finditer(text):
+        piece = match[0]
+        pieces.append(space if piece[0].isspace() or piece[0] == "\x00" else piece)
+        size += len(pieces[-1])
+        if size > _SHOWN:
+            break
+    flat = "".join(pieces)
+    return flat if size <= _SHOWN else flat[: _SHOWN - 1] + "…"
 
 
 def _split_tool(line: str) -> tuple[str | None, str, str, str | None]:

@@ -16,7 +16,8 @@ from rawko_state.model.frozen import Frozen
 _EVERY: Final = 0.5
 """Seconds between two looks at all connections. A timer for each request would take a tenth of a short one."""
 _NOTHING, _HEAD, _BODY = range(3)
-_SWEEP: Final = 64
+_TOO_MUCH: Final = b"\x88\x02\x03\xf0"
+"""A WebSocket's close frame with code 1008."""
 
 
 class Limits(Frozen):
@@ -33,6 +34,9 @@ class Limits(Frozen):
     """Requests that a connection may send before the answer to the first one."""
     connections: int = 2_000
     """Connections of one address; 0 for any number. Behind a proxy, all clients have its address."""
+    socket_first: int = 4 << 10
+    """Bytes that the client of a WebSocket may send at first, and then each second. It has nothing to say but pongs."""
+    socket_rate: int = 256
 
 
 class Crowd:
@@ -47,9 +51,6 @@ class Crowd:
     def enter(self, address: str, transport: asyncio.Transport) -> bool:
         """Whether there is room for one more."""
         mine = self._open.setdefault(address, set())
-        if len(mine) % _SWEEP == 0 or len(mine) >= self._most:
-            # A connection that became a WebSocket does not say that it has ended.
-            mine.difference_update([each for each in mine if each.is_closing()])
         if self._most and len(mine) >= self._most:
             return False
         mine.add(transport)
@@ -158,8 +159,17 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
 
         def handle_websocket_upgrade(self) -> None:
             crowd.unwatch(self)
-            if not self._rejected:
-                super().handle_websocket_upgrade()
+            if self._rejected:
+                return
+            super().handle_websocket_upgrade()
+            socket = self.transport.get_protocol()
+            self.transport.set_protocol(_Socket(socket, self.transport, self.loop, limits, self._left))
+            if not getattr(socket, "handshake_initiated", True):
+                # It waits for the rest of a request that it can't read: with a body, or a line that is too long for it.
+                self._reject(400, "BadRequest", "this is not the request of a WebSocket")
+
+        def _left(self) -> None:
+            crowd.leave(self._address, self.transport)
 
         def _look(self, now: float) -> None:
             """Checks that a request arrives fast enough. While the server itself does not read, the client is not at fault."""
@@ -190,6 +200,40 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
             self.transport.close()
 
     return Protocol
+
+
+class _Socket(asyncio.Protocol):
+    """A connection that became a WebSocket. Reading many small frames would keep others waiting, so a client that sends many is
+    disconnected before they are read."""
+
+    def __init__(
+        self,
+        inner: Any,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        limits: Limits,
+        left: Callable[[], None],
+    ) -> None:
+        self._inner, self._transport, self._loop, self._limits, self._left = inner, transport, loop, limits, left
+        self._began, self._received = loop.time(), 0
+        self.pause_writing, self.resume_writing = inner.pause_writing, inner.resume_writing  # type: ignore[method-assign]
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        most = self._limits.socket_first + self._limits.socket_rate * (self._loop.time() - self._began)
+        if self._received <= most:
+            self._inner.data_received(data)
+        elif not self._transport.is_closing():
+            self._transport.write(_TOO_MUCH)
+            self._transport.close()
+
+    def eof_received(self) -> bool | None:
+        found: bool | None = self._inner.eof_received()
+        return found
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._left()
+        self._inner.connection_lost(exc)
 
 
 def _response(status: int, title: str, detail: str) -> bytes:

@@ -127,6 +127,57 @@ def _is_refused(connection: socket.socket) -> bool:
     return False
 
 
+_UPGRADE = (
+    "GET /api/v1/tasks/{}/events/socket HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+class TestSockets:
+    @pytest.mark.parametrize(
+        "more",
+        [
+            "Sec-WebSocket-Protocol: " + "a," * 8000,
+            "Cookie: " + "a" * 9000,
+            "Content-Length: 100",
+            "Transfer-Encoding: chunked",
+        ],
+        ids=["protocols", "a cookie", "a body", "chunks"],
+    )
+    def test_a_request_that_becomes_no_socket_is_refused(self, server: Served, more: str) -> None:
+        """The parser of WebSockets would wait for the rest of it for ever."""
+        assert _raw(server.port, f"{_UPGRADE.format('abc123')}{more}\r\n\r\n".encode())[0] == 400
+
+    @pytest.mark.parametrize(
+        "frame", [b"\x89\x81\0\0\0\0x", b"\x80\x80\0\0\0\0", b"\x81\x81\0\0\0\0x"], ids=["pings", "fragments", "texts"]
+    )
+    def test_who_sends_many_frames_is_disconnected_before_they_are_read(
+        self, server: Served, client: Client, frame: bytes
+    ) -> None:
+        """A million of them took seconds, in which nobody else was answered."""
+        task = client.start()
+        begun = b"\x02\x80\0\0\0\0" if frame[0] == 0x80 else b""
+        with socket.create_connection(("127.0.0.1", server.port), timeout=patience(30)) as connection:
+            connection.sendall(f"{_UPGRADE.format(task)}\r\n".encode())
+            found = connection.recv(1 << 16)
+            assert b" 101 " in found[:30]
+            connection.sendall(frame)  # a few may be sent
+            with contextlib.suppress(OSError):
+                connection.sendall(begun + frame * 20_000)
+            with contextlib.suppress(ConnectionResetError):
+                while piece := connection.recv(1 << 16):
+                    found += piece
+        wait_for(lambda: server.server.hub.followers == 0, "the connection's end")
+        assert found.count(b"\x8a") < 2_000, "thousands of pings were answered"
+
+    def test_a_socket_that_ended_makes_room(self, quick: Served) -> None:
+        ask = Client(quick.port)
+        task = ask.start()
+        for _ in range(60):
+            assert _raw(quick.port, f"{_UPGRADE.format(task)}\r\n".encode())[0] in (101, 429)
+        wait_for(lambda: ask("GET", "/healthz")[0] == 200, "room again")
+
+
 class TestTokenFirst:
     @pytest.mark.parametrize("path", ["/api/v1/tasks", "/api/v1/files/2024-01-15T10-30-00-abc123.task"])
     def test_without_a_token_no_body_is_awaited(self, any_server: Served, path: str) -> None:
