@@ -12,6 +12,10 @@ a block changes how it is run:
     <!-- not run: why -->   show it, don't run it
     <!-- files: NAME -->    write the next block into a file of the project instead of running it
 
+With ``--check``, commands of rawko in blocks that are marked ``sh`` are run too, one after the other, and must end with 0.
+The id of a task takes the place of ``ID`` and ``abc123``; programs that only print a word take that of agents. What needs a
+person, a browser, a database or another machine is left out.
+
 Times, durations, sizes and random ids differ from run to run, so they are compared by their shape. A line that holds only ``…``
 stands for any lines.
 """
@@ -39,12 +43,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 from shop import make_shop
 
 DOCS = Path(__file__).resolve().parents[1]
-PAGES = ("start.md", "howto/*.md")
+PAGES = ("start.md", "howto/*.md", "reference/importers.md", "../README.md")
 _BLOCK = re.compile(
     r"(?:<!-- (?P<word>type|not run|files): (?P<value>.*?) -->\n)?```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^```$",
     re.S | re.M,
 )
 _PATIENCE = 60.0
+_TASK = "dg2a3xc4"
+_PROGRAMS = ("claude", "codex", "opencode", "gemini", "qwen", "pi", "copilot", "cline", "make")
+_LEFT_OUT = re.compile(r"rawko (pick|open|watch|serve|pg|mcp|token (save|revoke)|--remote)\b|--database|--restore\b")
 
 _SHAPES: tuple[tuple[str, str], ...] = (
     (r"\d{4}-\d\d-\d\d[T ]\d\d[:-]\d\d([:-]\d\d)?(\.\d+)?Z?", "TIME"),
@@ -100,7 +107,7 @@ class Terminal:
         self._home, self.folder, self._colour = home, make_shop(home), colour
         self._environment = {
             "HOME": str(home),
-            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
+            "PATH": f"{home}/bin:{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
             "TERM": "xterm",
             **({} if colour else {"NO_COLOR": "1"}),
             "LANG": "C.UTF-8",
@@ -217,12 +224,46 @@ def run_page(page: Path, *, again: bool = False) -> tuple[str, list[str]]:
     return result, differences
 
 
+def shell_commands(text: str) -> Iterator[str]:
+    """The commands of rawko in the blocks of a page that only say what to type."""
+    for block in blocks(text):
+        for line in block.body.splitlines() if block.language == "sh" else ():
+            command = line.split(" # ")[0].strip()
+            if command.startswith("rawko ") and not _LEFT_OUT.search(command):
+                yield re.sub(r"\b(ID|abc123|qw2kns3c)\b", _TASK, command)
+
+
+def failing(page: Path) -> list[str]:
+    """What fails of them, in a shop whose sessions are imported."""
+    chosen = list(shell_commands(page.read_text("utf-8")))
+    if not chosen:
+        return []
+    found = []
+    with tempfile.TemporaryDirectory(prefix="rawko-docs-") as folder:
+        terminal = Terminal(Path(folder).resolve())
+        for program in _PROGRAMS:
+            path = Path(folder).resolve() / "bin" / program
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("#!/bin/sh\necho done\n")
+            path.chmod(0o755)
+        terminal.run("rawko import --yes")
+        for command in chosen:
+            shown = terminal.run(f'{command}\ncode=$?; [ $code = 0 ] || echo "[exit code $code]"', "y")
+            if "[exit code" in shown:
+                found.append(f"{page.name}: $ {command}\n{shown}")
+            terminal.run("rawko cleanup --restore")
+    return found
+
+
 def main(arguments: list[str]) -> int:
     check, again = "--check" in arguments, "--again" in arguments
     named = [DOCS / name for name in arguments if not name.startswith("--")]
     trouble = 0
     for page in named or sorted(path for pattern in PAGES for path in DOCS.glob(pattern)):
-        text, differences = run_page(page, again=again)
+        text, differences = (
+            run_page(page, again=again) if page.parent.name != "reference" else (page.read_text("utf-8"), [])
+        )
+        differences += failing(page) if check else []
         if differences:
             trouble += 1
             print("\n".join(differences))

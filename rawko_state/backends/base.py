@@ -372,9 +372,9 @@ class BaseStore(ABC):
         parent = self.summary(prefix)
         first = 1 if parent.parent is None or "@" not in parent.parent else int(parent.parent.partition("@")[2]) + 1
         if not first <= turn <= parent.turns:
-            raise InvalidValue(
-                f"Task {parent.id} has turns {first} to {parent.turns}; there is no turn {turn} to fork at."
-            )
+            there = f"turns {first} to {parent.turns}" if parent.turns > first else f"only turn {first}"
+            there = there if parent.turns >= first else "no turns of its own"
+            raise InvalidValue(f"Task {parent.id} has {there}; there is no turn {turn} to fork at.")
         self.turn(parent.id, turn)  # the turn must exist, not just be within the range
         asked = [said.text for said in self.said(parent.id, turn) if said.kind == "request"]
         request = message if message is not None else "".join(asked[-1:]) or "(what was asked is not known)"

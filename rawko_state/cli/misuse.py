@@ -95,7 +95,7 @@ def _bad_value(error: click.BadParameter) -> str:
         known = [str(each) for each in kind.choices]
         near = nearest(given[1:-1], known)
         if isinstance(parameter, click.Argument):
-            return _unknown_word(str(parameter.name), given, known, near)
+            return _unknown_word((parameter.metavar or parameter.name or "").strip("[].").lower(), given, known, near)
         return f"{parameter.opts[-1]} takes {_listed(known)}, not {given}.{near}"
     name = parameter.opts[-1] if isinstance(parameter, click.Option) else parameter.human_readable_name
     return f"{name} takes {_range(kind)}, not {given}."

@@ -34,7 +34,7 @@ class TestCommand:
         )
         assert "No such file" in rawko(project, "import", "claude-code", "/not/there", code=1).stderr
         assert "needs a file" in rawko(project, "import", "jsonl", code=2).stderr
-        assert "Unknown source: 'emacs'" in rawko(project, "import", "emacs", code=2).stderr
+        assert "Unknown agent: 'emacs'" in rawko(project, "import", "emacs", code=2).stderr
         assert "Nothing new: " in rawko(project, "import", "codex", "--since", "1d").stdout
         since = (datetime.now(timezone.utc) + timedelta(days=1)).strftime("%Y-%m-%d")
         assert "Nothing new: " in rawko(project, "import", "codex", str(sessions / "codex"), "--since", since).stdout

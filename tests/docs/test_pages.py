@@ -75,6 +75,28 @@ def test_every_command_in_the_documentation_exists(page: Path) -> None:
     assert wrong == []
 
 
+def help_pages(command: click.Command = cli, name: str = "rawko") -> Iterator[tuple[str, list[str]]]:
+    """Each command with the examples of its help page."""
+    yield name, [line for line in getattr(command, "examples", "").replace("\\\n", " ").splitlines() if line]
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for each in command.list_commands(context):
+            inner = command.get_command(context, each)
+            assert inner is not None
+            if not inner.hidden:
+                yield from help_pages(inner, f"{name} {each}")
+
+
+def test_every_help_page_has_examples_of_commands_that_exist() -> None:
+    pages = dict(help_pages())
+    assert len(pages) > 60
+    assert [name for name, examples in pages.items() if not examples and name != "rawko"] == []
+    found = [(name, words) for name, lines in pages.items() for line in lines for words in calls(line)]
+    assert [(name, words) for name, words in found if wrong_in(words)] == []
+    named = {name for name, words in found if " ".join(["rawko", *words]).startswith(name) or "-C" in words}
+    assert named >= set(pages) - {"rawko", "rawko history show", "rawko history export"}
+
+
 def test_the_test_above_would_notice() -> None:
     assert wrong_in(["history", "--nope"]) == "rawko history has no option --nope"
     assert wrong_in(["hook", "install", "--nope"]) == "rawko hook install has no option --nope"
