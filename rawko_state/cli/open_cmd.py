@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import webbrowser
+from pathlib import Path
 from urllib.parse import urlencode
 
 import click
@@ -13,7 +14,7 @@ from rawko_state.cli import Page
 from rawko_state.cli.completing import complete_ids
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import is_remote, me, root_of, store_of
-from rawko_state.errors import RawkoError
+from rawko_state.errors import NoProject, RawkoError
 
 
 @click.command(
@@ -52,8 +53,10 @@ def command(ctx: click.Context, task_id: str | None, all_projects: bool, port: i
             "This project's tasks are on a server, which has a page of its own: open its address in a browser.\n"
             "  For the files here: rawko --remote local open"
         )
-    root = root_of(ctx)
-    place = f"/t/{store_of(ctx).find(task_id).id}" if task_id is not None else "/"
+    root = _any_root(ctx) if all_projects else root_of(ctx)
+    place = "/"
+    if task_id is not None:
+        place = f"/t/{store_of(ctx).find(task_id).id}"
     note = ServerNote(root, ALL_PROJECTS if all_projects else OPEN)
     found = note.running() or (None if all_projects else ServerNote(root, SERVE).running())
     if found is not None:
@@ -77,6 +80,21 @@ def command(ctx: click.Context, task_id: str | None, all_projects: bool, port: i
         run(options, _warn, host)
     finally:
         note.remove()
+
+
+def _any_root(ctx: click.Context) -> Path:
+    """The enclosing project; outside of any, the one that was used last."""
+    try:
+        return root_of(ctx)
+    except NoProject:
+        from rawko_state.backends.select import user_state
+        from rawko_state.cli.projects_cmd import is_there
+
+        with user_state() as user:
+            known = [Path(each.root) for each in user.projects() if is_there(each.root)]
+        if not known:
+            raise
+        return known[0]
 
 
 def _warn(message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rawko_state.format.figures import counted
 from rawko_state.index.rows import TaskDatabase
 from rawko_state.model import status as words
 
@@ -21,7 +22,7 @@ def concerns(index: TaskDatabase) -> Iterator[tuple[str, str, bool]]:
                 yield task_id, "its file does not say what was asked: it is empty, cut off, or no task file", False
                 continue
             if damaged:
-                yield task_id, f"{damaged} damaged records", False
+                yield task_id, counted(damaged, "damaged record"), False
             if torn:
                 yield task_id, "the end of its file is unfinished", True
             if no_format:

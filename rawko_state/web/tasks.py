@@ -224,7 +224,7 @@ def tasks(visit: Visit) -> Reply:
     values: dict[str, Any] = {
         "rows": rows,
         "days": list(_days([row for row in rows if row.task.id not in on_top], by_day=by_day)),
-        "total": visit.store.count(wanted) if more or not first else len(rows),
+        "total": _total(visit, wanted, None if more or not first else len(rows)),
         "next": visit.here(after=more, part=None) if more else None,
         "sort": wanted.sort,
     }
@@ -245,6 +245,13 @@ def tasks(visit: Visit) -> Reply:
         "trashed": visit.get("trashed"),
     }
     return Reply("tasks.html", values)
+
+
+def _total(visit: Visit, wanted: TaskFilter, known: int | None) -> int | None:
+    """None: to count the tasks of an agent or of a file takes as long as the whole page may."""
+    if known is not None or wanted.agent or wanted.file:
+        return known
+    return visit.store.count(wanted)
 
 
 def _menus(rows: list[Row]) -> dict[str, list[str]]:

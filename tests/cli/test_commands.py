@@ -484,7 +484,7 @@ class TestOtherCommands:
         assert not re.search(r"\b0\.0s", rawko("stats").out)  # no time was recorded: that is unknown, not nothing
         done = rawko("doctor")
         assert done.code == 1
-        assert "dam001: 1 damaged records" in done.out
+        assert "dam001: 1 damaged record" in done.out
         assert "k3f9a1: the end of its file is unfinished" in done.out
         (filled / ".rawko/state/tasks/stray.txt").write_text("x")
         (filled / ".rawko/state").chmod(0o777)

@@ -145,6 +145,25 @@ def test_all_projects_are_served_with_a_switcher(tmp_path: Path) -> None:
         assert visitor.get("/w/nowhere/").status == 404
 
 
+@pytest.mark.every
+def test_all_projects_can_be_opened_from_outside_of_any(tmp_path: Path) -> None:
+    two_projects(tmp_path)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    command = [*RAWKO, "-C", str(outside), "open", "--all-projects", "--no-browser"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        address = re.fullmatch(r"http://127\.0\.0\.1:([0-9]+)(/open\?once=\S+)\n", process.stdout.readline())
+        assert address is not None
+        visitor = Visitor(int(address[1]))
+        visitor.get(address[2])
+        assert all(name in visitor.get("/projects").text for name in ('href="/w/shop/"', 'href="/w/shop-2/"'))
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=patience(30))
+
+
 def test_retention_of_one_project_does_not_touch_another(tmp_path: Path) -> None:
     one, two = two_projects(tmp_path)
     (one / ".rawko" / "config.yaml").write_text("state:\n  retention:\n    max_age: 30d\n")
