@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from rawko_state.errors import InvalidValue
-from rawko_state.exchange.telemetry import Signal
+from rawko_state.exchange.signals import Signal
 
 JSON: Final = "application/json"
 PROTOBUF: Final = "application/x-protobuf"
@@ -48,7 +48,7 @@ def signals(body: bytes, media: str, kind: str) -> list[Signal]:
     else:
         raise InvalidValue(f"Unknown type of content: {media!r}. Use {JSON} or {PROTOBUF}.")
     try:
-        return list(_spans(whole, in_hex) if kind == "traces" else _events(whole))
+        return list(_spans(whole, in_hex) if kind == "traces" else _events(whole, in_hex))
     except (AttributeError, TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
         raise InvalidValue(f"The body is not an OTLP request: {error}.") from None
 
@@ -83,13 +83,13 @@ def _spans(whole: Mapping[str, Any], in_hex: bool) -> Iterator[Signal]:
                 at=start,
                 attributes=_attributes(span.get("attributes", ())),
                 resource=resource,
-                duration_ms=max(0, round((end - start).total_seconds() * 1000)) if start and end else None,
+                ended=end,
                 error=(str(status.get("message") or "") or "failed") if failed else None,
                 outermost=not span.get("parentSpanId"),
             )
 
 
-def _events(whole: Mapping[str, Any]) -> Iterator[Signal]:
+def _events(whole: Mapping[str, Any], in_hex: bool) -> Iterator[Signal]:
     for resource, scoped in _resources(whole, "resourceLogs", "scopeLogs"):
         for record in scoped.get("logRecords", ()):
             given = _attributes(record.get("attributes", ()))
@@ -100,11 +100,13 @@ def _events(whole: Mapping[str, Any]) -> Iterator[Signal]:
             yield Signal(
                 key=hashlib.sha256(raw.encode("utf-8", "surrogatepass")).hexdigest()[:16],
                 name=told,
-                trace=str(record.get("traceId") or "unknown"),
+                trace=_id(record.get("traceId"), in_hex) or "unknown",
                 at=_time(record.get("timeUnixNano")) or _time(record.get("observedTimeUnixNano")),
                 attributes=given,
                 resource=resource,
                 is_event=True,
+                within=_id(record.get("spanId"), in_hex),
+                body=body,
             )
 
 

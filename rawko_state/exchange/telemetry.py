@@ -10,43 +10,24 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Mapping, Sequence
+from datetime import timezone
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
+from rawko_state.exchange.joining import MESSAGES, Joiner
+from rawko_state.exchange.signals import CHAT, INPUT, OUTPUT, Signal, data, first, parts
 from rawko_state.exchange.sources import apply_patch
 from rawko_state.exchange.sources.messages import asked_of, call_of
 from rawko_state.model.entries import Diff, Field, FileTouch, Money, ToolCall, Turn
-from rawko_state.model.frozen import Frozen, replace
 
 if TYPE_CHECKING:
     from rawko_state.store.contract import Store
     from rawko_state.tasks.task import Task
 
-_CONVERSATION: Final = ("gen_ai.conversation.id", "session.id", "conversation.id")
-_CHAT: Final = frozenset(("chat", "text_completion", "generate_content"))
 _REMEMBERED: Final = 20_000
 """Signals that are recognised when they are sent again."""
-_NEAR: Final = 20
-"""An event that belongs to another is among so many that follow it."""
 _EVENTS: Final = ("claude_code.", "codex.", "gemini_cli.", "qwen-code.")
-
-
-class Signal(Frozen):
-    """A span or an event, whatever it came by."""
-
-    key: str
-    """Recognises it when it is sent again."""
-    name: str
-    trace: str
-    at: datetime | None
-    attributes: Mapping[str, Any]
-    resource: Mapping[str, Any]
-    duration_ms: int | None = None
-    error: str | None = None
-    outermost: bool = False
-    is_event: bool = False
 
 
 class TelemetryRecorder:
@@ -55,33 +36,42 @@ class TelemetryRecorder:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
+        self._joiner = Joiner()
         self._seen: OrderedDict[str, None] = OrderedDict()
+        self._asked: OrderedDict[str, tuple[str | None, str]] = OrderedDict()
+        """By conversation: the agent that was asked, and its latest question."""
 
     def record(self, signals: Sequence[Signal]) -> set[str]:
         """Records what is new, in the order in which it ended. Returns the tasks that were written to."""
         written: set[str] = set()
         with self._lock:
-            new = [each for each in sorted(signals, key=_end) if each.key not in self._seen and _is_of_an_agent(each)]
-            for signal, response in _with_responses(self._prompts_first(new)):
-                task_id = self._recorded(signal)
-                written |= {task_id} if task_id is not None else set()
-                for each in filter(None, (signal, response)):
-                    self._seen[each.key] = None
+            fresh = [each for each in sorted(signals, key=_end) if each.key not in self._seen]
+            new = [each for each in fresh if _is_of_an_agent(each) or each.outermost]
+            for found, told in self._joiner.joined(self._prompts_first(new)):
+                written |= {task_id for each in found if (task_id := self._recorded(each)) is not None}
+                if found or _is_of_an_agent(told[0]):
+                    self._seen.update(dict.fromkeys(each.key for each in told))
                 while len(self._seen) > _REMEMBERED:
                     self._seen.popitem(last=False)
         return written
+
+    def flush(self) -> None:
+        """Records what still waits for more to be told of it."""
+        with self._lock:
+            for signal in self._joiner.waiting():
+                self._recorded(signal)
 
     def _prompts_first(self, signals: list[Signal]) -> list[Signal]:
         """Puts the prompt that opens a conversation first: Claude Code asks for a title before it tells of the prompt."""
         opened = set[str]()
         for prompt in [each for each in signals if each.is_event and _asked(each)]:
-            name = _conversation(prompt)
+            name = prompt.conversation
             if name in opened:
                 continue
-            first = next(each for each in signals if _conversation(each) == name)
-            if first is not prompt and self._store.find_source(_source(name)) is None:
+            earliest = next(each for each in signals if each.conversation == name)
+            if earliest is not prompt and self._store.find_source(_source(name)) is None:
                 signals.remove(prompt)
-                signals.insert(signals.index(first), prompt)
+                signals.insert(signals.index(earliest), prompt)
             opened.add(name)
         return signals
 
@@ -90,7 +80,7 @@ class TelemetryRecorder:
         if _turn(signal) is None and not asked and not signal.outermost:
             return None
         task = self._store.open_task(
-            _source(_conversation(signal)),
+            _source(signal.conversation),
             asked or signal.name,
             agent=_agent(signal),
             model=_model(signal),
@@ -103,9 +93,17 @@ class TelemetryRecorder:
 
     def _written(self, task: Task, signal: Signal, asked: str | None) -> None:
         turn = _turn(signal)
+        is_new_question = asked is not None and self._is_new_question(signal, asked)
+        if asked is not None:
+            self._asked[signal.conversation] = (_agent(signal), asked)
+            while len(self._asked) > _REMEMBERED:
+                self._asked.popitem(last=False)
+        if signal.late and task.state.is_finished:
+            _note(task, asked if is_new_question else None, turn)
+            return
         if task.state.is_finished and (turn is not None or asked):
             task.reopen(detached=True, message=asked)  # another run of the same conversation
-        elif asked and signal.is_event and not task.is_new:
+        elif asked and is_new_question and not task.is_new:
             task.say(asked)
         if turn is not None:
             task.add_turn(turn)
@@ -116,75 +114,56 @@ class TelemetryRecorder:
             said = _text(signal, "final_result", "gen_ai.output") or _said(signal)[0] or None
             task.finish("failure" if signal.error else "success", said, error=signal.error)
 
+    def _is_new_question(self, signal: Signal, asked: str) -> bool:
+        """Whether a person asks. Every request holds the latest question, and what one agent tells another is no person's."""
+        before = self._asked.get(signal.conversation)
+        return signal.is_event or before is None or (before[0] == _agent(signal) and before[1] != asked)
+
+
+def _note(task: Task, asked: str | None, turn: Turn | None) -> None:
+    """What was said in a run that is over, as notes: it does not go on because it is told late."""
+    if asked:
+        title = " ".join(asked.split())[:200] if task.state.title is None else None
+        task.note(asked, title=title, by="user", in_context=True)
+    elif turn is not None and turn.content:
+        task.note(turn.content, by=turn.agent, in_context=True)
+
 
 def _source(conversation: str) -> str:
     return f"otel:{conversation}"
-
-
-def _conversation(signal: Signal) -> str:
-    return next((str(signal.attributes[key]) for key in _CONVERSATION if signal.attributes.get(key)), signal.trace)
-
-
-def _with_responses(signals: Sequence[Signal]) -> Iterator[tuple[Signal, Signal | None]]:
-    """Each signal, and the event with the response that was merged into it: Claude Code tells of a request in two events, one
-    with the tokens, one with what the model said."""
-    merged = set[int]()
-    for at, signal in enumerate(signals):
-        if id(signal) in merged:
-            continue
-        response = None
-        if _kind(signal) == "api_request":
-            about = _about(signal)
-            after = (each for each in signals[at + 1 : at + _NEAR] if _about(each) == about)
-            found = next((each for each in after if _kind(each) in ("api_request", "assistant_response")), None)
-            response = found if found is not None and _kind(found) == "assistant_response" else None
-        if response is None:
-            yield signal, None
-        else:
-            merged.add(id(response))
-            said = {"response": response.attributes.get("response")}
-            yield replace(signal, attributes={**signal.attributes, **said}), response
-
-
-def _about(signal: Signal) -> tuple[Any, ...]:
-    return (_conversation(signal), *map(signal.attributes.get, ("request_id", "prompt.id", "query_source", "model")))
-
-
-def _kind(signal: Signal) -> str:
-    return signal.name.partition(".")[2] if signal.is_event else ""
 
 
 def _title(signal: Signal) -> str | None:
     """The title that Claude Code asks a model for."""
     if signal.attributes.get("query_source") != "generate_session_title":
         return None
-    found = _data(signal.attributes.get("response"))
+    found = data(signal.attributes.get("response"))
     return _string(found.get("title")) if isinstance(found, dict) else None
 
 
 def _end(signal: Signal) -> tuple[float, bool]:
-    started = signal.at.timestamp() if signal.at is not None else 0.0
-    return started + (signal.duration_ms or 0) / 1000, signal.outermost
+    ended = signal.ended or signal.at
+    return ended.timestamp() if ended is not None else 0.0, signal.outermost
 
 
 def _is_of_an_agent(signal: Signal) -> bool:
     if signal.is_event:
-        return signal.name.startswith(_EVENTS)
-    return "gen_ai.operation.name" in signal.attributes
+        return signal.name.startswith(_EVENTS) or signal.name in MESSAGES
+    return signal.operation is not None
 
 
 def _turn(signal: Signal) -> Turn | None:
     """The turn that a signal stands for; None if it stands for none."""
     given = signal.attributes
-    operation = given.get("gen_ai.operation.name")
-    kind = _kind(signal)
+    operation = signal.operation
+    kind = signal.kind
     content = thinking = None
     tools: tuple[ToolCall, ...] = ()
     files: tuple[FileTouch, ...] = ()
     diffs: tuple[Diff, ...] = ()
     if operation == "execute_tool" or kind == "tool_result":
         tools, files, diffs = _tool(signal)
-    elif operation in _CHAT:
+    elif operation in CHAT:
         content, thinking = _said(signal)
     elif kind == "api_error":
         content = str(given.get("error") or given.get("error.message") or "")
@@ -216,9 +195,9 @@ def _turn(signal: Signal) -> Turn | None:
 def _tool(signal: Signal) -> tuple[tuple[ToolCall, ...], tuple[FileTouch, ...], tuple[Diff, ...]]:
     given = signal.attributes
     name = _text(signal, "gen_ai.tool.name", "tool_name", "function_name") or signal.name
-    arguments = _data(_first(given, "gen_ai.tool.call.arguments", "tool_input", "tool_parameters", "arguments"))
+    arguments = data(first(given, "gen_ai.tool.call.arguments", "tool_input", "tool_parameters", "arguments"))
     call = call_of({"id": given.get("gen_ai.tool.call.id") or given.get("call_id"), "name": name, "input": arguments})
-    output = _first(given, "gen_ai.tool.call.result", "output", "tool_output")
+    output = first(given, "gen_ai.tool.call.result", "output", "tool_output")
     shown = output if output is None or isinstance(output, str) else json.dumps(output, ensure_ascii=False)
     failed = signal.error or (str(given.get("error") or "failed") if _is_false(given.get("success")) else None)
     more: dict[str, Any] = {"id": call.id} if call.id != "None" else {}
@@ -242,7 +221,7 @@ def _tool(signal: Signal) -> tuple[tuple[ToolCall, ...], tuple[FileTouch, ...], 
 def _said(signal: Signal) -> tuple[str, str]:
     """What a model said, and what it thought."""
     said, thought = list[str](), list[str]()
-    for part in _parts(signal.attributes.get("gen_ai.output.messages"), "assistant"):
+    for part in parts(signal.attributes.get(OUTPUT), "assistant"):
         text = part.get("content") or part.get("text")
         if isinstance(text, str):
             (thought if part.get("type") in ("thinking", "reasoning") else said).append(text)
@@ -260,19 +239,10 @@ def _asked(signal: Signal) -> str | None:
     if signal.is_event:
         prompt = signal.attributes.get("prompt")
         return prompt if signal.name.endswith(".user_prompt") and isinstance(prompt, str) and prompt.strip() else None
-    messages = _data(signal.attributes.get("gen_ai.input.messages"))
+    messages = data(signal.attributes.get(INPUT))
     last = messages[-1:] if isinstance(messages, list) else []
-    texts = [part.get("content") or part.get("text") for part in _parts(last, "user") if part.get("type") == "text"]
+    texts = [part.get("content") or part.get("text") for part in parts(last, "user") if part.get("type") == "text"]
     return "\n".join(text for text in texts if isinstance(text, str)).strip() or None
-
-
-def _parts(messages: Any, role: str) -> Iterator[Mapping[str, Any]]:
-    found = _data(messages)
-    for message in found if isinstance(found, list) else ():
-        if isinstance(message, dict) and message.get("role") == role:
-            parts = message.get("parts", message.get("content"))
-            parts = [{"type": "text", "content": parts}] if isinstance(parts, str) else parts
-            yield from (part for part in (parts if isinstance(parts, list) else ()) if isinstance(part, dict))
 
 
 def _tokens(given: Mapping[str, Any]) -> dict[str, int]:
@@ -282,7 +252,11 @@ def _tokens(given: Mapping[str, Any]) -> dict[str, int]:
         "out": _count(given, "gen_ai.usage.output_tokens", "output_tokens", "output_token_count"),
         "cache_read": _count(given, "gen_ai.usage.cache_read.input_tokens", "cache_read_tokens", "cached_token_count"),
         "cache_write": _count(
-            given, "gen_ai.usage.cache_creation.input_tokens", "cache_creation_tokens", "cache_write_token_count"
+            given,
+            "gen_ai.usage.cache_creation.input_tokens",
+            "gen_ai.usage.cache_write.input_tokens",
+            "cache_creation_tokens",
+            "cache_write_token_count",
         ),
         "reasoning": _count(given, "gen_ai.usage.reasoning.output_tokens", "reasoning_token_count"),
     }  # fmt: skip
@@ -298,7 +272,9 @@ def _agent(signal: Signal) -> str | None:
         return {"claude_code": "claude", "gemini_cli": "gemini", "qwen-code": "qwen"}.get(
             signal.name.partition(".")[0], signal.name.partition(".")[0]
         )
-    return _text(signal, "gen_ai.agent.name", "agent_name") or _string(signal.resource.get("service.name"))
+    service = _string(signal.resource.get("service.name"))
+    unnamed = service is None or service.startswith("unknown_service")
+    return _text(signal, "gen_ai.agent.name", "agent_name") or (None if unnamed else service)
 
 
 def _model(signal: Signal) -> str | None:
@@ -306,19 +282,15 @@ def _model(signal: Signal) -> str | None:
 
 
 def _text(signal: Signal, *names: str) -> str | None:
-    return _string(_first(signal.attributes, *names))
+    return _string(first(signal.attributes, *names))
 
 
 def _string(value: Any) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def _first(given: Mapping[str, Any], *names: str) -> Any:
-    return next((given[name] for name in names if given.get(name) is not None), None)
-
-
 def _count(given: Mapping[str, Any], *names: str) -> int | None:
-    value = _first(given, *names)
+    value = first(given, *names)
     try:
         count = int(float(value))
     except (TypeError, ValueError, OverflowError):
@@ -336,13 +308,3 @@ def _cost(value: Any) -> Money | None:
 
 def _is_false(value: Any) -> bool:
     return value is False or value == "false"
-
-
-def _data(value: Any) -> Any:
-    """A value that is sent as JSON in a string, as attributes can't be nested everywhere."""
-    if isinstance(value, str) and value[:1] in ("{", "["):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value

@@ -232,3 +232,152 @@ def test_a_compressed_body_is_bounded() -> None:
     for body, encoding in ((b"no", "gzip"), (b"", "br")):
         with pytest.raises(InvalidValue):
             unpacked(body, encoding)
+
+
+def told(store: rawko.Store, task: str) -> list[tuple[str | None, list[str]]]:
+    """What each turn says, and the tools in it."""
+    return [(turn.content, [call.tool for call in turn.tools if isinstance(call, rawko.ToolCall)]) for turn in turns(store, task)]  # fmt: skip
+
+
+def message_event(name: str, within: int, body: dict[str, Any]) -> dict[str, Any]:
+    inner = [{"key": key, "value": _any(value)} for key, value in body.items()]
+    return {
+        "eventName": name, "spanId": f"{within:016x}", "traceId": "ab" * 16, "timeUnixNano": str(NANO + within),
+        "body": {"kvlistValue": {"values": inner}},
+    }  # fmt: skip
+
+
+def _any(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {"kvlistValue": {"values": [{"key": key, "value": _any(each)} for key, each in value.items()]}}
+    return {"arrayValue": {"values": [_any(each) for each in value]}} if isinstance(value, list) else {"stringValue": value}  # fmt: skip
+
+
+def events(*records: dict[str, Any]) -> bytes:
+    return json.dumps({"resourceLogs": [{"resource": {}, "scopeLogs": [{"logRecords": list(records)}]}]}).encode()
+
+
+def plain(number: int, **more: Any) -> dict[str, Any]:
+    """A request of a program that is no agent by itself: its outermost span is number 1."""
+    return span(number, 1, number, 1, operation__name="chat", request__model="m", **more)
+
+
+AROUND = {**span(1, None, 0, 9), "attributes": []}
+CALL = {"type": "tool_call", "id": "t1", "name": "read_file", "arguments": {"path": "a.py"}}
+MESSAGES = [
+    {"role": "user", "parts": [{"type": "text", "content": "Fix it"}]},
+    {"role": "assistant", "parts": [CALL]},
+    {"role": "tool", "parts": [{"type": "tool_call_response", "id": "t1", "response": "x = 1"}]},
+]
+
+
+def test_a_clients_request_in_the_span_of_its_instrumentation_is_told_once(store: rawko.Store) -> None:
+    said_in = {"input__messages": said("user", "text", "Hello"), "output__messages": said("assistant", "text", "Hi")}
+    outer = plain(3, response__id="r1", usage__output_tokens=5, **said_in)
+    inner = plain(2, response__id="r1", usage__output_tokens=5)
+    inner["attributes"] += attributes({"http.request.method": "POST"})
+    recorder = TelemetryRecorder(store)
+    assert recorder.record(signals(spans(inner), JSON, "traces")) == set()
+    (task,) = recorder.record(signals(spans(outer, AROUND), JSON, "traces"))
+    assert (store.summary(task).request, store.summary(task).tokens_out) == ("Hello", 5)
+    assert told(store, task) == [("Hi", [])]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_clients_request_that_nobody_else_tells_of_is_not_lost(store: rawko.Store, ends: bool) -> None:
+    alone = plain(2, response__id="r1", usage__output_tokens=5)
+    alone["attributes"] += attributes({"url.full": "https://x"})
+    recorder = TelemetryRecorder(store)
+    recorder.record(signals(spans(alone, *([AROUND] if ends else [])), JSON, "traces"))
+    recorder.flush()
+    (task,) = store.history(rawko.TaskFilter())
+    assert (task.turns, task.tokens_out, task.status) == (1, 5, "completed" if ends else "running")
+
+
+def test_tools_that_a_program_calls_itself_are_told_with_what_they_returned(store: rawko.Store) -> None:
+    first = plain(2, input__messages=json.dumps(MESSAGES[:1]), output__messages=json.dumps(MESSAGES[1:2]))
+    second = plain(3, input__messages=json.dumps(MESSAGES), output__messages=said("assistant", "text", "Fixed"))
+    recorder = TelemetryRecorder(store)
+    (task,) = recorder.record(
+        signals(spans(first, second, plain(4, input__messages=json.dumps(MESSAGES))), JSON, "traces")
+    )
+    assert told(store, task) == [(None, []), (None, ["read_file"]), ("Fixed", []), (None, [])]
+    (call,) = turns(store, task)[1].tools
+    assert isinstance(call, rawko.ToolCall)
+    assert (call.args, call.output) == ("a.py", "x = 1")
+    assert store.files(task) == [(2, "read", "a.py")]
+
+
+def test_a_tool_that_has_a_span_is_not_told_again(store: rawko.Store) -> None:
+    tool = span(2, 1, 1, 1, operation__name="execute_tool", tool__name="read_file", tool__call__id="t1")
+    (task,) = TelemetryRecorder(store).record(
+        signals(spans(tool, plain(3, input__messages=json.dumps(MESSAGES))), JSON, "traces")
+    )
+    assert told(store, task) == [(None, ["read_file"]), (None, [])]
+
+
+EVENTS = events(
+    message_event("gen_ai.system.message", 2, {"content": "Be kind."}),
+    message_event("gen_ai.user.message", 2, {"content": "Fix it"}),
+    message_event("gen_ai.choice", 2, {"message": {"role": "assistant", "tool_calls": [{"id": "t1", "function": {"name": "read_file", "arguments": '{"path": "a.py"}'}}]}}),
+    message_event("gen_ai.user.message", 3, {"content": "Fix it"}),
+    message_event("gen_ai.assistant.message", 3, {"tool_calls": [{"id": "t1", "function": {"name": "read_file", "arguments": '{"path": "a.py"}'}}]}),
+    message_event("gen_ai.tool.message", 3, {"id": "t1", "content": "x = 1"}),
+    message_event("gen_ai.choice", 3, {"message": {"role": "assistant", "content": "Fixed"}}),
+)  # fmt: skip
+
+
+def test_messages_in_events_of_their_own_belong_to_their_span(store: rawko.Store) -> None:
+    recorder = TelemetryRecorder(store)
+    assert recorder.record(signals(EVENTS, JSON, "logs")) == set()
+    (task,) = recorder.record(signals(spans(plain(2), plain(3), AROUND), JSON, "traces"))
+    assert told(store, task) == [(None, []), (None, ["read_file"]), ("Fixed", [])]
+    assert (store.summary(task).request, store.summary(task).status) == ("Fix it", "completed")
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_messages_that_come_after_their_span_are_not_lost(store: rawko.Store, over: bool) -> None:
+    recorder = TelemetryRecorder(store)
+    recorder.record(signals(spans(plain(2), plain(3), *([AROUND] if over else [])), JSON, "traces"))
+    (task,) = recorder.record(signals(EVENTS, JSON, "logs"))
+    recorder.record(signals(EVENTS, JSON, "logs"))
+    said_later = (
+        [note.content for note in store.notes(task)] if over else [turn.content for turn in turns(store, task)][2:]
+    )
+    assert said_later == ["Fix it", "Fixed"]
+    assert store.summary(task).status == ("completed" if over else "running")
+
+
+def test_the_event_of_the_newer_conventions_holds_the_messages_of_its_span(store: rawko.Store) -> None:
+    details = message_event("gen_ai.client.inference.operation.details", 2, {})
+    details["attributes"] = attributes({"gen_ai.input.messages": said("user", "text", "Hello"), "gen_ai.output.messages": said("assistant", "text", "Hi")})  # fmt: skip
+    recorder = TelemetryRecorder(store)
+    recorder.record(signals(events(details), JSON, "logs"))
+    (task,) = recorder.record(signals(spans(plain(2)), JSON, "traces"))
+    assert (store.summary(task).request, told(store, task)) == ("Hello", [("Hi", [])])
+
+
+def test_the_outermost_span_ends_the_run_also_if_it_is_no_agents(store: rawko.Store) -> None:
+    failed = {**AROUND, "status": {"code": 2, "message": "boom"}}
+    recorder = TelemetryRecorder(store)
+    (task,) = recorder.record(signals(spans(plain(2, conversation__id="c9")), JSON, "traces"))
+    assert store.summary(task).status == "running"
+    assert recorder.record(signals(spans(failed), JSON, "traces")) == {task}
+    assert (store.summary(task).status, store.runs(task)[0].error) == ("failed", "boom")
+
+
+def test_another_question_in_a_running_conversation_is_told_once(store: rawko.Store) -> None:
+    recorder = TelemetryRecorder(store)
+    asked = [
+        plain(number, input__messages=said("user", "text", text))
+        for number, text in ((2, "One?"), (3, "One?"), (4, "Two?"), (5, "Two?"))
+    ]
+    (task,) = recorder.record(signals(spans(*asked), JSON, "traces"))
+    assert [(turn.agent, turn.content) for turn in turns(store, task) if turn.agent == "user"] == [("user", "Two?")]
+
+
+def test_a_program_without_a_name_is_an_agent() -> None:
+    store = rawko.open(":memory:")
+    sent = spans(plain(2)).replace(b'"shop"', b'"unknown_service:python"')
+    (task,) = TelemetryRecorder(store).record(signals(sent, JSON, "traces"))
+    assert store.summary(task).agents == ("agent",)

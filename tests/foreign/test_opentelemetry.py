@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry._logs import LogRecord
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from pydantic_ai import Agent
@@ -15,7 +18,7 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.models.test import TestModel
 
 import rawko_state as rawko
-from rawko_state.integrations.opentelemetry import RawkoSpanExporter
+from rawko_state.integrations.opentelemetry import RawkoLogExporter, RawkoSpanExporter
 from tests.exchange.test_telemetry import turns
 from tests.support.serving import served
 
@@ -88,3 +91,20 @@ def test_a_store_that_fails_does_not_fail_the_agent(root: Path, caplog: pytest.L
 def test_a_server_takes_otlp(root: Path, compression: Compression) -> None:
     with served(root) as server:
         check(root, ran(OTLPSpanExporter(endpoint=f"{server.url}/v1/traces", compression=compression), root))
+
+
+def test_events_beside_the_spans_are_joined_with_them(root: Path) -> None:
+    store = rawko.open(root)
+    spans = RawkoSpanExporter(store)
+    tracers, loggers = TracerProvider(), LoggerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    loggers.add_log_record_processor(SimpleLogRecordProcessor(RawkoLogExporter(spans)))
+    logger = loggers.get_logger("x")
+    with tracers.get_tracer("x").start_as_current_span("chat m", attributes={"gen_ai.operation.name": "chat"}):
+        logger.emit(LogRecord(event_name="gen_ai.user.message", body={"content": "Fix the login"}))
+        logger.emit(LogRecord(event_name="gen_ai.choice", body={"message": {"role": "assistant", "content": "Done."}}))
+    tracers.shutdown()
+    loggers.shutdown()
+    (task,) = store.history(rawko.TaskFilter())
+    assert (task.request, task.status) == ("Fix the login", "completed")
+    assert [turn.content for turn in turns(store, task.id)] == ["Done."]
