@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rawko_state.exchange.transcript import Session, Step, holds, is_session_id
 from rawko_state.exchange.turns import TurnBuilder
 from rawko_state.model.entries import Turn
 from rawko_state.model.frozen import replace
+
+if TYPE_CHECKING:
+    from rawko_state.store.contract import Store
 
 _FEW: Final = 50
 """The first record with an id is among these."""
@@ -36,6 +39,8 @@ class Fork(NamedTuple):
     """Records before that place that are its own: they belong to no turn."""
     is_copy: bool = False
     """It has nothing of its own, so there is nothing to record."""
+    answers: int = 0
+    """How many of these turns are the parent's own, and not of the user."""
 
 
 class _Records(NamedTuple):
@@ -70,10 +75,13 @@ def forks(found: Iterable[Session], wanted: Sequence[Session]) -> dict[str, Fork
     _join(by_root, headless)
     keys = {session.key for session in wanted}
     made = {
-        key: Fork(bases[key][0], 0, _turns_before(key, bases, named), ())
+        key: Fork(
+            bases[key][0], 0, _turns_before(key, bases, named), (),
+            answers=_turns_until(named[bases[key][0]], bases[key][1])[1],
+        )
         for key in bases
         if key in keys and bases[key][0] in named
-    }
+    }  # fmt: skip
     for group in by_root.values():
         if len(group) > 1 and any(session.key in keys for session in group):
             made.update((key, fork) for key, fork in _compared(group) if key in keys)
@@ -114,11 +122,13 @@ def _turns_before(key: str, bases: Mapping[str, tuple[str, int]], named: Mapping
     while key in bases and key not in seen:
         seen.add(key)
         key, place = bases[key]
-        turns += _turns_until(named[key], place) if key in named else 0
+        turns += _turns_until(named[key], place)[0] if key in named else 0
     return turns
 
 
-def _turns_until(session: Session, place: int, start: int = 0, *, only_keyed: bool = False) -> int:
+def _turns_until(session: Session, place: int, start: int = 0, *, only_keyed: bool = False) -> tuple[int, int]:
+    """How many turns a session has up to a place, and how many of them are not of the user."""
+
     def before(_: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
         for at, step in session.steps(start, wrong):
             if at > place:
@@ -127,7 +137,8 @@ def _turns_until(session: Session, place: int, start: int = 0, *, only_keyed: bo
                 yield at, step
 
     builder = TurnBuilder(replace(session, read=before), start, (), [])
-    return sum(isinstance(entry, Turn) for record in builder.turns() for entry in record)
+    agents = [entry.agent for record in builder.turns() for entry in record if isinstance(entry, Turn)]
+    return len(agents), sum(agent != "user" for agent in agents)
 
 
 def _compared(group: Sequence[Session]) -> Iterator[tuple[str, Fork]]:
@@ -197,6 +208,17 @@ def _fork(child: _Records, parent: _Records, shared: int, above: Fork | None) ->
     copied = list(child.places)[:shared]
     place, left = child.places[copied[-1]], max(parent.places[key] for key in copied)
     before = 0 if above is None else above.turns
-    turns = before + _turns_until(parent.session, left, 0 if above is None else above.place, only_keyed=True)
+    turns, answers = _turns_until(parent.session, left, 0 if above is None else above.place, only_keyed=True)
     loose = tuple(step for at, step in child.session.steps(0, []) if at <= place and step.key is None)
-    return Fork(parent.session.key, place, turns, loose, is_copy=shared == len(child.places))
+    is_copy = shared == len(child.places)
+    return Fork(parent.session.key, place, before + turns, loose, is_copy, answers)
+
+
+def placed(store: Store, task: str | None, fork: Fork | None) -> Fork | None:
+    """A fork at the turn of its parent's task. There, a prompt is a request and no turn, if the session was recorded in several
+    runs. ``task``: the parent's, if it is there already."""
+    if task is None or fork is None or not fork.answers:
+        return fork
+    rows, _ = store.turn_rows(task)
+    turn = next(islice((row.turn for row in rows if row.agent != "user"), fork.answers - 1, None), None)
+    return fork if turn is None else fork._replace(turns=turn)

@@ -20,7 +20,7 @@ from rawko_state.backends.select import open_files, user_state
 from rawko_state.config.project import find_project
 from rawko_state.errors import InvalidValue, NoProject, RawkoError, TaskExists
 from rawko_state.exchange.dedupe import one_each
-from rawko_state.exchange.forks import Fork, forks
+from rawko_state.exchange.forks import Fork, forks, placed
 from rawko_state.exchange.linking import progress, recorded_until
 from rawko_state.exchange.sources import sessions, siblings
 from rawko_state.exchange.transcript import Session, Trouble
@@ -310,7 +310,14 @@ class _Import:
 
     def add_all(self, new: Sequence[Session], copies: Mapping[str, Fork], step: Callable[[int], None]) -> None:
         jobs = [
-            _Job(each, self._belonging, self._dry_run, self._pack, copies.get(each.key), self._stats[each.key][0])
+            _Job(
+                each,
+                self._belonging,
+                self._dry_run,
+                self._pack,
+                self._fork(copies.get(each.key)),
+                self._stats[each.key][0],
+            )
             for each in new
         ]
         waiting: list[_Done] = []
@@ -331,6 +338,9 @@ class _Import:
             with contextlib.suppress(RawkoError):
                 for version in versions:
                     self._user.saw_agent(self._source, version)
+
+    def _fork(self, fork: Fork | None) -> Fork | None:
+        return placed(self._store, self.tasks.get(f"{self._source}:{fork.parent}"), fork) if fork is not None else None
 
     def _take(self, done: _Done) -> None:
         report, session = self._report, done.session
@@ -461,6 +471,9 @@ def start(
 ) -> str | None:
     """Creates the task for a new session; None while there is nothing to record. ``parent``: the task that started it."""
     fork = forks(siblings(session), [session]).get(session.key)
+    if fork is not None:
+        source = f"{session.source}:{fork.parent}"
+        fork = placed(store, store.by_source(source).get(source), fork)
     if fork is not None and fork.is_copy:
         return None
     begin, loose = (fork.place, fork.loose) if fork is not None else (0, ())

@@ -46,6 +46,19 @@ _PROMPT_BEHIND: Final = {
 }
 _PROMPT_LAST: Final = {"codex": "exec", "opencode": "run", "cline": "--json"}
 """Agents whose prompt is the last word, if this one is there too."""
+_SWITCHES: Final = frozenset(
+    (
+        "-p",
+        "--print",
+        "--verbose",
+        "--dangerously-skip-permissions",
+        "--continue",
+        "-c",
+        "--include-partial-messages",
+        "--yolo",
+    )
+)
+"""Options without a value."""
 
 
 def prompt_in(words: Sequence[str]) -> str | None:
@@ -54,8 +67,13 @@ def prompt_in(words: Sequence[str]) -> str | None:
     for word, following in itertools.pairwise(words):
         if word in _PROMPT_BEHIND.get(name, ()) and not following.startswith("-"):
             return following
-    is_last = _PROMPT_LAST.get(name) in words[1:-1] and not words[-1].startswith("-")
-    return words[-1] if is_last and " " in words[-1].strip() else None
+    if len(words) < 3:
+        return None
+    is_last = _PROMPT_LAST.get(name) in words[1:-1] or any(word in _PROMPT_BEHIND.get(name, ()) for word in words[1:-1])
+    # Behind an option, the last word may be its value.
+    is_free = name in _PROMPT_LAST or not words[-2].startswith("-") or words[-2] in _SWITCHES
+    is_text = not words[-1].startswith("-") and " " in words[-1].strip()
+    return words[-1] if is_last and is_free and is_text else None
 
 
 class Recording:

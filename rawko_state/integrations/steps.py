@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rawko_state.exchange.importing import start
 from rawko_state.exchange.linking import link, mark_recorded
-from rawko_state.exchange.sources import session_named
+from rawko_state.exchange.sources import session_named, sessions
 from rawko_state.exchange.transcript import Aside, Call, Output, Step, Usage, stated
 from rawko_state.format.diffs import diff_text
 from rawko_state.model.entries import Diff, Note, Parent, Section
@@ -47,6 +47,8 @@ class Steps:
         self._subagents: dict[str, Steps] = {}
         self._left: dict[str, Steps] = {}
         """Sub-agents that have ended."""
+        self._unlinked: dict[str, str] = {}
+        """The tasks of sub-agents that began before the session was known, by their names in it."""
         self._apart: dict[str, None] = {}
         """The sessions of sub-agents of which the stream only says that they were started."""
         self._early: dict[str, Step] = {}
@@ -90,7 +92,7 @@ class Steps:
             self._add(self._turn, step)
 
     def _model_of(self, step: Step) -> str | None:
-        """The model of an answer. The stream of Codex does not name it, but the agent's own session does."""
+        """The model of an answer. Some streams name it once; that of Codex does not, but the agent's own session does."""
         if step.model is None and self._model is None and self._source == "codex" and self.session is not None:
             session = session_named(self._source, self.session)
             begin = islice(session.steps(0, []), _FEW) if session is not None else ()
@@ -132,6 +134,7 @@ class Steps:
         self.failed = step.failed or (None if step.turn is not None or step.prompt is not None else self.failed)
         self.aborted = self.aborted if step.aborted is None else step.aborted
         self.used = step.used or self.used
+        self._model = step.facts.get("model") or self._model
         self._apart.update(dict.fromkeys(step.facts.get("subagents", "").split()))
         session = step.facts.get("session")
         if session and self.session is None and self._source is not None:
@@ -145,17 +148,19 @@ class Steps:
             call = self._calls.get(call_id)
             title = call.args if call is not None else None
             name = first.facts.get("subagent") or "agent"
-            own = first.facts.get("sub_task_id")
+            own = first.facts.get("sub_session")
             task = self._store.start(
                 first.prompt or title or "(a sub-agent)",
                 title=title,
                 agent=name,
                 parent=Parent(self._task.id),
                 cwd=os.getcwd(),
-                source=f"{self._source}:{self.session}/agent-{own}" if own and self.session else None,
+                source=f"{self._source}:{self.session}/{own}" if own and self.session else None,
                 fields={"Parent-Call": call_id},
             )
             found = self._subagents[call_id] = Steps(self._store, task, name, self._source)
+            if own and not self.session:
+                self._unlinked[own] = task.id
             found.session = self.session
         return found
 
@@ -292,6 +297,10 @@ class Steps:
             mark_recorded(self._store, self._task.id, session)
             if self._earlier is not None:
                 mark_recorded(self._store, self._earlier, session)
+            for each in sessions(self._source, [session.path], self._store.root, []) if self._unlinked else ():
+                sub_agent = self._unlinked.get(each.key.removeprefix(f"{self.session}/"))
+                if sub_agent is not None:
+                    mark_recorded(self._store, sub_agent, each)
         for key in self._apart:
             self._record_apart(self._source, key)
 

@@ -73,6 +73,19 @@ def test_they_are_whichever_comes_in_first(store: FileStore, folder: Path) -> No
     assert family(store) == FAMILY
 
 
+def test_a_fork_of_a_session_that_was_recorded_in_several_runs(store: FileStore, folder: Path) -> None:
+    original = folder / f"{ORIGINAL}.jsonl"
+    whole = original.read_text(encoding="utf-8").splitlines(keepends=True)
+    prompts = [n for n, line in enumerate(whole) if '"promptSource"' in line and '"tool_result"' not in line]
+    original.write_text("".join(whole[: prompts[1]]), encoding="utf-8")
+    bring(store, "claude-code", original, belonging=everything(store))
+    original.write_text("".join(whole), encoding="utf-8")
+    bring(store, "claude-code", original, belonging=everything(store))
+    assert store.summary(task(ORIGINAL)).runs == 2  # the second prompt is a request, so there is a turn less
+    bring(store, "claude-code", folder, belonging=everything(store))
+    assert (store.summary(task(BRANCH)).parent, numbers(store, BRANCH)) == (f"{task(ORIGINAL)}@8", [9, 10])
+
+
 def test_a_copy_under_another_id_is_not_recorded_again(store: FileStore, folder: Path) -> None:
     for name in ("00000000-0000-4000-8000-000000000000", "ffffffff-ffff-4fff-8fff-ffffffffffff"):
         shutil.copyfile(folder / f"{ORIGINAL}.jsonl", folder / f"{name}.jsonl")

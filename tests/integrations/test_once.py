@@ -378,3 +378,41 @@ def test_a_file_that_codex_moves_and_its_model_are_told_by_its_own_session(
     (turn,) = turns(store, played(store, stream))
     assert (turn.model, [(diff.old, diff.new) for diff in turn.diffs]) == ("gpt-5.5", [("a.py", "b.py")])
     assert {(file.operation, file.path) for file in turn.files} == {("write", "b.py"), ("delete", "a.py")}
+
+
+def test_sub_agents_of_copilot_are_not_imported_again(
+    store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stream names the session last, when the tasks of its sub-agents are there already."""
+    monkeypatch.setenv("COPILOT_HOME", str(tmp_path / "copilot"))
+    request = {"toolCallId": "t1", "name": "task", "arguments": {"description": "Count", "prompt": "count"}}
+
+    def event(number: int, kind: str, agent: str | None = None, **data: object) -> dict[str, object]:
+        by = {} if agent is None else {"agentId": agent}
+        return {"type": kind, "id": f"e{number}", "timestamp": f"2026-11-19T10:00:{number:02}.000Z", "data": data, **by}
+
+    events = [
+        event(1, "user.message", content="fix it"),
+        event(2, "assistant.message", messageId="m1", content="I ask a helper.", toolRequests=[request]),
+        event(3, "subagent.started", "a1", toolCallId="t1", agentName="explore"),
+        event(4, "user.message", "a1", content="count", source="agent-explore"),
+        event(5, "assistant.message", "a1", messageId="m2", content="Two.", toolRequests=[]),
+        event(6, "subagent.completed", "a1", toolCallId="t1"),
+        event(7, "tool.execution_complete", toolCallId="t1", success=True, result={"content": "Two."}),
+        event(8, "assistant.message", messageId="m3", content="There are two.", toolRequests=[]),
+    ]
+    stream = "".join(json.dumps(each) + "\n" for each in [*events, {"type": "result", "sessionId": FIXED}])
+    task = store.start("fix it")
+    recording = Recording(store, task, "copilot", terminal=False)
+    recording.take(stream.encode())
+    recording.finish()
+    task.finish("success")
+    path = tmp_path / "copilot/session-state" / FIXED / "events.jsonl"
+    path.parent.mkdir(parents=True)
+    begin = event(0, "session.start", sessionId=FIXED, context={"cwd": str(store.root)})
+    lines = (json.dumps(each, separators=(",", ":")) for each in [begin, *events])
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    recording.steps.settle()
+    report = bring(store, "copilot", path, belonging=Belonging((str(store.root),), everywhere=True))
+    assert (report.new, report.grown) == ([], [])
+    assert [request for _, _, request in store.children(task.id)] == ["count"]

@@ -150,10 +150,14 @@ class TestWithoutARequest:
             (["claude", "-p", "Fix it", "--verbose"], "Fix it"),
             (["/usr/bin/claude", "--verbose", "-p", "Fix it"], "Fix it"),
             (["claude", "--verbose", "Fix it", "-p"], None),
+            (["claude", "-p", "--output-format", "stream-json", "--verbose", "Fix it"], "Fix it"),
+            (["claude", "-p", "--append-system-prompt", "Be brief, please"], None),
+            (["pi", "-p", "--mode", "json", "--model", "m", "Fix it"], "Fix it"),
             (["codex", "exec", "--json", "Fix it"], "Fix it"),
             (["codex", "exec", "resume", "--last"], None),
             (["aider", "--message", "Fix it"], "Fix it"),
             (["make", "-p", "all"], None),
+            (["claude"], None),
         ],
     )
     def test_of_an_agent_it_is_the_prompt(self, words: list[str], prompt: str | None) -> None:

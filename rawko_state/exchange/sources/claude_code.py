@@ -264,7 +264,8 @@ def step_of(line: str, agent: str = MAIN) -> Step:
         said = text_or_none(record.get("prompt"))
         # A command that runs in the background is a task, too, but nobody is asked for anything.
         if subtype == "task_started" and said is not None and isinstance(record.get("tool_use_id"), str):
-            started = {**facts, **{f"sub_{name}": value for name, value in words(record, "task_id").items()}}
+            task = record.get("task_id")
+            started = {**facts, "sub_session": f"agent-{task}"} if isinstance(task, str) else facts
             return Step(line, at, prompt=said, facts=started, inside=record["tool_use_id"], key=key)
         if subtype == "task_notification" and isinstance(record.get("tool_use_id"), str):
             return _ended(line, at, record, facts)

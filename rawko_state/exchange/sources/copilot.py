@@ -235,7 +235,8 @@ class Reader:
             # What a sub-agent does is not what the session does.
             return step if is_own else Step(line, step.at, unknown=step.unknown)
         inside = text_or_none(data.get("parentToolCallId")) or self._started.get(agent, agent)
-        return replace(step, inside=inside, facts={**step.facts, "subagent": self._names.get(agent, agent)})
+        facts = {**step.facts, "subagent": self._names.get(agent, agent), "sub_session": agent}
+        return replace(step, inside=inside, facts=facts)
 
     def _event(self, line: str, at: Any, kind: str, data: Mapping[str, Any], record: Mapping[str, Any]) -> Step:
         if kind in ("session.start", "session.resume", "session.context_changed"):

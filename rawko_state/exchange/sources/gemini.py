@@ -47,6 +47,7 @@ _READS: Final = frozenset(("read_file",))
 _WRITES: Final = frozenset(("write_file", "replace", "edit"))
 _RUNNING: Final = frozenset(("validating", "scheduled", "executing", "awaiting_approval", "pending"))
 _EXITED = re.compile(r"^(Exit Code|Signal): (\S+)$", re.MULTILINE)
+_SILENT = re.compile(r"Command exited with code: (?!0$)-?[0-9]+|Command terminated by signal: \w+")
 _OWN_ID = re.compile(r"[0-9a-f]{32}")
 """The id of a message that the program writes by itself; those of prompts have dashes."""
 _OWN_WORDS: Final = ("<session_context>", "<hook_context>", "<state_snapshot>")
@@ -256,7 +257,10 @@ class Reader:
         record = object_of(line)
         kind, at = str(record.get("type")), time_of(record.get("timestamp"))
         if kind == "init":
-            return Step(line, at, facts=only(session=record.get("session_id")))
+            model = record.get("model")
+            return Step(
+                line, at, facts=only(session=record.get("session_id"), model=None if model == "auto" else model)
+            )
         if kind == "message":
             text = text_of(record.get("content"))
             if record.get("role") == "user":
@@ -271,9 +275,8 @@ class Reader:
             self._ended = True
             error = mapping(record.get("error")).get("message")
             text = text_of(record.get("output")) or text_of(error)
-            return Step(
-                line, at, outputs=(Output(str(record.get("tool_id")), text, record.get("status") != "success"),)
-            )
+            failed = record.get("status") != "success" or says_that_it_failed(text)
+            return Step(line, at, outputs=(Output(str(record.get("tool_id")), text, failed),))
         if kind == "error":
             text = text_of(record.get("message"))
             return Step(
@@ -361,6 +364,11 @@ def _response(answer: Mapping[str, Any], tool: str) -> Output:
     error = response.get("error")
     text = text_of(error) or text_of(response.get("output")) or (json.dumps(response)[:2000] if response else "")
     return Output(str(answer.get("id")), text, bool(error) or (tool == "run_shell_command" and exited_badly(text)))
+
+
+def says_that_it_failed(text: str) -> bool:
+    """Whether this is what a stream has in place of the output of a command that failed and printed nothing."""
+    return _SILENT.fullmatch(text.strip()) is not None
 
 
 def exited_badly(text: str) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rawko_state.exchange.sources import claude_code
-from rawko_state.exchange.sources.gemini import call_of, exited_badly, shown, shows_nothing
+from rawko_state.exchange.sources.gemini import call_of, exited_badly, says_that_it_failed, shown, shows_nothing
 from rawko_state.exchange.transcript import (
     Aside,
     Call,
@@ -388,7 +388,8 @@ class Stream:
             said = text_of(record.get("result"))
             failed = said[len(_API_ERROR) : -1] if said.startswith(_API_ERROR) else step.failed
             return Step(line, step.at, failed=failed, used=Usage(left), facts=step.facts)
-        return step
+        outputs = tuple(replace(each, failed=each.failed or says_that_it_failed(each.text)) for each in step.outputs)
+        return replace(step, outputs=outputs) if outputs else step
 
 
 def _called(part: Mapping[str, Any]) -> Call:
