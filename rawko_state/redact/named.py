@@ -121,7 +121,8 @@ _SHORTEST: Final = 4
 _SHORTEST_RANDOM: Final = 20
 _SHORTEST_OF_VENDOR: Final = 14
 _OF_A_PAGE: Final = (
-    "next", "page", "continuation", "pagination", "continue", "sync", "cancellation", "starting", "resume", "cursor", "idempotency",
+    "next", "page", "continuation", "pagination", "continue", "sync", "cancellation", "starting", "resume", "cursor",
+    "idempotency",
 )  # fmt: skip
 """A token behind one of these words says where a list goes on, or which request this is."""
 _NAMES: Final = frozenset(
