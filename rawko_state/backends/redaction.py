@@ -112,7 +112,10 @@ class Counting:
         return set(self.renamed)
 
     def text(self, text: str) -> str:
-        self._found.rules.update(span.rule for span in self._redactor.spans(text))
+        spans = self._redactor.spans(text)
+        if not spans:
+            return text
+        self._found.rules.update(span.rule for span in spans)
         return self._redactor.text(text)
 
     def named(self, key: str, value: str) -> str | None:

@@ -48,9 +48,9 @@ def get(ctx: click.Context, scope: str, key: str) -> None:
 @click.pass_context
 def set_value(ctx: click.Context, scope: str, key: str, value: str) -> None:
     """Set a value. What looks like a secret is refused."""
-    said = f"{scope} {key}={value}"
-    if redactor_for(Path.cwd()).text(said) != said:
-        raise InvalidValue(f"The value of {key!r} looks like a secret and was not stored. Use a keyring for it.")
+    said, clean = f"{scope} {key}={value}", redactor_for(Path.cwd()).text
+    if clean(said) != said:
+        raise InvalidValue(f"The value of {clean(key)!r} looks like a secret and was not stored. Use a keyring for it.")
     _values(ctx).set(scope, key, value)
 
 

@@ -106,6 +106,11 @@ _AFTER_PAIR: Final = ("", "`", "\n", "\r", " ", "\t", "&", ";", '"', "'", "\x1b"
 _AFTER_LINE: Final = ("", "\n", "\r", "\x1b", '"', "'", "`", "\\")
 _QUOTED_NAME = Late(r"[\"'][A-Za-z0-9_.-]*\Z")
 _AFTER_CELL: Final = ("", ",", "\n", "\r", "\x1b", '"', "'", "`", "\\")
+_TYPES = Late(r"[A-Z][A-Za-z0-9]*(?:\|[A-Za-z][A-Za-z0-9]*)+")
+"""One of several types, in code."""
+_KIND_NAME = Late(r"[A-Za-z0-9]::[A-Za-z0-9]+::[A-Za-z0-9]*\Z")
+_RESOURCE = Late(r"(?:\A|[^A-Za-z0-9])arn:[A-Za-z0-9:/*_-]{1,110}:\Z")
+"""The name of a resource of Amazon: arn:…:secret:NAME."""
 _SETTER = Late(
     r"(?:define|setdefault|(?:set|put|add)[A-Za-z_]{0,24}|[A-Za-z_]{0,24}(?:header|env|property|option))\([ \t]{0,3}"
     r"(?:[\"'][^\"'\n]{0,60}[\"'],[ \t]{0,3})?[\"'][A-Za-z0-9_.-]{0,60}\Z",
@@ -115,8 +120,11 @@ _SETTER = Late(
 _SHORTEST: Final = 4
 _SHORTEST_RANDOM: Final = 20
 _SHORTEST_OF_VENDOR: Final = 14
-_OF_A_PAGE: Final = ("next", "page", "continuation", "pagination", "continue", "sync", "cancellation")
-"""A token behind one of these words says where a list goes on."""
+_OF_A_PAGE: Final = (
+    "next", "page", "continuation", "pagination", "continue", "sync", "cancellation", "starting", "resume", "cursor",
+    "idempotency",
+)  # fmt: skip
+"""A token behind one of these words says where a list goes on, or which request this is."""
 _NAMES: Final = frozenset(
     ("password", "passwd", "passphrase", "secret", "token", "credentials", "apikey", "key", "pass")
 )
@@ -127,7 +135,12 @@ def is_kind_of_key(match: re.Match[str]) -> bool:
     return match["name"][:3].lower() == "key" and _KIND.search(before(match, 20)) is not None
 
 
-def _is_of_a_page(match: re.Match[str]) -> bool:
+def is_of_a_kind(match: re.Match[str]) -> bool:
+    """Whether the name is that of a type, as ``"AWS::IAM::AccessKey"``."""
+    return _KIND_NAME.search(before(match, 100)) is not None
+
+
+def is_of_a_page(match: re.Match[str]) -> bool:
     return before(match, 20).rstrip(" _.-").lower().endswith(_OF_A_PAGE)
 
 
@@ -136,7 +149,7 @@ def _is_of_vendor(text: str) -> bool:
     return text[-20:].rstrip(" _.-").lower().endswith(KEY_OWNERS)
 
 
-def _identifies(match: re.Match[str], name: str) -> bool:
+def identifies(match: re.Match[str], name: str) -> bool:
     """Whether a UUID behind this name is an identifier."""
     if any(word in name for word in _GENERIC_SECRET):
         return False
@@ -235,6 +248,10 @@ def is_assigned(match: re.Match[str]) -> bool:
         return False  # the same, for an argument in capitals
     if (match["sep"] == ">" and (match["gap"] or not bare or following != "<")) or (bare and match["sep"][:2] == "=="):
         return False  # a comparison
+    if match["close"] and is_of_a_kind(match):
+        return False
+    if bare and (_TYPES.fullmatch(value) or (match["sep"] == ":" and _RESOURCE.search(before(match, 120)))):
+        return False
     lower = name.lower()
     kind = is_kind_of_key(match)
     if lower[:3] == "key" and not kind:
@@ -243,15 +260,15 @@ def is_assigned(match: re.Match[str]) -> bool:
         kind = True
     if lower == "pw" and (";" in value or not (values.is_strong(value) or values.is_random(value))):
         return False  # a short variable
-    if lower == "token" and _is_of_a_page(match):
+    if lower == "token" and is_of_a_page(match):
         return False
-    identifies = not (kind or environment) and _identifies(match, lower)
+    is_id = not (kind or environment) and identifies(match, lower)
     if match["sep"] == ",":
         if match["inner"] is not None or value.startswith("--"):
             return False  # another pair, or the options of a command
         call = "" if bare else before(match, 120)
         if "(" in call and _SETTER.search(call):
-            return values.assigned(name, value, quoted=True, environment=False, identifies=identifies)
+            return values.assigned(name, value, quoted=True, environment=False, identifies=is_id)
         # A list of words has the same form, so the value must look random.
         return (
             (
@@ -259,7 +276,7 @@ def is_assigned(match: re.Match[str]) -> bool:
                 if bare
                 else _QUOTED_NAME.search(before(match, 60)) is not None
             )
-            and not values.is_no_secret(value, uuid=identifies)
+            and not values.is_no_secret(value, uuid=is_id)
             and (
                 values.UUID.fullmatch(value) is not None
                 or (bare and _is_personal(lower) and _MIXED.fullmatch(value) is not None)
@@ -281,7 +298,7 @@ def is_assigned(match: re.Match[str]) -> bool:
         quoted=not bare or match["sep"][:2] == "</",
         environment=environment,
         line=line,
-        identifies=identifies,
+        identifies=is_id,
     )
 
 
@@ -334,7 +351,7 @@ def _spoken_span(match: re.Match[str]) -> tuple[int, int]:
 def is_spoken(match: re.Match[str]) -> bool:
     start, end = _spoken_span(match)
     value, name, by = match.string[start:end], match["name"].lower(), match["by"].strip()
-    if len(value) < 6 or value[0] in ")]},":
+    if len(value) < 6 or value[0] in ")]},:" or match["secret"].endswith("...") or is_of_a_kind(match):
         return False
     told = _is_told(match, name, value)
     if (
@@ -346,9 +363,9 @@ def is_spoken(match: re.Match[str]) -> bool:
         and not (name == "key" and _is_of_vendor(before(match, 20)))
     ):
         return False  # the rule for assignments decides
-    if values.is_no_secret(value, uuid=name == "token" and _identifies(match, name)) or _CALL.match(value):
+    if values.is_no_secret(value, uuid=name == "token" and identifies(match, name)) or _CALL.match(value):
         return False
-    if name == "token" and _is_of_a_page(match):
+    if name == "token" and is_of_a_page(match):
         return False
     if told and (by[:1] in ("=", ":") or (not by and match.string[start - 1] in "`\"'")):
         return True
@@ -359,7 +376,7 @@ def is_spoken(match: re.Match[str]) -> bool:
     ):
         return False
     if values.UUID.fullmatch(value):
-        return name != "token" or not _identifies(match, name)
+        return name != "token" or not identifies(match, name)
     if values.is_random(value):
         return not values.is_identifier(value)
     if not by and match.string[match.end("by")] not in "`\"'":
@@ -403,8 +420,11 @@ def is_vendors(match: re.Match[str]) -> bool:
     group = value_group(match)
     start, end = _span(match, group)
     name, value, sep = match["name"], match.string[start:end], match["sep"]
-    if len(value) < _SHORTEST_OF_VENDOR or sep in ("==", "==="):
+    if len(value) < _SHORTEST_OF_VENDOR or sep in ("==", "===") or (match["close"] and is_of_a_kind(match)):
         return False
+    last = before(match, 1)
+    if last.isalpha() and not (last.islower() and name[0].isupper()):
+        return False  # a part of another word: AccessEntry
     if sep == ">" and (match["gap"] or match.string[end : end + 1] != "<"):
         return False
     if sep == "," and (group == "bare" or not _SETTER.search(before(match, 120))):
@@ -431,8 +451,8 @@ def is_named_secret(name: str, value: str) -> bool:
     kind = is_key and (_KIND.search(front) is not None or (_is_of_vendor(front) and values.is_random(value)))
     if is_key and not kind:
         return False
-    identifies = not kind and _identifies(match, match["name"].lower())
-    return values.assigned(match["name"], value, quoted=True, environment=False, identifies=identifies)
+    is_id = not kind and identifies(match, match["name"].lower())
+    return values.assigned(match["name"], value, quoted=True, environment=False, identifies=is_id)
 
 
 _WHOLE_NAME = Late(r".{0,200}?" + NAME, re.IGNORECASE | re.DOTALL)

@@ -30,7 +30,11 @@ from rawko_state.redact.named import (
     VENDOR_SEPARATOR,
     assigned_parts,
     environment_name,
+    identifies,
     is_assigned,
+    is_kind_of_key,
+    is_of_a_kind,
+    is_of_a_page,
     is_spoken,
     is_vendors,
     spoken_parts,
@@ -110,7 +114,7 @@ _WITH_SCHEME = Late(rf"{_SCHEME}[ \t]{{1,3}}", re.IGNORECASE)
 
 def _is_header(match: re.Match[str]) -> bool:
     value = match["secret"]
-    if values.is_no_secret(value, uuid=False) or len(value) < 8:
+    if values.is_no_secret(value, uuid=False) or len(value) < 8 or is_of_a_kind(match):
         return False
     if "[" in value or (
         values.is_identifier(value) and not _WITH_SCHEME.search(match[0][: match.start("secret") - match.start()])
@@ -156,8 +160,12 @@ def _is_spaced(match: re.Match[str]) -> bool:
     setting = _SETTING.search(text) if may_set and not is_option else None
     if not is_option and setting is None:
         return False
-    value = match["secret"]
-    if values.is_no_secret(value, uuid=False) or _ANOTHER_OPTION.match(value):
+    value, name = match["secret"], match["name"].lower()
+    if values.is_no_secret(value, uuid=identifies(match, name)) or _ANOTHER_OPTION.match(value):
+        return False
+    if name[:3] == "key" and not (is_kind_of_key(match) or values.is_random(value)):
+        return False
+    if name == "token" and is_of_a_page(match):
         return False
     if setting is not None and not setting["prose"]:
         return len(value) >= 4
@@ -182,6 +190,12 @@ def _is_netrc(match: re.Match[str]) -> bool:
         return False
     # Prose has these words too: then the value decides.
     return values.is_password(secret) or (login is not None and "machine " in text)
+
+
+_AFTER_HOST = Late(
+    r"(?:\A|[\s\"'`\\])(?:[^\s:\"'`\\]{1,90}:[0-9]{1,6}[:-])?[^\s:\"'`\\]{0,253}:?\Z|=[^\s:\"'`\\&?=]{0,253}:?\Z"
+)
+"""The first field of a line; a file and a line number may stand before it, as from grep."""
 
 
 def _is_default(match: re.Match[str]) -> bool:
@@ -458,8 +472,8 @@ _FORMS: Final[tuple[Rule, ...]] = (
           ("machine api.example.org login bob password «hunter2" "Zebra»", "machine api.example.org\n  login bob\n  password «hunter2" "Zebra»"),
           ("the login page has a password field", "user bob password is required", "machine learning password reset"), check=_is_netrc),
     form("pgpass-password", (*_POSTGRES_PORTS, ":*:"), rf"(?:(?<=[A-Za-z0-9_.*-]:)(?:{'|'.join(_POSTGRES_PORTS)})|:\*)" r":[^:\s/\"']{1,64}:[^:\s/\"']{1,64}:", r"[^\s:\"'\\]", (4, 255),
-          ("db.internal:5432:app:bob:«hunter2" "Zebra»", "*:*:*:bob:«hunter2" "Zebra»"), ("10:5432:20:30:40", "tcp:5432:x:y:"), where=TEXT,
-          check=lambda match: not match["secret"].isdigit() and not values.is_no_secret(match["secret"])),
+          ("db.internal:5432:app:bob:«hunter2" "Zebra»", "*:*:*:bob:«hunter2" "Zebra»"), ("10:5432:20:30:40", "tcp:5432:x:y:", "arn:aws:rds:*:*:db:autoscaled-reader", "arn:aws:cloudwatch:*:*:alarm:eb-*"), where=TEXT,
+          check=lambda match: _AFTER_HOST.search(before(match, 300)) is not None and not match["secret"].isdigit() and not values.is_no_secret(match["secret"])),
     form("docker-auth", ("auth",), r"(?<=[\"'])auth\\{0,3}[\"'][ \t]{0,3}:[ \t]{0,3}\\{0,3}[\"']", r"[A-Za-z0-9+/=]", (8, LONGEST),
           ('{"auths": {"registry.example.org": {"auth": "«Ym9iOmh1bnRl' 'cjJaZWJyYQ==»"}}}',), ('"auth": "required"', '"auth": "basic"'), check=_is_basic),
     form("npmrc-auth", ("_auth",), r"(?:(?<![A-Za-z0-9.])|(?<=\\n)|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m))_auth(?:token)?[\"']?(?:[ \t]{0,3}[:=][ \t]{0,3}|[ \t]{1,2})" + QUOTE, r"[A-Za-z0-9_+/=.~:-]", (8, 1000),

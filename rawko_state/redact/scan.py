@@ -49,6 +49,8 @@ class Literals:
     def among(self, words: set[bytes]) -> set[str]:
         """Which literals are in words that are unfamiliar."""
         found: set[str] = set()
+        if not self._all:
+            return found  # every rule is off
         fresh = words.difference(self._telling)
         if len(fresh) < len(words):
             for word in words - fresh:

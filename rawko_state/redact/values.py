@@ -16,7 +16,7 @@ _PLACEHOLDER = Late(
     # References: $NAME, ${…}, $(…), %NAME%, %s, <…>, {…}, #{…}, @name, and tags of YAML.
     r"|\$[a-z_][a-z0-9_]*|\$[({].*|\$[0-9@*?]|%[a-z_]+%?|%[({].*|%[sdrq]|<.*|\[[^\]]*\]|__[a-z_]+__|[#@]?\{.*|@[a-z_.]+"
     r"|!(?:vault|secret|ref|sub|env[a-z_]*|getatt|include|reference|join|importvalue|binary|encrypted[a-z/_-]*|important)\b.*"
-    r"|!![a-z_$].*|0x[0-9a-f]{1,16}|[a-z0-9.-]{1,100}:[0-9]{1,5}|.*(?:a-z[^a-z]{0,3}(?:0-9|\])|\(\?[:=!]|\[\^|abcdefghij).*"
+    r"|!![a-z_$].*|arn:.*|0x[0-9a-f]{1,16}|[a-z0-9.-]{1,100}:[0-9]{1,5}|.*(?:a-z[^a-z]{0,3}(?:0-9|\])|\(\?[:=!]|\[\^|abcdefghij).*"
     r"|.*(?:change[-_ ]?me|placeholder|example|dummy|redacted|not[-_ ]?set|replace[-_ ]?me|xxxx|\*\*\*|\.\.\.|…|\$\{|\{\{).*"
     r"|(?:none|null|nil|true|false|undefined|unset|empty|secret|passw(?:or)?d|pass|token|string|str|bytes|text|test(?:ing)?|todo|tbd"
     r"|required|optional|hidden|masked|unknown|default|admin|root|user|foo|bar|baz|foobar|value|abc|guest|invalid|valid|key|dev|prod"

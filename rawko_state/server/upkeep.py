@@ -126,8 +126,9 @@ def get_value(call: Call) -> Any:
 def set_value(call: Call) -> Any:
     scope, key, value = call.params["scope"], call.params["key"], call.data["value"]
     said = f"{scope} {key}={value}"
-    if call.store.redactor.text(said) != said:
-        raise InvalidValue(f"The value of {key!r} looks like a secret and was not stored.")
+    clean = call.store.redactor.text
+    if clean(said) != said:
+        raise InvalidValue(f"The value of {clean(key)!r} looks like a secret and was not stored.")
     call.registry.set(scope, key, value)
 
 

@@ -86,7 +86,7 @@ class TestWaysIn:
         rawko(project, "task", "note", task, SAID)
         rawko(project, "task", "finish", task, "--summary", SAID)
         rawko(project, "kv", "set", "project", "x", SAID, code=None)
-        rawko(project, "kv", "set", "project", CANARY, "x", code=None)
+        assert CANARY not in rawko(project, "kv", "set", "project", CANARY, "x", code=None).stderr
         rawko(project, "history", "--search", "canary")
         nowhere(project, *home())
 
@@ -136,6 +136,7 @@ class TestWaysIn:
             ask("POST", f"tasks/{task}/turns", turn)
             ask("POST", f"tasks/{task}/notes", {"content": SAID})
             ask("PUT", "kv/project/x", {"value": SAID})
+            assert CANARY not in str(ask("PUT", f"kv/project/{CANARY}", {"value": "x"}))
             ask(
                 "POST",
                 "repos",

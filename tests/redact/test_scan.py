@@ -13,7 +13,7 @@ import pytest
 from rawko_state.redact import scan
 from rawko_state.redact.patterns import Pattern, Refused
 from rawko_state.redact.redactor import Redactor
-from rawko_state.redact.rules import RULES
+from rawko_state.redact.rules import NAMES, RULES
 from rawko_state.redact.scan import SLICE, Literals, Slice
 from rawko_state.redact.tokens import TOKENS
 from rawko_state.redact.wordlike import UNLIKELY, surprise
@@ -84,6 +84,13 @@ class TestSlices:
         literals.among({b"hello", b"k2JdQ8sLZxYv7WbNm2Pt", b"mytoken"})
         assert literals._plain == {b"hello"}
         assert set(literals._telling) == {b"mytoken"}
+
+
+def test_with_every_rule_off_any_text_is_left_alone() -> None:
+    nothing = Redactor(lambda secret: "0000", off=NAMES)
+    for number in range(40):
+        text = " ".join(f"word{number}x{each}" for each in range(400))
+        assert nothing.text(text) is text
 
 
 class TestTokens:
