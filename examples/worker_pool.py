@@ -14,7 +14,6 @@ from pathlib import Path
 
 import rawko_state as rawko
 from rawko_state import TaskBusy, TaskFilter, Turn
-from rawko_state.model.status import FINISHED
 
 JOBS = [f"job-{number}" for number in range(6)]
 STEPS = 3
@@ -23,14 +22,14 @@ STEPS = 3
 def work(store: rawko.Store, job: str, *, dies: bool = False) -> None:
     """Does one job, or what is left of it. Another worker may be at it: then we leave it alone."""
     with store.open_task(f"pool:{job}", f"Do {job}", title=job) as known:
-        if known.state.status in FINISHED:
+        if known.state.is_finished:
             return
     try:
         task = store.resume(known.id, by=f"worker {os.getpid()}")
     except TaskBusy:
         return
     with task:
-        if task.state.status in FINISHED:
+        if task.state.is_finished:
             return
         # The newest state says how far the last worker came. It is kept warm by the store.
         done = (store.latest_state(task.id) or {"done": 0})["done"]

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         TaskNotFound,
         UnsafePath,
     )
-    from rawko_state.model.appended import Appended
+    from rawko_state.model.appended import Appended, LocatedBlock
     from rawko_state.model.entries import (
         Blob,
         Diff,
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         Result,
         Resumed,
         Section,
+        Span,
         TaskHeader,
         ToolCall,
         Torn,
@@ -91,7 +92,7 @@ if TYPE_CHECKING:
         TurnRow,
         Usage,
     )
-    from rawko_state.store.contract import EventStream, Store
+    from rawko_state.store.contract import EventStream, SecretsFound, Store, Verdict
     from rawko_state.tasks.live_turn import LiveTurn
     from rawko_state.tasks.task import Task
 
@@ -116,6 +117,7 @@ __all__ = [
     "InvalidValue",
     "Json",
     "LiveTurn",
+    "LocatedBlock",
     "MemoryStore",
     "Money",
     "NewerFormat",
@@ -137,9 +139,11 @@ __all__ = [
     "RunRow",
     "Said",
     "SearchTrouble",
+    "SecretsFound",
     "Section",
     "ServerAway",
     "ServerRefused",
+    "Span",
     "Stats",
     "Stopped",
     "StorageError",
@@ -160,6 +164,7 @@ __all__ = [
     "Unknown",
     "UnsafePath",
     "Usage",
+    "Verdict",
     "aio",
     "open",
 ]
@@ -174,16 +179,16 @@ _HOMES = {
         "OutcomeUnknown RawkoError SearchTrouble ServerAway ServerRefused Stopped StorageError TaskBusy TaskExists "
         "TaskNotFound UnsafePath"
     ),
-    "model.appended": "Appended",
+    "model.appended": "Appended LocatedBlock",
     "model.entries": (
         "Blob Diff Entry Execution Field FileTouch Json Money Note Parent Progress Question Request Result Resumed "
-        "Section TaskHeader ToolCall Torn Turn Unknown"
+        "Section Span TaskHeader ToolCall Torn Turn Unknown"
     ),
     "model.events": "Event",
     "model.names": "TaskName",
     "model.state": "TaskState",
     "store": "Answer Hit InTrash RecordAt RunRow Said Stats TaskFilter TaskSummary TurnRow Usage",
-    "store.contract": "EventStream Store",
+    "store.contract": "EventStream SecretsFound Store Verdict",
     "tasks.live_turn": "LiveTurn",
     "tasks.task": "Task",
 }

@@ -14,7 +14,7 @@ from rawko_state.format.reader import MemoryBytes, TaskBytes, TaskReader
 from rawko_state.format.records import BuiltRecord, build_record, first_record
 from rawko_state.model.appended import BeforeWrite, Position
 from rawko_state.store.contract import HostedStore, LiveStore, RetentionStore, SearchStore, Store
-from rawko_state.store.core import CoreStore
+from rawko_state.store.core import Cleaner, CoreStore
 from rawko_state.tasks.draft import Draft, DraftContent, Sink, draft_content
 from rawko_state.tasks.writer import Make, Writer
 
@@ -22,6 +22,7 @@ __all__ = [
     "BaseStore",
     "BeforeWrite",
     "BuiltRecord",
+    "Cleaner",
     "CoreStore",
     "Draft",
     "DraftContent",

@@ -20,7 +20,8 @@ RawkoError
 ├── SearchTrouble           the search index cannot be used now; searches read the task files instead
 ├── StorageError            the operating system refused a file operation
 │   ├── OutcomeUnknown      a sync failed: the record may or may not be on disk
-│   └── StorageGone         the tables of a workspace no longer exist
+│   ├── StorageGone         the tables of a workspace no longer exist
+│   └── StorageAway         the database does not answer, for now
 ├── ServerAway              the server cannot be reached; the request may or may not have been processed
 └── ServerRefused           the server rejected the request: wrong credentials or a bad request
 
@@ -275,6 +276,10 @@ class OutcomeUnknown(StorageError):
 
 class StorageGone(StorageError):
     pass
+
+
+class StorageAway(StorageError):
+    """The database does not answer, for now."""
 
 
 class ServerAway(RawkoError):

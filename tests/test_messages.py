@@ -6,12 +6,9 @@ import re
 
 from tests.support.messages import messages
 from tests.support.processes import ROOT
+from tests.support.prose import avoided
 
 ALL = list(messages())
-_AVOIDED = re.compile(
-    r"\b(anew|meanwhile|whoever|somebody|so many|that many|is away|shelf|catalogue|mend|trouble|sorry|oops|cannot)\b"
-    r"|(?<!there )(?<!There )\bis no (?!longer)|!$|\bplease\b(?! report)"
-)
 _AS_TYPED = ("pick ", "rawko", "--")
 """Messages may begin with a command or an option."""
 
@@ -20,10 +17,23 @@ def test_there_are_messages() -> None:
     kinds = [message.kind for message in ALL]
     assert kinds.count("error") > 300
     assert kinds.count("help") > 100
+    assert kinds.count("page") > 60
+    assert kinds.count("text") > 500
 
 
-def test_no_message_uses_a_word_that_the_glossary_avoids() -> None:
-    assert not [str(message) for message in ALL if _AVOIDED.search(message.text)]
+def test_a_help_page_begins_with_a_sentence() -> None:
+    pages = [message for message in ALL if message.kind == "page"]
+    firsts = {str(message): message.text.split("\n\n")[0] for message in pages}
+    assert [name for name, first in firsts.items() if not re.fullmatch(r"(?:[A-Z]|rawko ).*\.", first, re.S)] == []
+
+
+def test_no_message_uses_a_word_that_a_reader_stumbles_over() -> None:
+    found = [f"{message.path}:{message.line}: {wrong}" for message in ALL for wrong in avoided(message.text)]
+    assert found == []
+
+
+def test_no_message_shouts() -> None:
+    assert not [str(message) for message in ALL if message.text.rstrip().endswith("!")]
 
 
 def test_an_error_begins_with_a_capital_letter() -> None:

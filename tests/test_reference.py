@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import builtins
 import doctest
 import inspect
+import re
+import typing
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +16,8 @@ from typing import Any
 import pytest
 
 import rawko_state
-from docs.tools.make_api import documented
+import rawko_state.backend
+from docs.tools.make_api import documented, fields_of, signature_of
 from rawko_state import ToolCall, Turn
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
@@ -30,7 +35,14 @@ def surroundings(name: str, folder: Path) -> dict[str, Any]:
         done.note("seen by Ann", kind="review", data={"ok": True})
         done.finish("success", "Fixed the token check", files=["auth/sso.rs"])
     public = {each: getattr(rawko_state, each) for each in rawko_state.__all__ if each != "open"}
-    found: dict[str, Any] = {**public, "rawko": rawko_state, "store": store, "folder": folder, "Decimal": Decimal}
+    found: dict[str, Any] = {
+        **public,
+        "rawko": rawko_state,
+        "store": store,
+        "folder": folder,
+        "Decimal": Decimal,
+        "asyncio": asyncio,
+    }
     if not name.startswith(("Store", "Usage", "Stats")):
         found["task"] = store.start("Add a test")
     if name.startswith("LiveTurn."):
@@ -61,3 +73,11 @@ def _methods() -> Iterator[str]:
 
 def test_so_is_every_method_that_there_is_with_await() -> None:
     assert set(_methods()) - set(NAMES) == set()
+
+
+def test_every_type_in_a_public_signature_or_field_is_public() -> None:
+    public = {*rawko_state.__all__, *rawko_state.aio.__all__, *rawko_state.backend.__all__}
+    told = [signature_of(name, value) or "" for name, value in NAMES.items()]
+    told += [member.kind.partition(" = ")[0] for value in NAMES.values() for member in fields_of(value)]
+    named = {word for text in told for word in re.findall(r"\b[A-Z]\w+", text)}
+    assert named - public - {*dir(builtins), *dir(typing), "Path", "AbstractContextManager", "Decimal"} == set()

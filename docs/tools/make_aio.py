@@ -55,7 +55,7 @@ from rawko_state.model.events import Event
 from rawko_state.model.names import TaskName
 from rawko_state.model.state import TaskState
 from rawko_state.store import Answer, InTrash, RecordAt, RunRow, Said, Stats, TaskFilter, TaskSummary, TurnRow
-from rawko_state.store.contract import Found, Verdict
+from rawko_state.store.contract import SecretsFound, Verdict
 from rawko_state.store.contract import Store as BlockingStore
 from rawko_state.tasks.live_turn import LiveTurn as BlockingTurn
 from rawko_state.tasks.live_turn import check_question
@@ -67,7 +67,16 @@ ABOUT = {"store.py": "a store", "task.py": "an open task and its live turn"}
 OWN = {
     "Store": '''
 class Store:
-    """The tasks of a project or a team, for use in an event loop. ``rawko_state.aio.open`` makes one."""
+    """The tasks of a project or a team, for use in an event loop. ``rawko_state.aio.open`` makes one, and so does
+    ``aio.Store(store)`` from any store.
+
+    >>> async def main():
+    ...     async with aio.Store(rawko.open(":memory:")) as store:
+    ...         await (await store.start("Say hello")).finish("success")
+    ...         return [task.status for task in await store.history(TaskFilter())]
+    >>> asyncio.run(main())
+    ['completed']
+    """
 
     def __init__(self, store: BlockingStore, *, threads: int | None = None) -> None:
         self.blocking = store
@@ -140,6 +149,12 @@ class Task:
 
     ``async with`` records how the block ended: an exception fails the task, a cancelled coroutine cancels it, and a block that
     ends normally is a success.
+
+    >>> async def main():
+    ...     async with aio.open(":memory:") as store, store.start("Say hello") as task:
+    ...         return (await task.add_turn(Turn(agent="greeter", content="Hello."))).state.turns
+    >>> asyncio.run(main())
+    1
     """
 
     def __init__(self, task: BlockingTask, threads: Threads) -> None:
@@ -187,7 +202,17 @@ class Task:
 
 class LiveTurn:
     """A turn in progress, for use in an event loop. ``async with`` ends it: as failed after an exception, as interrupted if the
-    coroutine is cancelled."""
+    coroutine is cancelled.
+
+    >>> async def main():
+    ...     async with aio.open(":memory:") as store, store.start("Say hello") as task:
+    ...         async with task.turn("greeter") as turn:
+    ...             for token in ("Hello, ", "world."):
+    ...                 await turn.say(token)
+    ...         return (await store.turn(task.id, 1)).content
+    >>> asyncio.run(main())
+    'Hello, world.'
+    """
 
     def __init__(self, turn: BlockingTurn, task: Task, threads: Threads) -> None:
         self.blocking, self._task, self._threads = turn, task, threads

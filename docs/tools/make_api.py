@@ -3,13 +3,17 @@ date."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import rawko_state
+from rawko_state import aio
+from rawko_state.backend import BaseStore
 
 TARGET: Final = Path(__file__).parents[1] / "reference" / "python.md"
 SYNCS: Final = "blocks until its bytes are synced"
@@ -68,6 +72,8 @@ def documented() -> Iterator[tuple[str, Any]]:
         for methods in COSTS.get(name, {}).values():
             for method in methods.split():
                 yield f"{name}.{method}", getattr(getattr(rawko_state, name), method)
+    for name in sorted(aio.__all__, key=str.lower):
+        yield f"aio.{name}", getattr(aio, name)
 
 
 def cost_of(name: str) -> str | None:
@@ -78,11 +84,18 @@ def cost_of(name: str) -> str | None:
 def page() -> str:
     found = dict(documented())
     main = ["open", "Store", "Task", "LiveTurn"]
-    stores = [name for name in found if name.endswith("Store") and name != "Store"]
+    waiting = [name for name in found if name.startswith("aio.")]
+    stores = [name for name in found if name.endswith("Store") and name != "Store" and name not in waiting]
     errors = [name for name in found if isinstance(found[name], type) and issubclass(found[name], Exception)]
     rest = [name for name in found if "." not in name and name not in (*main, *stores, *errors)]
     parts = [HEAD]
-    for title, names in (("Main", main), ("Stores", stores), ("Values", rest), ("Errors", errors)):
+    for title, names in (
+        ("Main", main),
+        ("Stores", stores),
+        ("With await", waiting),
+        ("Values", rest),
+        ("Errors", errors),
+    ):
         parts.append(f"## {title}\n\n" if title != "Main" else "")
         for name in names:
             parts.append(_told(name, found[name], 2 if title == "Main" else 3))
@@ -94,7 +107,7 @@ def _told(name: str, value: Any, level: int) -> str:
     words = inspect.getdoc(value) or ""
     text, _, example = words.partition("\n>>>")
     lines = [f"{'#' * level} {name}\n\n"]
-    signature = _signature(name, value)
+    signature = signature_of(name, value)
     if signature:
         lines.append(f"```python\n{signature}\n```\n\n")
     lines.append(text.strip().replace("``", "`") + "\n\n")
@@ -103,13 +116,82 @@ def _told(name: str, value: Any, level: int) -> str:
         lines.append(f"*{cost[0].upper()}{cost[1:]}.*\n\n")
     if example:
         lines.append(f"```pycon\n>>>{example}\n```\n\n")
-    fields = getattr(value, "_field_names", None) or getattr(value, "_fields", None)
-    if fields:
-        lines.append(f"Fields: {', '.join(f'`{each}`' for each in fields)}\n\n")
+    rows = [f"| `{each.name}` | {_code(each.kind)} | {each.told} |\n" for each in fields_of(value)]
+    if rows:
+        lines += ["| | | |\n|---|---|---|\n", *rows, "\n"]
+    if isinstance(value, type) and value is not rawko_state.Entry and issubclass(value, rawko_state.Entry):
+        lines.append("Besides, the fields of every [Entry](#entry).\n\n")
     return "".join(lines)
 
 
-def _signature(name: str, value: Any) -> str | None:
+class Member(NamedTuple):
+    """A field or a property of a class, as its source says it."""
+
+    name: str
+    kind: str
+    """Its type, and its default if it has one."""
+    told: str
+
+
+def fields_of(value: Any) -> list[Member]:
+    """The public fields and properties that a class itself has. Those of errors are in the text, and a backend has those of
+    the contract."""
+    if not isinstance(value, type) or issubclass(value, Exception) or issubclass(value, BaseStore):
+        return []
+    sources = [value, *(base for base in value.__mro__ if value is rawko_state.Store and base.__name__ == "CoreStore")]
+    bodies = [ast.parse(textwrap.dedent(inspect.getsource(each))).body[0] for each in sources]
+    return [member for body in bodies if isinstance(body, ast.ClassDef) for member in _members(body)]
+
+
+def _members(made: ast.ClassDef) -> Iterator[Member]:
+    for node, after in zip(made.body, [*made.body[1:], None], strict=True):
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            yield from _attributes(node)
+        elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and _is_property(node):
+            kind = ast.unparse(node.returns) if node.returns is not None else ""
+            yield Member(node.name, _cell(kind), _cell(ast.get_docstring(node) or ""))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id[0] != "_":
+            default = f" = {_default(node.value)}" if node.value is not None else ""
+            yield Member(node.target.id, _cell(ast.unparse(node.annotation) + default), _cell(_text_of(after)))
+
+
+def _attributes(init: ast.FunctionDef) -> Iterator[Member]:
+    """What a constructor sets and explains."""
+    for node, after in zip(init.body, [*init.body[1:], None], strict=True):
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        told = _text_of(after)
+        if isinstance(target, ast.Attribute) and not target.attr.startswith("_") and told:
+            kind = ast.unparse(node.annotation) if isinstance(node, ast.AnnAssign) else ""
+            yield Member(target.attr, _cell(kind), _cell(told))
+
+
+def _is_property(node: ast.FunctionDef) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == "property" for each in node.decorator_list)
+
+
+def _default(node: ast.expr) -> str:
+    """A default, also of ``field(default_factory=dict)``."""
+    if isinstance(node, ast.Call):
+        made = ast.unparse(node.keywords[0].value)
+        return {"dict": "{}", "list": "[]"}.get(made, made)
+    return "…" if isinstance(node, (ast.Name, ast.Attribute)) else ast.unparse(node)
+
+
+def _text_of(node: ast.stmt | None) -> str:
+    found = node.value if isinstance(node, ast.Expr) else None
+    return str(found.value) if isinstance(found, ast.Constant) and isinstance(found.value, str) else ""
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _cell(text: str) -> str:
+    """Words for a cell of a table."""
+    return " ".join(text.replace("``", "`").replace("|", "\\|").split())
+
+
+def signature_of(name: str, value: Any) -> str | None:
     if isinstance(value, type):
         return None
     given = inspect.signature(value)

@@ -15,7 +15,7 @@ TARGET = Path(__file__).parent.parent / "reference" / "commands.md"
 def text() -> str:
     parts = ["# Commands\n\nMade by `python docs/tools/make_cli.py` from the commands' own help.\n"]
     for name in sorted(COMMANDS):
-        context = click.Context(cli, info_name="rawko")
+        context = click.Context(cli, info_name="rawko", **cli.context_settings)
         command = cli.get_command(context, name)
         assert command is not None
         parts += _help(command, context, name, "##")

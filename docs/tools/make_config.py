@@ -9,16 +9,24 @@ from rawko_state.config.schema import DURATION, SETTINGS, Setting, write_duratio
 
 HEAD = """# Settings
 
-YAML files, later ones winning key by key: the system's (`/etc/xdg/rawko/config.yaml` on Linux), the user's
-(`~/.config/rawko/config.yaml`), the project's (`.rawko/config.yaml`, to be shared), the user's for this project
-(`.rawko/config.user.yaml`), then environment variables, then options. On macOS and Windows the first two are where `platformdirs`
-says. A `config.cue` is read through the `cue` command where no YAML file stands beside it.
+Settings come from these places. If a setting is in several, the last one wins.
 
-A project's files may come with a clone from anybody, so what is run (`runners`, `redact.patterns`) or would let secrets through
-(`redact.off`) is taken from the system's and the user's alone.
-What is wrong in a file (an unknown key, a wrong type, broken YAML) is said with its line and left out.
+1. the system: `/etc/xdg/rawko/config.yaml`
+2. you: `~/.config/rawko/config.yaml`
+3. the project, shared with others: `.rawko/config.yaml`
+4. you, for this project: `.rawko/config.user.yaml`
+5. environment variables
+6. options of a command
 
-`rawko config list --origin` shows each value and where it comes from; `get`, `set`, `unset`, `edit`, `check`.
+The first two paths are those of Linux; on macOS and Windows, the package `platformdirs` decides. If there is a `config.cue` and
+no YAML file beside it, the `cue` command reads it.
+
+A project's files may come with a clone from anyone. So settings that run something (`runners`,
+`redact.patterns`) or would let secrets through (`redact.off`) count only in the system's settings and in your own.
+A mistake in a file (an unknown key, a wrong type, broken YAML) is reported with its line and ignored.
+
+`rawko config list --origin` shows each value and where it comes from. `rawko config set`, `unset` and `edit` change settings, and
+`check` finds mistakes.
 
 | key | type | default | variable | |
 |---|---|---|---|---|

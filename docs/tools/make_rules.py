@@ -26,7 +26,7 @@ def page() -> str:
     for rule in RULES:
         if rule.name not in named:
             forms.setdefault(rule.name, []).extend(rule.samples)
-    lines.append(f"\n## Forms ({len(forms)})\n\nSecrets that are recognised by what stands around them (here `…`).\n\n")
+    lines.append(f"\n## Forms ({len(forms)})\n\nSecrets that are recognised by the text around them (here `…`).\n\n")
     lines.append("| rule | for example |\n|---|---|\n")
     for name, samples in forms.items():
         shown = dict.fromkeys(_shown(sample) for sample in samples)

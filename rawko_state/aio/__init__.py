@@ -31,5 +31,9 @@ def open(
     workspace: str | None = None,
     threads: int | None = None,
 ) -> Store:
-    """Opens a store as ``rawko_state.open`` does. Its calls run in up to ``threads`` threads (default: 4)."""
+    """Opens a store as ``rawko_state.open`` does. Its calls run in up to ``threads`` threads (default: 4).
+
+    >>> asyncio.run(aio.open(":memory:").history(TaskFilter()))
+    []
+    """
     return Store(rawko_state.open(folder, remote=remote, workspace=workspace), threads=threads)

@@ -21,14 +21,23 @@ from rawko_state.model.entries import Entry, Note, Parent, TaskHeader, ToolCall,
 from rawko_state.model.events import Event
 from rawko_state.model.names import TaskName
 from rawko_state.store import Answer, InTrash, RecordAt, RunRow, Said, Stats, TaskFilter, TaskSummary, TurnRow
-from rawko_state.store.contract import Found, Verdict
+from rawko_state.store.contract import SecretsFound, Verdict
 from rawko_state.store.contract import Store as BlockingStore
 from rawko_state.tasks.task import LOOK_EVERY
 from rawko_state.tasks.task import Task as BlockingTask
 
 
 class Store:
-    """The tasks of a project or a team, for use in an event loop. ``rawko_state.aio.open`` makes one."""
+    """The tasks of a project or a team, for use in an event loop. ``rawko_state.aio.open`` makes one, and so does
+    ``aio.Store(store)`` from any store.
+
+    >>> async def main():
+    ...     async with aio.Store(rawko.open(":memory:")) as store:
+    ...         await (await store.start("Say hello")).finish("success")
+    ...         return [task.status for task in await store.history(TaskFilter())]
+    >>> asyncio.run(main())
+    ['completed']
+    """
 
     def __init__(self, store: BlockingStore, *, threads: int | None = None) -> None:
         self.blocking = store
@@ -144,8 +153,8 @@ class Store:
     async def turn_page(
         self, prefix: str, *, after: int = 0, beyond: int = -1, limit: int = 200, newest: bool = False
     ) -> list[TurnRow]:
-        """At most ``limit`` turns in order: with a number above ``after``, and starting beyond an offset; the first of them, or
-        the ``newest``."""
+        """At most ``limit`` turns in order, with a number above ``after`` and an offset beyond ``beyond``: the first ones, or the
+        ``newest``."""
         return await self._threads.run(
             self.blocking.turn_page, prefix, after=after, beyond=beyond, limit=limit, newest=newest
         )
@@ -172,22 +181,22 @@ class Store:
 
     def records(self, prefix: str, after: str | None = None) -> AsyncIterator[RecordAt]:
         """The records of a task, starting after a cursor: that of a record, of an event or of now(). Holds one record in memory
-        at a time. What another process is just writing is left out. Raises ChainMoved if the task was rewritten, so that the
-        cursor means nothing any more."""
+        at a time. A record that another process is still writing is left out. Raises ChainMoved if the task was rewritten and
+        the cursor is no longer valid."""
         return self._threads.iterate(functools.partial(self.blocking.records, prefix, after))
 
     def turns(self, prefix: str, *, after: int = 0, last: int | None = None) -> AsyncIterator[Turn]:
-        """The turns in order, those with a number above ``after``; with ``last``, only so many of the newest. Holds one turn in
-        memory at a time."""
+        """The turns in order: those with a number above ``after``, or the ``last`` newest ones. Holds one turn in memory at a
+        time."""
         return self._threads.iterate(functools.partial(self.blocking.turns, prefix, after=after, last=last))
 
     def notes(self, prefix: str, kind: str | None = None, *, last: int | None = None) -> AsyncIterator[Note]:
-        """The notes in order, all or those of one kind; with ``last``, only so many of the newest."""
+        """The notes in order: all, or those of one kind; with ``last``, only that number of the newest ones."""
         return self._threads.iterate(functools.partial(self.blocking.notes, prefix, kind, last=last))
 
     async def latest_state(self, prefix: str) -> Any:
-        """The ``state`` of the newest turn that has one; None if none has. Kept warm: costs one look at the task, and the reading
-        of what was appended since the last call."""
+        """The ``state`` of the newest turn that has one; None if none has. It is cached: a call reads only
+        what was appended since the last one."""
         return await self._threads.run(self.blocking.latest_state, prefix)
 
     async def folded(self, prefix: str, key: str, first: Callable[[], Any], step: Callable[[Any, Entry], Any]) -> Any:
@@ -234,7 +243,7 @@ class Store:
         return await self._threads.run(self.blocking.now, prefix)
 
     async def cursors(self) -> dict[str, str]:
-        """The same for every task."""
+        """The cursor after the last completed record of every task."""
         return await self._threads.run(self.blocking.cursors)
 
     async def active(self) -> set[str]:
@@ -414,7 +423,7 @@ class Store:
         and its search terms. Logs the deletion. Returns the id."""
         return await self._threads.run(self.blocking.erase, prefix, by=by)
 
-    async def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> Found:
+    async def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> SecretsFound:
         """Removes secrets from a recorded task."""
         return await self._threads.run(self.blocking.redact, prefix, dry_run=dry_run, by=by)
 

@@ -27,6 +27,12 @@ class Task:
 
     ``async with`` records how the block ended: an exception fails the task, a cancelled coroutine cancels it, and a block that
     ends normally is a success.
+
+    >>> async def main():
+    ...     async with aio.open(":memory:") as store, store.start("Say hello") as task:
+    ...         return (await task.add_turn(Turn(agent="greeter", content="Hello."))).state.turns
+    >>> asyncio.run(main())
+    1
     """
 
     def __init__(self, task: BlockingTask, threads: Threads) -> None:
@@ -71,7 +77,7 @@ class Task:
         return found
 
     async def refresh(self) -> TaskState:
-        """The task's current state, including what others have appended."""
+        """The task's current state, including what other processes have appended."""
         return await self._threads.run(self.blocking.refresh)
 
     async def holds(self, seal: str) -> bool:
@@ -121,7 +127,7 @@ class Task:
         return await self._threads.run(self.blocking.question)
 
     async def answer(self, text: str, *, by: str | None = None) -> Appended:
-        """Answers the pending question. If it offers choices, the answer is one of them, by its words or its number."""
+        """Answers the pending question. If it offers choices, the answer must be one of them: its text or its number."""
         return await self._threads.run(self.blocking.answer, text, by=by)
 
     async def note(
@@ -201,7 +207,17 @@ class Task:
 
 class LiveTurn:
     """A turn in progress, for use in an event loop. ``async with`` ends it: as failed after an exception, as interrupted if the
-    coroutine is cancelled."""
+    coroutine is cancelled.
+
+    >>> async def main():
+    ...     async with aio.open(":memory:") as store, store.start("Say hello") as task:
+    ...         async with task.turn("greeter") as turn:
+    ...             for token in ("Hello, ", "world."):
+    ...                 await turn.say(token)
+    ...         return (await store.turn(task.id, 1)).content
+    >>> asyncio.run(main())
+    'Hello, world.'
+    """
 
     def __init__(self, turn: BlockingTurn, task: Task, threads: Threads) -> None:
         self.blocking, self._task, self._threads = turn, task, threads
@@ -328,7 +344,7 @@ class LiveTurn:
         )
 
     async def discard(self) -> None:
-        """Drops the turn: what it said is recorded in another way."""
+        """Discards the turn without recording it."""
         await self._threads.run(self.blocking.discard)
 
     async def leave(self) -> None:

@@ -122,7 +122,18 @@ class _Context(Protocol):
 
 
 class Opening(Generic[C]):
-    """Something that is being opened: ``await`` it to have it, or ``async with`` it to have it and to end it."""
+    """Something that is being opened: ``await`` it to have it, or ``async with`` it to have it and to end it.
+
+    >>> async def main():
+    ...     store = aio.open(":memory:")
+    ...     task = await store.start("Say hello")
+    ...     await task.close()
+    ...     async with store.resume(task.id):
+    ...         pass
+    ...     return await store.status(task.id)
+    >>> asyncio.run(main())
+    'completed'
+    """
 
     def __init__(self, begin: Callable[[], Awaitable[C]]) -> None:
         self._begin = begin

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rawko_state.model.appended import BeforeWrite
     from rawko_state.model.entries import Entry, Note, Parent, TaskHeader, Turn
     from rawko_state.redact.redactor import Redactor
-    from rawko_state.store.contract import BulkWriter, Found
+    from rawko_state.store.contract import BulkWriter, SecretsFound
     from rawko_state.tasks import events as tasks_events
     from rawko_state.tasks import task as tasks_task
     from rawko_state.tasks.events import Pace
@@ -140,7 +140,7 @@ class BaseStore(ABC):
     def mark_redacted(self, task_id: str) -> None:
         return
 
-    def redact_rest(self, *, dry_run: bool = False, by: str | None = None) -> Sequence[Found]:
+    def redact_rest(self, *, dry_run: bool = False, by: str | None = None) -> Sequence[SecretsFound]:
         """Removes secrets from what is not in the list of tasks: the trash."""
         return []
 
@@ -291,7 +291,7 @@ class BaseStore(ABC):
         **given: Any,
     ) -> tuple[TaskHeader, list[Entry]]:
         """The first record of a task: its header, and the entries that follow it."""
-        if not request.strip():
+        if not isinstance(request, str) or not request.strip():
             raise InvalidValue("The request is empty. Say what is to be done.")
         created = created or datetime.now(timezone.utc).replace(microsecond=0)
         around = self.look_around() if self.look_around is not None else {}

@@ -19,7 +19,7 @@ from rawko_state.lazy import lazy
 from rawko_state.model.frozen import replace
 from rawko_state.model.names import TaskName
 from rawko_state.model.status import FINISHED, INTERRUPTED, PENDING, RUNNING
-from rawko_state.store import RELEVANCE, Answer, InTrash, RunRow, Said, Stats, TaskFilter, TaskSummary, TurnRow
+from rawko_state.store import RELEVANCE, Answer, InTrash, RunRow, Said, Stats, TaskFilter, TaskSummary, TurnRow, Usage
 
 if TYPE_CHECKING:
     from rawko_state.backends import redaction
@@ -486,6 +486,16 @@ class IndexedStore(BaseStore):
         alive = self.alive()
         found = self.sync.guarded(lambda index: index_stats.stats(index, wanted, alive, days, top))
         return replace(cast("Stats", found), disk=self.disk())
+
+    def paths(self, part: str = "", *, after: str = "", limit: int = 200) -> list[tuple[str, int]]:
+        found = self.sync.guarded(lambda index: queries.paths(index, part, after, limit))
+        return cast("list[tuple[str, int]]", found)
+
+    def used(self, ids: Sequence[str]) -> dict[str, tuple[Usage, ...]]:
+        return index_stats.used(self.sync.index(), ids)
+
+    def files_changed(self, ids: Sequence[str]) -> dict[str, int]:
+        return index_stats.files_changed(self.sync.index(), ids)
 
     def disk(self) -> dict[str, int]:
         """Disk use in bytes, by purpose."""

@@ -207,9 +207,7 @@ class FrontDoor(PageGroup):
     metavar="URL",
     help="Use a rawko server; 'local' for this project's files  [env: RAWKO_REMOTE_SERVER]",
 )
-@click.option(
-    "--workspace", metavar="NAME", help="Workspace to use (servers with workspaces only)  [env: RAWKO_WORKSPACE]"
-)
+@click.option("--workspace", metavar="NAME", help="Workspace to use on the server  [env: RAWKO_WORKSPACE]")
 @click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),

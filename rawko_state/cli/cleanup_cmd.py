@@ -117,7 +117,7 @@ def _clean(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
     click.echo(said[0].upper() + said[1:] + ("" if said.endswith(".") else "."))
     left = len(chosen.removals) - len(done.removed)
     if left:
-        warn(f"{counted(left, 'task')} changed in the meantime or {'is' if left == 1 else 'are'} running; kept.")
+        warn(f"Kept {counted(left, 'task')} that changed during the cleanup or {'is' if left == 1 else 'are'} running.")
 
 
 def _ask(question: str) -> None:
@@ -235,7 +235,7 @@ def _list_trash(store: Store, as_json: bool) -> None:
         click.echo("The trash is empty.", err=True)
         return
     click.echo(f"{counted(len(found), 'task')} in the trash ({size_text(sum(each.size for each in found))}).", err=True)
-    hint((f"rawko cleanup --restore {found[0].id}", "bring one back"))
+    hint((f"rawko cleanup --restore {found[0].id}", "restore it"))
 
 
 def _empty(store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:

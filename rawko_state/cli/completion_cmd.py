@@ -7,6 +7,9 @@ from click.shell_completion import get_completion_class
 
 from rawko_state.cli import Page, cli
 
+_ZSH = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }"
+"""Without it, a zsh whose settings don't switch completion on would complain at each start."""
+
 
 @click.command(
     name="completion",
@@ -25,4 +28,8 @@ def command(shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(cli, {}, "rawko", "_RAWKO_COMPLETE").source())
+    script = kind(cli, {}, "rawko", "_RAWKO_COMPLETE").source()
+    if shell == "zsh":
+        first, rest = script.split("\n", 1)  # the first line is for zsh itself
+        script = f"{first}\n{_ZSH}\n{rest}"
+    click.echo(script)

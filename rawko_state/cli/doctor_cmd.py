@@ -131,6 +131,8 @@ class Sheet:
 
 
 _INDENT = 16
+_TAIL = 4_000_000
+"""Up to this many bytes, a search adds what the search index lacks by itself."""
 
 
 def _versions() -> str:
@@ -171,11 +173,13 @@ def _search(store: ProjectStore, sheet: Sheet) -> None:
     if problem is not None:
         words = f"The search index can't be used ({problem}); searches read the task files."
         sheet.check("Search", [(words, "rawko reindex")])
-    elif left:
-        behind = f"{size_text(left)} not in the index yet; found all the same, slower"
+    elif left > _TAIL:
+        behind = f"{size_text(left)} are not in the index yet; searches find them, but more slowly"
         sheet.note("Search", behind, "rawko reindex --search")
     else:
-        sheet.fine("Search", "up to date")
+        sheet.fine(
+            "Search", f"up to date; the newest {size_text(left)} are read from the files" if left else "up to date"
+        )
 
 
 _MOST = 10

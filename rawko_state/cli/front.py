@@ -73,8 +73,9 @@ class _Overview:
         grouped = {summary.id for found in self._groups.values() for summary in found}
         self._recent = recent
         self._others = [summary for summary in recent if summary.id not in grouped]
+        self._ids = max(len(each) for each in {*grouped, *(summary.id for summary in recent)})
         self._alive = store.alive() if self._groups[words.RUNNING] else set()
-        self._questions = {summary.id: _question(store, summary.id) for summary in self._groups[words.WAITING]}
+        self._questions = {summary.id: store.open_question(summary.id) for summary in self._groups[words.WAITING]}
 
     def fitting(self) -> list[str]:
         """As much of it as fits on the screen, but at least one task of each group."""
@@ -100,8 +101,9 @@ class _Overview:
             shown = len(found) if self._counts[status] == most + 1 else most
             for summary in found[:shown]:
                 running = status == words.RUNNING
-                yield _row(summary, _progress(summary, self._alive) if running else ago(summary.updated))
-                yield from self._questions.get(summary.id, ())
+                right = _progress(summary, self._alive) if running else ago(summary.updated)
+                yield self._row(summary, right)
+                yield from self._question(summary.id)
             if self._counts[status] > shown:
                 more = f"  and {self._counts[status] - shown:,} more: rawko history --status {status}"
                 yield click.style(more, dim=True)
@@ -109,32 +111,44 @@ class _Overview:
             yield ""
             yield click.style("Recent", bold=True)
             for summary in self._others[:most]:
-                yield _row(summary, ago(summary.updated), named=summary.status != words.COMPLETED)
+                yield self._row(summary, ago(summary.updated), named=summary.status != words.COMPLETED)
         if is_terminal():
             yield ""
             yield from commands_shown(_fitting(self._groups, self._recent))
 
+    def _row(self, summary: TaskSummary, right: str, *, named: bool = False) -> str:
+        """One task: id, request and, at the right edge of a terminal, when it was last active."""
+        about = summary.title or summary.request or ""
+        marks = ("* " if summary.pinned else "") + ("! " if summary.damaged else "")
+        status = f"{one_line(summary.status, 11)}  " if named else ""
+        if not is_terminal():
+            return f"  {summary.id}  {status}{marks}{one_line(about, 10_000)}  {right}"
+        left = screen().columns - 2 - self._ids - 2 - width_of(status)
+        if left >= len(right) + 2 + _LEAST:
+            left -= len(right) + 2
+        else:
+            right = ""  # a narrow terminal has room for the request only
+        text = padded(one_line(marks + about, max(1, left)), left if right else 0)
+        shown = styled_status(summary.status, status.rstrip()) + "  " if named else ""
+        end = f"  {click.style(right, dim=True)}" if right else ""
+        return f"  {click.style(padded(summary.id, self._ids), bold=True)}  {shown}{text}{end}"
+
+    def _question(self, task_id: str) -> Iterator[str]:
+        """The question of a task that waits, with its choices."""
+        turn = self._questions.get(task_id)
+        if turn is None or turn.question is None:
+            return
+        indent = " " * (4 + self._ids)
+        width = max(1, screen().columns - len(indent)) if is_terminal() else 10_000
+        for line in wrapped(turn.question.text, width)[:3]:
+            yield indent + click.style(line, fg="yellow")
+        for number, choice in enumerate(turn.question.choices[:_MOST], 1):
+            default = " (default)" if choice == turn.question.default else ""
+            yield f"{indent}  {number}  {one_line(choice, max(1, width - 5 - len(default)))}{default}"
+
 
 def _where(store: Store) -> str:
     return with_tilde(store.root) if store.is_local else store.where
-
-
-def _row(summary: TaskSummary, right: str, *, named: bool = False) -> str:
-    """One task: id, request and, at the right edge of a terminal, when it was last active."""
-    about = summary.title or summary.request or ""
-    marks = ("* " if summary.pinned else "") + ("! " if summary.damaged else "")
-    status = f"{one_line(summary.status, 11)}  " if named else ""
-    if not is_terminal():
-        return f"  {summary.id}  {status}{marks}{one_line(about, 10_000)}  {right}"
-    left = screen().columns - 2 - len(summary.id) - 2 - width_of(status)
-    if left >= len(right) + 2 + _LEAST:
-        left -= len(right) + 2
-    else:
-        right = ""  # a narrow terminal has room for the request only
-    text = padded(one_line(marks + about, max(1, left)), left if right else 0)
-    shown = styled_status(summary.status, status.rstrip()) + "  " if named else ""
-    end = f"  {click.style(right, dim=True)}" if right else ""
-    return f"  {click.style(summary.id, bold=True)}  {shown}{text}{end}"
 
 
 def _progress(summary: TaskSummary, alive: set[str]) -> str:
@@ -146,19 +160,6 @@ def _progress(summary: TaskSummary, alive: set[str]) -> str:
     facts = [summary.agents[-1]] if summary.agents else []
     facts += [f"turn {summary.turns + 1}", took(max(0, int(since * 1000)))]
     return " · ".join(one_line(fact, 20) for fact in facts)
-
-
-def _question(store: Store, task_id: str) -> list[str]:
-    turn = store.open_question(task_id)
-    if turn is None or turn.question is None:
-        return []
-    indent = " " * (4 + len(task_id))
-    width = max(1, screen().columns - len(indent)) if is_terminal() else 10_000
-    lines = [indent + click.style(line, fg="yellow") for line in wrapped(turn.question.text, width)[:3]]
-    for number, choice in enumerate(turn.question.choices[:_MOST], 1):
-        default = " (default)" if choice == turn.question.default else ""
-        lines.append(f"{indent}  {number}  {one_line(choice, max(1, width - 5 - len(default)))}{default}")
-    return lines
 
 
 def _fitting(groups: dict[str, list[TaskSummary]], recent: Sequence[TaskSummary]) -> list[tuple[str, str]]:
@@ -220,8 +221,8 @@ def _nowhere() -> Iterator[str]:
         yield click.style("Projects on this machine", bold=True)
         width = max(width_of(with_tilde(each.root)) for each in known)
         for each in known:
-            tasks = tasks_in(each.root)
-            facts = f"{tasks:>7} task{' ' if tasks == '1' else 's'}   {ago(each.seen)}"
+            tasks, last = tasks_in(each.root)
+            facts = f"{tasks:>7} task{' ' if tasks == '1' else 's'}   {last}"
             yield f"  {padded(with_tilde(each.root), width)}{click.style(facts, dim=True)}"
         commands = [
             (f"cd {with_tilde(known[0].root)}", "then: rawko"),

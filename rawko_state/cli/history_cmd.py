@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -27,6 +26,7 @@ from rawko_state.cli.printing import page as page
 from rawko_state.cli.printing import use_colour as use_colour
 from rawko_state.cli.project import place_of, root_of, store_of
 from rawko_state.cli.times import When, ago, local, took
+from rawko_state.config.project import as_recorded
 from rawko_state.store import RELEVANCE, SORTS, TIME, TaskFilter, TaskSummary
 
 JSON_VERSION = 1
@@ -115,17 +115,6 @@ def filters(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _as_recorded(ctx: click.Context, path: str) -> str:
-    """A path as tasks record it: relative to the project if it is inside. One that is given relative to the current folder is
-    understood if it says so (``./x``, ``../x``), or if it exists here and not in the project's folder."""
-    root, here = str(root_of(ctx, anywhere=True)), os.getcwd()
-    is_here = path.startswith(("./", "../")) or path in (".", "..")
-    if not is_here and not os.path.isabs(path):
-        is_here = not os.path.lexists(os.path.join(root, path)) and os.path.lexists(os.path.join(here, path))
-    whole = os.path.normpath(os.path.join(here if is_here else root, path))
-    return os.path.relpath(whole, root) if whole.startswith(os.path.join(root, "")) else whole
-
-
 def filter_of(
     ctx: click.Context,
     statuses: tuple[str, ...],
@@ -142,7 +131,7 @@ def filter_of(
     return TaskFilter(
         status=_statuses(statuses),
         agent=agent,
-        file=None if file is None else _as_recorded(ctx, file),
+        file=None if file is None else as_recorded(root_of(ctx, anywhere=True), file),
         since=since,
         until=until,
         labels=tuple(_label(label) for label in labels),

@@ -44,7 +44,7 @@ _WATCH_EVERY = 2.0
     rawko import rawko tasks.json
     """,
 )
-@click.argument("source", required=False, type=click.Choice(_SOURCES))
+@click.argument("source", metavar="[AGENT]", required=False, type=click.Choice(_SOURCES))
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--all-projects", is_flag=True, help="Import the sessions of every project, each into its own project if it exists"

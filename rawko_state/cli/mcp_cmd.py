@@ -74,7 +74,7 @@ def _sdk() -> Callable[..., Any]:
 def _options(function: click.decorators.FC) -> click.decorators.FC:
     for option in (
         click.option("--user", "project", flag_value=False, default=False, type=bool, help="For all your projects (default)"),
-        click.option("--project", "project", flag_value=True, type=bool, help="For everybody in this project: a file to commit"),
+        click.option("--project", "project", flag_value=True, type=bool, help="For everyone in this project: a file to commit"),
         click.option("--dry-run", "-n", is_flag=True, help="Show the change without making it"),
         click.option("--yes", "-y", is_flag=True, help="Don't ask for confirmation (required without a terminal)"),
     ):  # fmt: skip

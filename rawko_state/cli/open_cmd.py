@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import webbrowser
 from urllib.parse import urlencode
 
@@ -62,8 +63,11 @@ def command(ctx: click.Context, task_id: str | None, all_projects: bool, port: i
 
     def started(url: str) -> None:
         note.write(url, links.key)
-        _show(_link(url, links.make(), place), browser)
         click.echo("Press Ctrl-C to stop.", err=True)
+        # A text browser runs until one leaves it, and asks this server meanwhile.
+        threading.Thread(
+            target=_show, args=(_link(url, links.make(), place), browser), daemon=True, name="browser"
+        ).start()
 
     options = Options(
         root, port=port, quiet=True, private=True, started=started, pages=lambda server: routes(server, links)

@@ -124,9 +124,10 @@ class Finder:
     def rows(self, height: int, width: int) -> Shown:
         shown: Shown = []
         first = max(0, min(self.at - height // 2, len(self.found) - height))
+        ids = max((len(task.id) for task, _ in self.found[first : first + height]), default=0)
         for number, (task, _) in enumerate(self.found[first : first + height], first):
             line = "class:chosen" if number == self.at else ""
-            cells = [(f"{line} bold", f"{'▌' if number == self.at else ' '} {task.id}  ")]
+            cells = [(f"{line} bold", f"{'▌' if number == self.at else ' '} {task.id:<{ids}}  ")]
             if width >= _NARROW:
                 cells.append((line, f"{padded(ago(task.updated), 8)}  "))
                 cells.append((f"{line} {_STYLES.get(task.status, '')}", f"{padded(one_line(task.status, 11), 11)}  "))
@@ -135,14 +136,17 @@ class Finder:
             shown += [*cells, (line, f"{text}{' ' * max(0, left - width_of(text))}\n")]
         return shown
 
-    def preview(self, width: int) -> Shown:
-        return [(style, text.translate(_STEADY)) for style, text in self._preview(width)]
+    def preview(self, width: int, *, tight: bool = False) -> Shown:
+        """``tight``: without empty lines, as there is little room."""
+        found = [(style, text.translate(_STEADY)) for style, text in self._preview(width)]
+        return [each for each in found if each[1] != "\n"] if tight else found
 
     def _preview(self, width: int) -> Shown:
         if self.chosen is None:
             return [("", self.problem or "No task matches.")]
         task, hit = self.chosen
-        facts = [task.status, ago(task.updated), took(task.duration_ms), counted(task.turns, "turn")]
+        facts = [task.status, ago(task.updated), *([took(task.duration_ms)] if task.duration_ms is not None else [])]
+        facts.append(counted(task.turns, "turn"))
         shown: Shown = [("bold", f"{task.id}  "), ("", one_line(" · ".join(facts), width - 10) + "\n")]
         more = [value for value in (main_agent(task), task.model, task.branch) if value]
         if more:
@@ -150,12 +154,13 @@ class Finder:
         shown.append(("", "\n"))
         for line in wrapped(task.request or "", max(10, width - 2))[:6]:
             shown.append(("bold", f"┃ {one_line(line, width - 2)}\n"))
-        if hit is not None and hit.kind:
+        if hit is not None and hit.kind and hit.kind != "request":  # the request is above
             where = f"{hit.turn} {hit.agent}" if hit.kind == "turn" else hit.kind
             shown += [("", "\n"), ("bold", f"{one_line(where or '', width)}\n")]
             shown += list(_highlighted(hit, max(10, width - 2)))
-        for line in self._text(task.id, task.turns, width):
-            shown.append(("", line + "\n"))
+        if hit is None or hit.turn != task.turns:
+            for line in self._text(task.id, task.turns, width):
+                shown.append(("", line + "\n"))
         if task.summary:
             shown.append(("", "\n"))
             mark = "✓" if task.status == "completed" else "–"
@@ -215,7 +220,7 @@ def choose(store: Store, query: str) -> Chosen | None:
     keys = "enter show · ^R resume · ^F fork · ^Y copy id · ^T copy resume command · esc"
     wide = Condition(lambda: screen().columns >= _WIDE)
     below = ConditionalContainer(
-        Window(FormattedTextControl(lambda: finder.preview(screen().columns - 2)), height=_BELOW),
+        Window(FormattedTextControl(lambda: finder.preview(screen().columns - 2, tight=True)), height=_BELOW),
         filter=~wide & Condition(_has_room),
     )
     beside = ConditionalContainer(

@@ -96,15 +96,23 @@ def wrap(line: str, width: int, hang: int = 0) -> list[str]:
     empty = True
     for word in line.strip(" ").split(" "):
         space = "" if empty else " "
-        if not empty and width_of(current) + 1 + width_of(word) > width:
+        if not empty and width_of(current) + 1 + width_of(word) > width and not _breaks_anywhere(word, width):
             lines.append(current.rstrip())
             current, space = " " * hang, ""
         while width_of(current) + len(space) + width_of(word) > width and len(word) > 1:
+            if current.strip() and width_of(current) + len(space) + 2 > width:  # no room for one more character
+                lines.append(current.rstrip())
+                current, space = " " * hang, ""
             taken = fitting(word, max(1, width - width_of(current) - len(space)))
             lines.append(current + space + word[:taken])
             current, space, word = " " * hang, "", word[taken:]
         current, empty = current + space + word, False
     return [*lines, current.rstrip()]
+
+
+def _breaks_anywhere(word: str, width: int) -> bool:
+    """Chinese, Japanese and Korean text has no spaces: a line of it is filled."""
+    return len(word) > 1 and not word.isascii() and any(columns_of(character) == 2 for character in word[:width])
 
 
 def fitting(word: str, width: int) -> int:

@@ -52,7 +52,10 @@ def store_of(ctx: click.Context, *, tidy: bool = True, only_look: bool = False) 
         from rawko_state.integrations.hooks import end_abandoned
 
         for task_id in end_abandoned(open_files(root)):
-            warn(f"The agent that worked on task {task_id} died. See where it stands: rawko resume {task_id}")
+            warn(
+                f"The agent of task {task_id} ended unexpectedly. Its task is recorded up to there.\n"
+                f"  Continue it: rawko resume {task_id}"
+            )
     if tidy:
         ctx.find_root().call_on_close(lambda: _daily(store))
     return store
@@ -188,7 +191,7 @@ def stop_tasks(ctx: click.Context, task_ids: tuple[str, ...], status: str, reaso
                 if task.state.status == status:
                     click.echo(f"{task.id} is already {status}.", err=True)
                     continue
-                if task.state.status in FINISHED:
+                if task.state.is_finished:
                     raise RawkoError(f"Task {task.id} is already {task.state.status}{refusal}")
                 alive = task.id in store.alive()
                 task.set_status(status, by=by or me(store.root), reason=reason)

@@ -50,25 +50,25 @@ def list_command(as_json: bool = False) -> None:
     if not found:
         click.echo("No projects yet.\n  Find them: rawko projects scan DIR", err=True)
     elif is_terminal():
-        listed = [(each.root, ago(each.seen) if is_there(each.root) else "gone (moved or deleted)") for each in found]
-        shown = [[with_tilde(root), tasks_in(root), last] for root, last in listed]
-        say(table(["PROJECT", "TASKS", "LAST USED"], shown, right=[1]))
+        shown = [[with_tilde(each.root), *tasks_in(each.root)] for each in found]
+        say(table(["PROJECT", "TASKS", "LAST ACTIVE"], shown, right=[1]))
     else:
         for each in found:
             click.echo(f"{visible(each.root)}\t{each.seen}\t{'' if is_there(each.root) else 'gone'}".rstrip())
 
 
-def tasks_in(root: str) -> str:
-    """How many tasks a project has; ``-`` if that can't be told."""
+def tasks_in(root: str) -> tuple[str, str]:
+    """How many tasks a project has, and when one was last active; ``-`` for what is not known."""
     from rawko_state.store import TaskFilter
 
+    if not is_there(root):
+        return "-", "gone (moved or deleted)"
     try:
-        if not is_there(root):
-            return "-"
         with open_files(root) as store:
-            return f"{store.count(TaskFilter()):,}"
+            newest = store.history(TaskFilter(limit=1))
+            return f"{store.count(TaskFilter()):,}", ago(newest[0].updated) if newest else "-"
     except RawkoError:
-        return "-"
+        return "-", "-"
 
 
 def is_there(root: str) -> bool:

@@ -22,13 +22,14 @@ from rawko_state.cli.printing import (
     visible,
     width_of,
     wrap,
+    wrapped,
 )
 from rawko_state.cli.terminal_markdown import shown
 from rawko_state.cli.times import day_and_time, took
 from rawko_state.errors import RawkoError
 from rawko_state.exchange.coloured import runs, settled
 from rawko_state.exchange.facts import Changed, Facts, facts_of, repeats
-from rawko_state.exchange.telling import FAILED, OTHER, RUN, Telling, tell
+from rawko_state.exchange.telling import FAILED, OTHER, RUN, Telling, tell, tell_edit
 from rawko_state.format.diffs import diff_text
 from rawko_state.format.values import read_time
 from rawko_state.model.entries import (
@@ -332,10 +333,10 @@ class Reader:
             yield from self._tool(call, told, turn)
         for diff in turn.diffs:
             if id(diff) not in own:
-                yield click.style(visible(f"  Edit {diff.path}  {_changes(diff)}"), fg="cyan")
+                yield click.style(visible(f"  {tell_edit(diff).line}"), fg="cyan")
                 yield from self._diff(diff, turn=turn.number)
         if turn.question is not None:
-            yield from _question(turn.question)
+            yield from _question(turn.question, self._view.width)
         if not self._view.full:
             return
         for step in turn.progress:
@@ -529,13 +530,9 @@ def _folder(store: Store, header: TaskHeader) -> str | None:
     return root if store.is_local and header.cwd and (header.cwd + "/").startswith(root + "/") else header.cwd
 
 
-def _changes(diff: Diff) -> str:
-    return f"+{diff.added} \u2212{diff.removed}"
-
-
-def _question(question: Question) -> Iterator[str]:
-    yield from (click.style(f"  ? {line}" if not n else f"    {line}", fg="yellow")
-                for n, line in enumerate(visible(question.text).strip("\n").split("\n")))  # fmt: skip
+def _question(question: Question, width: int) -> Iterator[str]:
+    for number, line in enumerate(wrapped(question.text.strip("\n"), width - 4)):
+        yield click.style(f"    {line}" if number else f"  ? {line}", fg="yellow")
     for number, choice in enumerate(question.choices, 1):
         default = " (default)" if choice == question.default else ""
         yield visible(f"      {number}  {choice}{default}")

@@ -40,8 +40,8 @@ def command(ctx: click.Context, task_ids: tuple[str, ...], dry_run: bool, explai
     interrupted, run it again: it continues where it stopped. Backups and commits are not reached, so change a secret that was
     recorded.
 
-    --explain shows what was removed, and what would be removed now, without the secrets. To keep a value that is no secret, add
-    its tag to the setting redact.allow.
+    --explain shows what was removed, and what would be removed now, without the secrets. To keep a value that is not a secret,
+    add its tag to the setting redact.allow.
     """
     store = store_of(ctx, only_look=dry_run or explain)
     chosen = [store.find(task_id).id for task_id in task_ids] or store.task_ids()

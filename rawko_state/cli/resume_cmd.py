@@ -187,7 +187,7 @@ def _ways_on(store: Store, context: Context) -> list[tuple[str, str]]:
     turn = f"rawko task turn {task.id} --agent {one_line(context.next_agent, 40)} TEXT"
     by_hand = (turn, "add a turn") if task.status == "running" else (f"rawko resume {task.id} --open", "do it yourself")
     agent = context.next_agent if context.next_agent in handover.AGENTS else "claude"
-    return [(f"rawko resume {task.id} --with {agent}", f"continue in {agent}, or with any command"), by_hand]
+    return [(f"rawko resume {task.id} --with {agent}", f"continue in {agent}"), by_hand]
 
 
 _FEW = 1_000
@@ -240,7 +240,8 @@ def _say(store: Store, context: Context, *, forked: bool, message: str | None) -
         said = f"Opened {task.id}: {one_line(task.title or ''.join(context.requests[-1:]), 80)}"
     click.echo(said, err=True)
     _say_what_is_open(context)
-    click.echo(f"Next: {visible(context.next_agent)}", err=True)
+    if context.next_agent != contexts.NOBODY:
+        click.echo(f"Next: {visible(context.next_agent)}", err=True)
 
 
 def _say_what_is_open(context: Context) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ else:
 
 _BAR = "█"
 _SPARK = "▁▂▃▄▅▆▇█"
+_NONE = "·"
 
 
 @click.command(
@@ -90,7 +91,7 @@ def command(
 
         no_tasks(wanted, place, command="stats")
     else:
-        say(_lines(stats, name, top, by_project))
+        say(_lines(stats, name, days, top, by_project))
 
 
 @dataclass
@@ -144,7 +145,7 @@ def _summed(rows: Iterable[Usage], key: Callable[[Usage], str]) -> dict[str, _Su
     return found
 
 
-def _lines(stats: Stats, name: str, top: int, by_project: Mapping[str, Stats]) -> list[str]:
+def _lines(stats: Stats, name: str, days: int, top: int, by_project: Mapping[str, Stats]) -> list[str]:
     facts = [name, counted(stats.tasks, "task"), counted(stats.turns, "turn"), took(stats.duration_ms)]
     lines = [click.style(facts[0], bold=True) + " · " + " · ".join(facts[1:])]
     total = _Sum()
@@ -157,17 +158,17 @@ def _lines(stats: Stats, name: str, top: int, by_project: Mapping[str, Stats]) -
     if total.cost is not None:
         stated = f", {money(Decimal(stats.cost))} of it stated by agents" if stats.cost and total.is_estimate else ""
         used.append(f"{total.money}{stated}")
-    lines += [" · ".join(used)] if used else []
+    lines += _prose(" · ".join(used)) if used else []
     if stats.time_to_finish_ms:
         median, most = (took(stats.time_to_finish_ms.get(key)) for key in ("median", "p90"))
-        lines.append(f"Half of the completed tasks took less than {median}, nine of ten less than {most}.")
-    lines += _days(stats)
+        lines += _prose(f"Half of the completed tasks took at most {median}, nine in ten at most {most}.")
+    lines += _days(stats.by_day, days)
     lines += _table(
         "STATUS",
         ["TASKS", "TIME", ""],
         {
             s: [f"{n:,}", _time(stats.time_by_status_ms.get(s)), _bar(n, stats.by_status)]
-            for s, n in stats.by_status.items()
+            for s, n in sorted(stats.by_status.items(), key=lambda each: -each[1])
         },
     )
     agents = sorted(_summed(stats.usage, lambda row: row.agent).items(), key=lambda each: -each[1].turns)[:top]
@@ -189,8 +190,10 @@ def _lines(stats: Stats, name: str, top: int, by_project: Mapping[str, Stats]) -
     lines.append("")
     if total.is_estimate:
         dates = sorted({price.date for row in stats.usage if (price := prices.price_of(row.model)) is not None})
-        note = f"~ is an estimate from list prices of {dates[0]}; + leaves out models without a known price."
-        lines += wrapped(note, screen().columns) if is_terminal() else [note]
+        lines += _prose(
+            f"~ is an estimate from list prices of {dates[0]}"
+            + ("; + leaves out models without a known price." if total.tokens_without_price else ".")
+        )
     disk = ", ".join(f"{size_text(size)} {what}" for what, size in stats.disk.items() if size)
     lines.append(f"Disk: {disk or 'nothing'}.")
     return lines
@@ -211,13 +214,23 @@ def _time(milliseconds: int | None) -> str:
     return took(milliseconds or None)
 
 
-def _days(stats: Stats) -> list[str]:
-    if len(stats.by_day) < 2:
+def _prose(text: str) -> list[str]:
+    return wrapped(text, screen().columns) if is_terminal() else [text]
+
+
+def _days(by_day: Mapping[str, int], most_days: int) -> list[str]:
+    """A bar for each day of the calendar, up to the last one with a task."""
+    known = {date.fromisoformat(day): n for day, n in by_day.items() if day != "unknown"}
+    if len(known) < 2:
         return []
-    most = max(stats.by_day.values())
-    line = "".join(_SPARK[min(7, n * 8 // (most + 1))] for n in stats.by_day.values())
-    first, last = min(stats.by_day), max(stats.by_day)
-    return ["", f"{first} {line} {last}   busiest day: {counted(most, 'task')}"]
+    last = max(known)
+    room = max(7, screen().columns - 24) if is_terminal() else most_days  # both dates stand beside it
+    length = min((last - min(known)).days + 1, most_days, room)
+    days = [last - timedelta(back) for back in reversed(range(length))]
+    busiest = max(days, key=lambda day: known.get(day, 0))
+    most = known.get(busiest, 0)
+    line = "".join(_SPARK[min(7, known[day] * 8 // (most + 1))] if day in known else _NONE for day in days)
+    return ["", f"{days[0]} {line} {last}", f"Busiest day: {busiest}, {counted(most, 'task')}."]
 
 
 def _bar(count: int, all_counts: Mapping[str, int]) -> str:

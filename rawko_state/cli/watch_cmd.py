@@ -170,6 +170,8 @@ class View:
         self._held: list[Event] = []
         """What a turn that was not seen live has done: it comes before the turn, and is shown below its head."""
         self._answer: str | None = None
+        self._asked: dict[str, str] = {}
+        """Of each task that asks, how to answer it: said once nothing else is known, as the answer may be the next event."""
         self._began: datetime | None = None
         self._tools = self._tokens = 0
         self._agent = ""
@@ -191,7 +193,14 @@ class View:
         self._draw()
 
     def idle(self) -> None:
-        """Updates the clock in the status line."""
+        """All that has happened is shown: says how to answer what is still open, and updates the clock in the status line."""
+        if self._asked:
+            self._wipe()
+            self._break()
+            for line in self._asked.values():
+                self._write(f"{line}\n")
+            self._asked.clear()
+            self._draw()
         if self._terminal and time.monotonic() - self._drawn > 0.5:
             self._wipe()
             self._draw()
@@ -208,6 +217,7 @@ class View:
             self._tools += 1
         elif event.kind in ("status", "final"):
             self._statuses[event.task] = event.text or ""
+            self._asked.pop(event.task, None)
         self._agent = event.agent or self._agent
         if self._began is None and not self._many and event.at:
             self._began = read_time(event.at)
@@ -252,9 +262,13 @@ class View:
             self._speaker = ("", "")
             self._held.clear()
             if facts:
-                self._write(self._style(f"{self._indent(event)}{' · '.join(facts)}\n", dim=True))
+                said = f"turn {event.turn} · {' · '.join(facts)}" if event.turn else " · ".join(facts)
+                self._write(self._style(f"{self._indent(event)}{said}\n", dim=True))
             return
         self._speaker = ("", "")
+        if event.agent == "user" and event.text:
+            self._say(event, self._prompt(event.text))
+            return
         chosen = " → ".join(visible(str(event.data[name])) for name in ("selected", "decision") if event.data.get(name))
         head = f"{event.turn} {one_line(event.agent or '', 60)}" + (f" → {one_line(chosen, 80)}" if chosen else "")
         told = self._style(f"  {' · '.join(facts)}", dim=True) if facts else ""
@@ -301,8 +315,7 @@ class View:
         if event.kind == "final":
             return self._final(event)
         if event.kind == "request":
-            lines = [one_line(text, self._width - 12)] if self._many else wrapped(text.strip("\n"), self._width - 2)
-            return [f"{self._style('┃', fg='yellow')} {self._style(line, bold=True)}".rstrip() for line in lines]
+            return self._prompt(text)
         if event.kind == "note":
             return self._note(event)
         if event.kind == "tool":
@@ -318,6 +331,11 @@ class View:
             return [self._style(f"  {one_line(text, self._width - 10)}", dim=True)] if text.strip() else []
         colour = {"warning": "yellow", "error": "red", "gap": "red"}.get(event.kind)
         return [self._style(f"  {visible(event.kind)}: {one_line(text, 200)}", fg=colour)]
+
+    def _prompt(self, text: str) -> list[str]:
+        """What a person said."""
+        lines = [one_line(text, self._width - 12)] if self._many else wrapped(text.strip("\n"), self._width - 2)
+        return [f"{self._style('┃', fg='yellow')} {self._style(line, bold=True)}".rstrip() for line in lines]
 
     def _status(self, event: Event) -> list[str]:
         """A change of status. That a task begins to run is in its request and in the status line."""
@@ -363,7 +381,7 @@ class View:
         return self._style(line, fg="red" if told.failed else "cyan")
 
     def _question(self, event: Event) -> list[str]:
-        """The question that a task waits with, its choices, and how to answer it from anywhere."""
+        """The pending question of a task and its choices."""
         data = event.data
         first, *more = wrapped(str(data["question"])[:2000], max(20, self._width - len(self._indent(event)) - 2))
         lines = [self._style(line, fg="yellow") for line in (f"? {first}", *(f"  {line}" for line in more))]
@@ -371,7 +389,8 @@ class View:
             default = " (default)" if choice == data.get("default") else ""
             lines.append(f"    {number}  {one_line(str(choice), 100)}{default}")
         answer = "1" if data.get("choices") else "TEXT"
-        lines.append(self._style("  Answer from anywhere: ", dim=True) + f"rawko answer {event.task} {answer}")
+        how = self._style("Answer from anywhere: ", dim=True) + f"rawko answer {event.task} {answer}"
+        self._asked[event.task] = f"{self._who(event)}  {how}"
         return lines
 
     # The terminal

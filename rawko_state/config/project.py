@@ -72,3 +72,15 @@ def vcs_of(folder: Path) -> str | None:
         if (folder / mark).exists():
             return kind
     return "fossil" if (folder / _FOSSIL_TOO).exists() else None
+
+
+def as_recorded(root: Path, path: str) -> str:
+    """A path as tasks record it: relative to the project if it is inside. One that is given relative to the current folder is
+    understood if it says so (``./x``, ``../x``), or if it exists here and not in the project's folder."""
+    project, here = str(root), os.getcwd()
+    is_here = path.startswith(("./", "../")) or path in (".", "..")
+    if not is_here and not os.path.isabs(path):
+        is_here = not os.path.lexists(os.path.join(project, path)) and os.path.lexists(os.path.join(here, path))
+    whole = os.path.normpath(os.path.join(here if is_here else project, path))
+    inside = [each for each in (whole, os.path.realpath(whole)) if each.startswith(os.path.join(project, ""))]
+    return os.path.relpath(inside[0], project) if inside else whole

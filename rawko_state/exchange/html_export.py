@@ -11,7 +11,7 @@ from typing import Final
 from rawko_state.exchange.facts import repeats
 from rawko_state.exchange.rich_html import diff_html, is_rich, markdown_html, output_html, text_html
 from rawko_state.exchange.shown import Shown, day, time_of_day
-from rawko_state.exchange.telling import FAILED, Telling, tell
+from rawko_state.exchange.telling import FAILED, Telling, tell, tell_edit
 from rawko_state.format.figures import counted, in_short, money, size_text, took
 from rawko_state.format.values import write_time
 from rawko_state.model.entries import (
@@ -225,10 +225,7 @@ class _Page:
                 yield _tool(call, told)
             for diff in turn.diffs:
                 if id(diff) not in own:
-                    head = f'<span class="v">Edit</span> <span class="o">{text_html(diff.path or "")}</span>'
-                    opened = _opened([diff])
-                    yield f'<details class="tool edit"{opened}><summary>{_LINE % head}</summary>'
-                    yield f'<div class="in">{_diff(diff)}</div></details>'
+                    yield _tool(None, tell_edit(diff))
             yield "</div>"
         if turn.question is not None:
             choices = "".join(f"<li>{text_html(choice)}</li>" for choice in turn.question.choices)
@@ -254,14 +251,14 @@ _LINE: Final = '<span class="l">%s</span>'
 """Around what a folded call says in one line: where it is too long, what was done is cut, and how it ended is not."""
 
 
-def _tool(call: ToolCall, told: Telling) -> str:
+def _tool(call: ToolCall | None, told: Telling) -> str:
     head = f'<span class="v">{text_html(told.verb)}</span> <span class="o">{text_html(told.subject)}</span>'
     detail = _lines(told.detail) if told.diffs and told.outcome != FAILED else text_html(told.detail)
     head += f'<span class="x">{text_html(told.mark)}{detail}</span>' if told.detail else ""
     inside = "".join(_diff(diff) for diff in told.diffs)
     if told.command is not None:
         inside += f'<pre class="out">{text_html(told.command)}</pre>'
-    if not told.diffs:
+    if call is not None and not told.diffs:
         inside += _output(call, told)
     names = "tool" + (" err" if told.outcome == FAILED else " edit" if told.diffs else "")
     if not inside:

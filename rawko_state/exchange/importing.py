@@ -381,6 +381,7 @@ def grow(
     *,
     roots: Sequence[str] = (),
     ended: bool = True,
+    is_alive: bool = False,
     asked: str | None = None,
     dry_run: bool = False,
 ) -> tuple[bool, Counter[str]]:
@@ -400,8 +401,9 @@ def grow(
                 f"This is not the file that task {task} was imported from, or it was changed before byte {start}."
             )
         grouping = TurnBuilder(
-            session, start, roots or (str(store.root),), wrong, ended=ended, before=data, beside=beside, asked=asked
-        )
+            session, start, roots or (str(store.root),), wrong,
+            ended=ended, is_alive=is_alive, before=data, beside=beside, asked=asked,
+        )  # fmt: skip
         if dry_run:
             return not grouping.is_empty, Counter()
         with store.attach(task) as opened:
@@ -454,6 +456,7 @@ def start(
     wrong: list[str],
     *,
     ended: bool,
+    is_alive: bool = False,
     parent: str | None = None,
 ) -> str | None:
     """Creates the task for a new session; None while there is nothing to record. ``parent``: the task that started it."""
@@ -461,7 +464,8 @@ def start(
     if fork is not None and fork.is_copy:
         return None
     begin, loose = (fork.place, fork.loose) if fork is not None else (0, ())
-    grouping = TurnBuilder(session, begin, (str(store.root),), wrong, ended=ended, loose=loose)
+    roots = (str(store.root),)
+    grouping = TurnBuilder(session, begin, roots, wrong, ended=ended, is_alive=is_alive, loose=loose)
     if grouping.is_empty or (grouping.prompt is None and not ended):
         return None
     task = task_id(session.source, session.key)

@@ -13,7 +13,7 @@ from typing import Final
 from rawko_state.exchange.coloured import runs, settled
 from rawko_state.exchange.facts import repeats
 from rawko_state.exchange.shown import Shown, day
-from rawko_state.exchange.telling import tell
+from rawko_state.exchange.telling import tell, tell_edit
 from rawko_state.format.diffs import diff_text
 from rawko_state.format.figures import counted, size_text
 from rawko_state.late import late
@@ -120,7 +120,7 @@ class _Text:
             yield f"\n*{_line(f'{turn.agent}{chosen}')}*{': ' if why else ''}{_line(why)}\n"
         else:
             status = f" ({turn.status})" if turn.status not in (None, "complete") else ""
-            yield f"\n### {turn.number} {_line(turn.agent)}{_line(status)}\n"
+            yield f"\n### {turn.number} {_line(turn.agent + status)}\n"
         if turn.content is not None and turn.content.strip():
             self._answer = turn.content
             yield f"\n{prose(turn.content)}\n"
@@ -136,7 +136,7 @@ class _Text:
             yield _folded(f"{told.head}{told.mark}{told.detail}", _inside(call, told.output, told.diffs))
         for diff in turn.diffs:
             if id(diff) not in own:
-                yield _folded(f"Edit {diff.path}", _inside(None, "", (diff,)))
+                yield _folded(tell_edit(diff).line, _inside(None, "", (diff,)))
 
     def _result(self, result: Result) -> Iterator[str]:
         word = result.status or "unknown"

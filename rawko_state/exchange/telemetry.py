@@ -19,7 +19,6 @@ from rawko_state.exchange.sources import apply_patch
 from rawko_state.exchange.sources.messages import asked_of, call_of
 from rawko_state.model.entries import Diff, Field, FileTouch, Money, ToolCall, Turn
 from rawko_state.model.frozen import Frozen, replace
-from rawko_state.model.status import FINISHED
 
 if TYPE_CHECKING:
     from rawko_state.store.contract import Store
@@ -104,7 +103,7 @@ class TelemetryRecorder:
 
     def _written(self, task: Task, signal: Signal, asked: str | None) -> None:
         turn = _turn(signal)
-        if task.state.status in FINISHED and (turn is not None or asked):
+        if task.state.is_finished and (turn is not None or asked):
             task.reopen(detached=True, message=asked)  # another run of the same conversation
         elif asked and signal.is_event and not task.is_new:
             task.say(asked)
@@ -113,7 +112,7 @@ class TelemetryRecorder:
         title = _title(signal)
         if title is not None and task.state.title is None:
             task.note(title=title)
-        if signal.outermost and task.state.status not in FINISHED:
+        if signal.outermost and not task.state.is_finished:
             said = _text(signal, "final_result", "gen_ai.output") or _said(signal)[0] or None
             task.finish("failure" if signal.error else "success", said, error=signal.error)
 

@@ -184,6 +184,17 @@ def tell(call: ToolCall, turn: Turn | None = None, *, within: str | None = None)
     )
 
 
+def tell_edit(diff: Diff) -> Telling:
+    """A change that no tool call of its turn made."""
+    verb, subject = _edited("Edit", "", (diff,))
+    return Telling(EDIT, verb, _one_line(subject), _changes(verb, (diff,)), OK, "", (diff,))
+
+
+def _changes(verb: str, diffs: Sequence[Diff]) -> str:
+    added, removed = sum(diff.added for diff in diffs), sum(diff.removed for diff in diffs)
+    return changes_text(added, None if verb == "Write" and not removed else removed)
+
+
 def _kind(tool: str) -> tuple[str, str]:
     name = re.sub(r"[\s_.-]", "", tool).lower()
     found = _KNOWN.get(name)
@@ -327,8 +338,7 @@ def _detail(
     elif outcome == FAILED:
         facts.append(_error(call, output, last=family == RUN))
     elif own:
-        added, removed = sum(diff.added for diff in own), sum(diff.removed for diff in own)
-        facts.append(changes_text(added, None if verb == "Write" and not removed else removed))
+        facts.append(_changes(verb, own))
     else:
         facts.append(tests or _result(family, call, output))
     if duration:

@@ -143,12 +143,14 @@ class TurnBuilder:
         wrong: list[str],
         *,
         ended: bool = True,
+        is_alive: bool = False,
         before: Mapping[str, Json] | None = None,
         beside: Mapping[str, Json] | None = None,
         asked: str | None = None,
         loose: Sequence[Step] = (),
     ) -> None:
         """``ended``: no more is expected for now. Otherwise the last turn is left for next time, and the run stays open.
+        ``is_alive``: the agent still runs, so a session that seems to be cut off has only not been written to its end.
         ``before``: the data of the last IMPORTED note. ``beside``: more data for the next ones. ``asked``: what a person asked
         for, if the first prompt says more than that. ``loose``: earlier steps that belong to no turn."""
         self.session, self.facts, self._beside = session, Facts(place=start), beside or {}
@@ -157,7 +159,7 @@ class TurnBuilder:
         """When the run began that goes on."""
         if before and isinstance(before.get("standing"), dict):
             self.facts.stand(before["standing"])
-        self.roots, self._ended = tuple(roots), ended
+        self.roots, self._no_more, self._is_alive = tuple(roots), ended, is_alive
         """The folders that count as the project, including its previous locations."""
         self._steps = session.steps(start, wrong)
         self._ahead: list[tuple[int, Step]] = []
@@ -183,6 +185,11 @@ class TurnBuilder:
             yield place, step
             if step.model is not None:
                 return
+
+    @property
+    def _ended(self) -> bool:
+        """Whether the run has ended, as far as its records have been read."""
+        return self._no_more and not (self._is_alive and self.facts.outcome == "interrupted")
 
     @property
     def is_empty(self) -> bool:
@@ -474,8 +481,9 @@ class OpenTurn:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is known to be complete: every tool call has a result."""
-        return self._agent == "user" or (bool(self._tools) and all(call.result is not None for call in self._tools))
+        """Whether it is known to be complete: every tool call has a result, and it is told what it used, which may come last."""
+        is_told = bool(self._tokens) and bool(self._tools) and all(call.result is not None for call in self._tools)
+        return self._agent == "user" or is_told
 
     def _status(self) -> str:
         if self._failed:

@@ -54,4 +54,4 @@ def money(amount: Decimal) -> str:
 
 def changes_text(added: int, removed: int | None) -> str:
     """Lines added and removed, ``+12 −3``. None: how many were removed is not known, or there was no file."""
-    return f"+{added}" if removed is None else f"+{added} \u2212{removed}"
+    return f"+{added:,}" if removed is None else f"+{added:,} \u2212{removed:,}"

@@ -104,7 +104,8 @@ def _joined(found: Iterable[Condition], word: str) -> Condition:
     return word.join(f"({text})" for text in texts), tuple(value for some in values for value in some)
 
 
-def _in(column: str, values: Collection[Any]) -> Condition:
+def one_of(column: str, values: Collection[Any]) -> Condition:
+    """A column has one of these values."""
     return (f"{column} IN ({', '.join('?' * len(values))})", tuple(values)) if values else ("1 = 0", ())
 
 
@@ -132,7 +133,7 @@ def conditions(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str]) 
     if wanted.source is not None:
         found.append(("source = ?", (wanted.source,)))
     if wanted.ids is not None:
-        found.append(_in("id", wanted.ids))
+        found.append(one_of("id", wanted.ids))
     if wanted.agent is not None:
         found.append(_among(index, "task_agents", _like(index, "agent", wanted.agent)))
     if wanted.file is not None:
@@ -143,7 +144,7 @@ def conditions(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str]) 
 def _has_status(status: str, alive: Collection[str]) -> Condition:
     status = words.canonical(status)
     plain: Condition = "status = ?", (status,)
-    is_alive = either([_in("id", alive), ("detached = 1", ())])
+    is_alive = either([one_of("id", alive), ("detached = 1", ())])
     if status == words.INTERRUPTED:
         stopped = f"status = ? AND NOT ({is_alive[0]})", (words.RUNNING, *is_alive[1])
         return either([stopped, plain])
@@ -155,7 +156,7 @@ def _among(index: TaskDatabase, table: str, condition: Condition) -> Condition:
     table, (where, values) = index.at(table), condition
     few = [row[0] for row in index.read(f"SELECT task_id FROM {table} WHERE {where} LIMIT {_FEW}", values)]
     if len(few) < _FEW:
-        return _in("id", dict.fromkeys(few))
+        return one_of("id", dict.fromkeys(few))
     tasks = index.at("tasks")
     return f"EXISTS (SELECT 1 FROM {table} AS other WHERE other.task_id = {tasks}.id AND ({where}))", values
 
@@ -184,7 +185,7 @@ def _is_file(index: TaskDatabase, wanted: str) -> Condition:
 def _touched(index: TaskDatabase, wanted: str, ids: list[str]) -> dict[str, tuple[tuple[str, str], ...]]:
     found: dict[str, dict[tuple[str, str], None]] = {}
     for start in range(0, len(ids), 500):
-        where, values = every([_in("task_id", ids[start : start + 500]), _is_file(index, wanted)])
+        where, values = every([one_of("task_id", ids[start : start + 500]), _is_file(index, wanted)])
         statement = (
             f"SELECT task_id, file_path, operation FROM {index.at('task_files')} WHERE {where} ORDER BY task_id, turn"
         )
@@ -369,6 +370,20 @@ def files(index: TaskDatabase, task_id: str) -> list[tuple[int, str, str]]:
     )
     with index.mapped():
         return [(row[0], row[1], row[2]) for row in index.read(statement, (task_id,))]
+
+
+def paths(index: TaskDatabase, part: str, after: str, limit: int) -> list[tuple[str, int]]:
+    """The files that tasks touched, by path, whose path contains a text in either case; and how many tasks touched each."""
+    found: list[Condition] = [("file_path > ?", (after,))]
+    if part:
+        found.append(index.contains("LOWER(file_path)", part.lower()))
+    where, values = every(found)
+    statement = (
+        f"SELECT file_path, COUNT(DISTINCT task_id) FROM {index.at('task_files')} WHERE {where}"
+        f" GROUP BY file_path ORDER BY file_path LIMIT {int(limit)}"
+    )
+    with index.mapped():
+        return [(row[0], int(row[1])) for row in index.read(statement, values)]
 
 
 def snapshots(index: TaskDatabase, task_id: str) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from rawko_state.index.migrations import VERSION
-from rawko_state.index.queries import conditions, every
+from rawko_state.index.queries import conditions, every, one_of
 from rawko_state.index.rows import Condition, TaskDatabase
 from rawko_state.model import status as words
 from rawko_state.model.frozen import replace
@@ -177,17 +177,39 @@ def _of_tasks(index: TaskDatabase, found: Condition | None) -> Condition:
     return f"task_id IN (SELECT id FROM {index.at('tasks')} WHERE {where})", values
 
 
-def _usage(index: TaskDatabase, mine: Condition) -> list[tuple[Any, ...]]:
-    """Turns by day, agent, model, and by whether their cost is stated."""
+def _usage(index: TaskDatabase, mine: Condition, by: str = "SUBSTR(started_at, 1, 10)") -> list[tuple[Any, ...]]:
+    """Turns by day or by another column, agent, model, and by whether their cost is stated."""
     where, values = mine
     names = ("in", "out", "cache_read", "cache_write")
     tokens = ", ".join(f"SUM({index.number_in('tokens', name)})" for name in names)
     statement = f"""
-        SELECT SUBSTR(started_at, 1, 10), agent, model, CASE WHEN cost IS NOT NULL THEN 1 ELSE 0 END,
+        SELECT {by}, agent, model, CASE WHEN cost IS NOT NULL THEN 1 ELSE 0 END,
             COUNT(*), SUM(duration_ms), {tokens}, SUM(CAST(cost AS numeric))
         FROM {index.at("task_agents")} WHERE {where} GROUP BY 1, 2, 3, 4"""
     with index.mapped():
         return list(index.read(statement, values))
+
+
+def used(index: TaskDatabase, ids: Collection[str]) -> dict[str, tuple[Usage, ...]]:
+    """What the turns of some tasks have used, by task."""
+    by_task: dict[str, list[tuple[Any, ...]]] = {}
+    for task_id, *row in _usage(index, one_of("task_id", ids), by="task_id") if ids else ():
+        by_task.setdefault(task_id, []).append((None, *row))
+    return {task_id: _merged(rows) for task_id, rows in by_task.items()}
+
+
+def files_changed(index: TaskDatabase, ids: Collection[str]) -> dict[str, int]:
+    """How many files each of some tasks changed."""
+    if not ids:
+        return {}
+    where, values = one_of("task_id", ids)
+    statement = (
+        f"SELECT task_id, COUNT(DISTINCT file_path) FROM {index.at('task_files')}"
+        f" WHERE {where} AND operation != 'read' GROUP BY task_id"
+    )
+    with index.mapped():
+        found = {row[0]: int(row[1]) for row in index.read(statement, values)}
+    return {task_id: found.get(task_id, 0) for task_id in ids}
 
 
 def _merged(rows: Iterable[tuple[Any, ...]]) -> tuple[Usage, ...]:

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rawko_state.integrations.hook_event import LOCK, process_stat
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 EVENTS, LOG, WATCHED = "hook-*.event", "hooks.log", "hooks.sessions"
 _DIED: Final = "died"
+_OVER: Final = ("SessionEnd", _DIED)
+"""Events after which the agent does not work on a session. Others are told when it stops, which may be before it is written."""
 ENDS: Final = frozenset(("Stop", "SessionEnd", "SubagentStop", "agent-turn-complete", _DIED))
 """Events after which no more data is expected for now."""
 _IDLE: Final = 1.5
@@ -160,31 +162,40 @@ def _target(files: ProjectStore) -> Store:
     return files
 
 
+class _Reported(NamedTuple):
+    session: Session
+    ended: bool
+    """No more is expected for now."""
+    is_alive: bool
+    """The agent still runs."""
+
+
 def _record(files: ProjectStore, events: list[dict[str, Any]]) -> None:
     from rawko_state.exchange.importing import grow, start
     from rawko_state.exchange.transcript import Unfinished
 
     store = _target(files)
 
-    sessions: dict[str, tuple[Session, bool]] = {}
+    sessions: dict[str, _Reported] = {}
     for event in events:
         try:
-            for session, ended in _sessions(event):
+            for session in _sessions(event):
                 if not _is_recorded_otherwise(store, event.get("task"), session):
-                    sessions[f"{session.source}:{session.key}"] = (session, ended)
+                    reported = _Reported(session, event.get("event") in ENDS, event.get("event") not in _OVER)
+                    sessions[f"{session.source}:{session.key}"] = reported
         except Exception as error:  # one event must not keep the others from being recorded
             log(_live(files), f"{event.get('agent')}: {type(error).__name__}: {error}")
     known: dict[str, str] = {}
-    for source in {session.source for session, _ in sessions.values()}:
+    for source in {each.session.source for each in sessions.values()}:
         known |= store.by_source(f"{source}:")
     _watch(files, sessions, events)
-    for key, (session, ended) in sessions.items():
+    for key, (session, ended, is_alive) in sessions.items():
         wrong: list[str] = []
         try:
             if key in known:
-                grow(store, known[key], session, wrong, ended=ended)
+                grow(store, known[key], session, wrong, ended=ended, is_alive=is_alive)
             else:
-                start(store, session, wrong, ended=ended)
+                start(store, session, wrong, ended=ended, is_alive=is_alive)
         except Exception as error:  # the next event finds the rest
             log(_live(files), f"{session.path}: {type(error).__name__}: {error}")
         # An unfinished last line is not an error here.
@@ -195,14 +206,14 @@ def _record(files: ProjectStore, events: list[dict[str, Any]]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _watch(files: ProjectStore, sessions: Mapping[str, tuple[Session, bool]], events: list[dict[str, Any]]) -> None:
+def _watch(files: ProjectStore, sessions: Mapping[str, _Reported], events: list[dict[str, Any]]) -> None:
     """Remembers which processes run the sessions that go on, so that it is noticed when they are gone."""
     watched = _watched(files)
     for event in events:
         key = _key_of(event)
         if key not in sessions:
             continue
-        if sessions[key][1] or not event.get("process"):
+        if event["event"] in _OVER or not event.get("process"):
             watched.pop(key, None)
         else:
             watched[key] = event
@@ -235,6 +246,7 @@ def _keep_watched(files: ProjectStore, watched: Mapping[str, Mapping[str, Any]])
 def end_abandoned(files: ProjectStore) -> list[str]:
     """Ends the tasks of sessions whose agent died without a word: as their records say, mostly interrupted. Returns their ids."""
     from rawko_state.errors import StorageError
+    from rawko_state.model.status import ENDED
 
     gone = {key: event for key, event in _watched(files).items() if _is_gone(event)}
     if not gone:
@@ -244,11 +256,13 @@ def end_abandoned(files: ProjectStore) -> list[str]:
             # The sweeper that held the lock may have ended them.
             watched = _watched(files)
             gone = {key: event for key, event in gone.items() if watched.get(key) == event}
+            known = files.by_source("")
+            ended = {known[key] for key in gone if key in known and files.status(known[key]) in ENDED}
             _record(files, [{**event, "event": _DIED, "process": None, "noted": None} for event in gone.values()])
     except StorageError:
         return []
     known = files.by_source("")
-    return [known[key] for key in gone if key in known]
+    return [known[key] for key in gone if key in known and known[key] not in ended]
 
 
 def _is_gone(event: Mapping[str, Any]) -> bool:
@@ -272,13 +286,12 @@ def _is_recorded_otherwise(store: Store, task_id: object, session: Session) -> b
     return store.source(task_id) == source
 
 
-def _sessions(event: Mapping[str, Any]) -> list[tuple[Session, bool]]:
-    """The sessions that an event belongs to, and whether each has ended for now."""
+def _sessions(event: Mapping[str, Any]) -> list[Session]:
+    """The sessions that an event belongs to."""
     from rawko_state.errors import UnsafePath
     from rawko_state.exchange.sources import claude_code, codex
     from rawko_state.exchange.transcript import Trouble
 
-    ended = event.get("event") in ENDS
     wrong: list[Trouble] = []
     found: list[Session] = []
     transcript = event.get("transcript")
@@ -295,4 +308,4 @@ def _sessions(event: Mapping[str, Any]) -> list[tuple[Session, bool]]:
         folder = Path(transcript).with_suffix("") / "subagents"
         if folder.is_dir():
             found += claude_code.found([folder], folder, wrong)
-    return [(session, ended) for session in found]
+    return found

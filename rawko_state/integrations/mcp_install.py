@@ -43,7 +43,7 @@ def _in_json(text: str, path: Path, words: list[str] | None) -> str:
     settings = json_of(text, path)
     servers = settings.get("mcpServers", {}) if isinstance(settings, dict) else None
     if not isinstance(servers, dict):
-        raise RawkoError(f"{path} is not made as the agent makes it, and is left as it is.")
+        raise RawkoError(f"{path} does not have the expected structure; left unchanged.")
     _check(servers.get(_NAME), path)
     wanted = {name: server for name, server in servers.items() if name != _NAME}
     if words is not None:
@@ -71,7 +71,7 @@ def _in_toml(text: str, path: Path, words: list[str] | None) -> str:
             servers[_NAME] = {"command": words[0], "args": words[1:]}
         wanted = {**before, "mcp_servers": servers}
         if {"mcp_servers": {}, **toml_of(after, path)} != wanted:
-            raise RawkoError(f"{path} is written in a way that can't be changed from here. Change it by hand.")
+            raise RawkoError(f"Can't edit {path} safely. Add or remove the server 'rawko' by hand.")
     return after
 
 

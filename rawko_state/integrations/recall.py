@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from rawko_state.config.project import as_recorded
 from rawko_state.errors import InvalidValue
 from rawko_state.format.text import visible
 from rawko_state.lifecycle import context as contexts
@@ -114,7 +115,8 @@ class Recall:
 
     def tasks(self, status: str | None = None, agent: str | None = None, file: str | None = None, skip: int = 0) -> str:
         """Past tasks, most recent first."""
-        wanted = TaskFilter(status=(status,) if status else (), agent=agent, file=file)
+        recorded = as_recorded(self.store.root, file) if file else None
+        wanted = TaskFilter(status=(status,) if status else (), agent=agent, file=recorded)
         found, first = self._listed(wanted, skip)
         page = _Page(self.limit, _counted(found[first:], "task", ", most recent first"))
         shown = first
@@ -126,7 +128,7 @@ class Recall:
 
     def touched(self, path: str, skip: int = 0) -> str:
         """The tasks and turns that read, wrote or deleted a file, most recent first."""
-        found, first = self._listed(TaskFilter(file=path), skip)
+        found, first = self._listed(TaskFilter(file=as_recorded(self.store.root, path)), skip)
         page = _Page(self.limit, _counted(found[first:], "task", f" touched {_line(path, 200)}, most recent first"))
         shown = first
         for task in found[first : first + _PER_PAGE]:
@@ -285,8 +287,8 @@ def _number(skip: int, *, most: int = _MOST_SKIPPED) -> int:
 def _counted(found: Sequence[object], what: str, how: str) -> str:
     if not found:
         return f"No {what}s{how.partition(',')[0]}."
-    more = " or more" if len(found) > _PER_PAGE else ""
-    return f"{len(found)}{more} {what}{'' if len(found) == 1 else 's'}{how}."
+    number = f"More than {_PER_PAGE}" if len(found) > _PER_PAGE else str(len(found))
+    return f"{number} {what}{'' if len(found) == 1 else 's'}{how}."
 
 
 def _quoted(text: str) -> list[str]:

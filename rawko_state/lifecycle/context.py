@@ -29,6 +29,8 @@ _TOKENS_A_LINE: Final = 6
 _FEW: Final = 50
 NOBODY: Final = "agent"
 """The next agent if no agent has spoken yet and there is no arbiter."""
+_LONGEST: Final = 1 << 20
+"""Bytes of a newest turn that is read although it does not fit."""
 _OUTPUT: Final = 4_000
 """Maximum characters of a tool's output in a prompt."""
 
@@ -247,9 +249,14 @@ def _fitted(
     for at in reversed(list(places)):
         if at in whole:
             continue
-        if places[at].row.length // (2 * BYTES_PER_TOKEN) > room:
+        is_newest = at == max(places)
+        if places[at].row.length // (2 * BYTES_PER_TOKEN) > room and not (
+            is_newest and places[at].row.length < _LONGEST
+        ):
             break  # it cannot fit, so do not read it
         text = in_words(store, places[at])
+        if is_newest and tokens(text) + 1 > room:
+            text = _cut(text, room * 2 // 3)  # rather its beginning and end than nothing of what was done last
         if tokens(text) + 1 > room:
             break
         whole[at] = text

@@ -10,7 +10,11 @@ from rawko_state.model.state import TaskState
 
 
 class LocatedBlock(NamedTuple):
-    """An entry, and where its block is in the file."""
+    """An entry, and where its block is in the file.
+
+    >>> task.note("x").blocks[0].entry.content
+    'x'
+    """
 
     entry: Entry
     offset: int

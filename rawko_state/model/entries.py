@@ -27,7 +27,9 @@ class Parent(Frozen):
     """
 
     task: str
+    """Its id."""
     turn: int | None = None
+    """The turn after which the task forked."""
 
 
 class Money(Frozen):
@@ -60,12 +62,17 @@ class ToolCall(Frozen):
     """
 
     tool: str
+    """Its name: ``shell``, ``filesystem.read``."""
     args: str = ""
+    """What it was called with, in one line."""
     result: str | None = None
+    """How it ended, in a few words: ``exit 0``, ``failed``."""
     time: str | None = None
     """``HH:MM:SS`` in UTC."""
     output: str | None = None
+    """All that it printed or returned."""
     blob: Blob | None = None
+    """Its output, if that was too long for the task file. ``Store.turn_output`` reads either."""
     more: Mapping[str, Json] = field(default_factory=dict)
     """Further data: ``id``, ``input`` (the arguments as data), ``error`` …"""
 
@@ -79,7 +86,9 @@ class Progress(Frozen):
 
     text: str
     kind: str = "progress"
+    """One word: ``progress``, ``warning``, ``error`` …"""
     time: str | None = None
+    """``HH:MM:SS`` in UTC."""
 
 
 class FileTouch(Frozen):
@@ -110,6 +119,7 @@ class Diff(Frozen):
     blob: Blob | None = None
     """The hunks, if they were too long for the task file."""
     added: int = 0
+    """How many lines."""
     removed: int = 0
 
     @property
@@ -126,11 +136,14 @@ class Question(Frozen):
 
     text: str
     choices: tuple[str, ...] = ()
+    """The answers to choose from; none if any text will do."""
     default: str | None = None
+    """What becomes the answer at the deadline."""
     deadline: datetime | None = None
     kind: str = "question"
     """``question``, or ``approval`` for a yes/no question about a tool call."""
     more: Mapping[str, Json] = field(default_factory=dict)
+    """Further data of your own."""
 
 
 class Entry(Frozen, kw_only=True):
@@ -141,7 +154,9 @@ class Entry(Frozen, kw_only=True):
     """
 
     extra: tuple[Field, ...] = ()
+    """Fields that this version does not know, and your own: their names begin with ``X-``."""
     sections: tuple[Section, ...] = ()
+    """Sections likewise, in file order."""
     large: tuple[Span, ...] = ()
     """Sections that the reader left in the file."""
     damaged: bool | None = None
@@ -156,25 +171,33 @@ class TaskHeader(Entry, kw_only=True):
     """
 
     id: str
+    """Left empty, the task gets one."""
     created: datetime | None = None
     status: str | None = None
     """A copy for grep; the actual status is in TaskState."""
     duration_ms: int | None = None
+    """Likewise."""
     format: int | None = None
     title: str | None = None
     parent: Parent | None = None
     agent: str | None = None
+    """The main agent."""
     model: str | None = None
     provider: str | None = None
+    """Who serves the model."""
     repo: str | None = None
     branch: str | None = None
     commit: str | None = None
     cwd: str | None = None
     runtime: str | None = None
+    """The program that runs the agent."""
     labels: Mapping[str, str] = field(default_factory=dict)
     user: str | None = None
+    """Whose task it is."""
     writer: str | None = None
+    """``detached``: no process stays with the task."""
     source: str | None = None
+    """Your key for the task, or the session that it was imported from."""
     exact: bool | None = None
     """Whether the state, the payload and the data of notes are kept as they are, secrets included."""
 
@@ -188,6 +211,7 @@ class Request(Entry, kw_only=True):
 
     text: str
     by: str | None = None
+    """Who asked."""
     at: datetime | None = None
 
 
@@ -209,30 +233,45 @@ class Turn(Entry, kw_only=True):
     number: int = 0
     """Its place among the task's turns. Writers number turns themselves: what you give is ignored."""
     agent: str
+    """Who acted; ``user`` for what a person said."""
     selected: str | None = None
+    """The agent that an arbiter chose to go on."""
     decision: str | None = None
+    """What an arbiter decided instead: ``complete``, ``retry`` or ``continue``."""
     reason: str | None = None
+    """Why: of a decision, or of how the turn ended."""
     guidance: str | None = None
+    """What the chosen agent should mind."""
     status: str | None = None
+    """``complete``, ``failed``, ``interrupted``, or ``waiting`` for the answer to its question."""
     duration_ms: int | None = None
     tool_calls: int | None = None
+    """How many; ``tools`` may hold fewer."""
     started: datetime | None = None
     model: str | None = None
     tokens: Mapping[str, int] = field(default_factory=dict)
+    """``in`` (without what came from a cache), ``out``, ``cache_read``, ``cache_write``, ``reasoning`` (a part of ``out``)."""
     cost: Money | None = None
     by: str | None = None
+    """The person who spoke."""
     answers: int | None = None
+    """The turn whose question this one answers."""
     thinking: str | None = None
+    """The agent's reasoning."""
     content: str | None = None
+    """What was said."""
     tools: tuple[ToolCall | str, ...] = ()
     """A log line that is not a valid tool line is kept as a string; the same goes for progress and files."""
     diffs: tuple[Diff, ...] = ()
     """What it changed in files, in order. A tool call's ``more["diff"]`` says which are its own, counted from 1."""
     progress: tuple[Progress | str, ...] = ()
     files: tuple[FileTouch | str, ...] = ()
+    """What it read, wrote or deleted, besides what the diffs say."""
     question: Question | None = None
     state: Json = None
+    """JSON of your program: what it needs to go on from here."""
     payload: str | None = None
+    """The provider's messages as text: one JSON value per line."""
 
     @property
     def is_arbiter(self) -> bool:
@@ -247,6 +286,7 @@ class Result(Entry, kw_only=True):
     """
 
     status: str | None = None
+    """``success``, ``failure``, ``cancelled``, ``interrupted`` or ``unknown``."""
     completed: datetime | None = None
     duration_ms: int | None = None
     summary: str | None = None
@@ -258,10 +298,11 @@ class Result(Entry, kw_only=True):
     cost: Money | None = None
     files_modified: tuple[str, ...] = ()
     output: Json = None
+    """JSON: what the task produced."""
 
 
 class Resumed(Entry, kw_only=True):
-    """A run goes on.
+    """A run continues.
 
     >>> Resumed(at=None, by="Ann").by
     'Ann'
@@ -270,8 +311,10 @@ class Resumed(Entry, kw_only=True):
     at: datetime | None
     by: str | None = None
     agent: str | None = None
+    """Who is next."""
     reason: str | None = None
     writer: str | None = None
+    """As in TaskHeader, from here on."""
 
 
 class Note(Entry, kw_only=True):
@@ -286,10 +329,12 @@ class Note(Entry, kw_only=True):
     title: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     unlabel: tuple[str, ...] = ()
+    """Keys of labels to take away."""
     pinned: bool | None = None
     status: str | None = None
     reason: str | None = None
     kind: str | None = None
+    """Your word for it, by which notes() finds it. Data of a kind that ends in ``-data`` is neither searched nor shown."""
     context: str | None = None
     """``in``: part of the conversation; ``out``: not."""
     source: str | None = None

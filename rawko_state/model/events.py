@@ -16,6 +16,7 @@ class Event(Frozen):
     """
 
     task: str
+    """Its id."""
     cursor: str
     """Pass it as ``after`` to get the events that follow this one."""
     kind: str
@@ -26,6 +27,7 @@ class Event(Frozen):
     agent: str | None = None
     text: str | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
+    """What else the event holds, by its kind: docs/reference/events.md."""
     live: bool = False
     """Comes from the draft of a turn that has not ended."""
     replaces: bool = False

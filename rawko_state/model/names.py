@@ -18,16 +18,17 @@ _SOURCE_LIMIT = 500
 def checked_id(task_id: str) -> str:
     """An id that a caller chose. Lower case, because two ids must differ on every file system; not too short, because Windows
     reserves some short file names, and people type the beginning of an id."""
-    if not _OWN_ID.fullmatch(task_id):
+    if not isinstance(task_id, str) or not _OWN_ID.fullmatch(task_id):
         raise InvalidValue(f"Not an id for a task: {task_id!r}. Use 6 to 64 lower-case letters (a-z) and digits.")
     return task_id
 
 
 def checked_source(source: str) -> str:
     """A caller's own key of a task. It is a line of the header, and is looked up exactly."""
-    if not source or source != source.strip() or not source.isprintable() or len(source) > _SOURCE_LIMIT:
+    is_text = isinstance(source, str) and source != "" and source == source.strip()
+    if not is_text or not source.isprintable() or len(source) > _SOURCE_LIMIT:
         raise InvalidValue(
-            f"Not a source: {source[:100]!r}. Use 1 to {_SOURCE_LIMIT} printable characters, without spaces at the ends."
+            f"Not a source: {repr(source)[:100]}. Use 1 to {_SOURCE_LIMIT} printable characters, without spaces at the ends."
         )
     return source
 

@@ -29,7 +29,11 @@ class Section(Frozen):
 
 
 class Span(Frozen):
-    """A section too large to keep in memory: where its body is in the file."""
+    """A section too large to keep in memory: where its body is in the file.
+
+    >>> Span("Plan", 1_000, 300_000).heading
+    'Plan'
+    """
 
     heading: str
     offset: int

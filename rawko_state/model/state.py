@@ -32,8 +32,11 @@ class TaskState(Frozen):
     created: datetime | None = None
     format: int | None = None
     status: str = words.PENDING
+    """See docs/reference/statuses.md."""
     duration_ms: int | None = None
+    """The sum of its runs."""
     completed: datetime | None = None
+    """When the latest run ended."""
     updated: datetime | None = None
     """The latest time stated by any block, to the millisecond."""
     turns: int = 0
@@ -44,6 +47,7 @@ class TaskState(Frozen):
     pinned: bool = False
     parent: Parent | None = None
     detached: bool = False
+    """Whether one process after another may write to it."""
     exact: bool = False
     """Whether its state, payload and data of notes are kept as they are, without redaction."""
     question: int | None = None
@@ -52,6 +56,11 @@ class TaskState(Frozen):
     """The agent that the arbiter last selected, until it completes a turn."""
     by_header: bool = False
     """The status comes from the header of an unsealed file, and no record has changed it yet."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it ended with a result. It takes no turn until it is reopened."""
+        return self.status in words.FINISHED
 
     def apply(self, entry: Entry) -> TaskState:
         """The state after one more block. Never fails: any block may follow any other, because people edit files by hand."""
@@ -84,14 +93,14 @@ class TaskState(Frozen):
                 words.turn_status(entry.status)
             # Keep the turn of a writer that died, whatever the task's status is now.
             left_over = entry.status == words.INTERRUPTED
-            if not left_over and (self.status in words.FINISHED or self.status == words.PENDING):
+            if not left_over and (self.is_finished or self.status == words.PENDING):
                 advice = f"Reopen it first: rawko resume --open {self.id}"
                 raise IllegalMove(self.id, self.status, words.RUNNING, advice=advice)
             if self.status == words.PAUSED and after.status == words.WAITING:
                 raise IllegalMove(self.id, self.status, after.status)  # only a resume with an open question may do this
             if entry.answers is not None and entry.answers != self.question:
                 raise InvalidValue(f"Task {self.id}: turn {entry.answers} has no open question.")
-        elif isinstance(entry, Result) and self.status in words.FINISHED:
+        elif isinstance(entry, Result) and self.is_finished:
             raise IllegalMove(self.id, self.status, after.status)
         if after.status != self.status and not words.is_legal(self.status, after.status):
             raise IllegalMove(self.id, self.status, after.status)

@@ -15,8 +15,11 @@ _LOOKED_AT: Final = 1 << 16
 """How many characters of a long text are examined, from shortly before the first match on."""
 _MOST: Final = 500
 _SPACE = late(r"\s+")
-_OF_THE_FORMAT = late(r"\n {4}(?:= \{[^\n]*|@ [0-9a-f]{64}[^\n]*|\|(?: |(?=\n|$)))")
-"""Under a line of the tool log: its JSON, where its output is kept, and the mark before each line of output."""
+_OF_THE_FORMAT = late(
+    r"\n {4}(?:= \{[^\n]*|@ [0-9a-f]{64}[^\n]*|\|(?: |(?=\n|$)))|\n(?:@@ [^\n]* @@|(?:---|\+\+\+) (?:[ab]/|/dev/null)[^\n]*)"
+)
+"""Under a line of the tool log: its JSON, where its output is kept, and the mark before each line of output. In a diff: the
+names of the file, and where a change is."""
 
 
 def excerpt(
@@ -75,6 +78,7 @@ def _line(text: str, start: int, end: int, found: Sequence[tuple[int, int]]) -> 
     """The range as one line, with … where it was cut, and the adjusted marks."""
     while start > 0 and not text[start - 1].isspace() and start > found[0][0] - 60:
         start -= 1
+    start = _past_the_format(text, start, found[0][0])
     line = "" if start == 0 else "…"
     marks: list[tuple[int, int]] = []
     at = start
@@ -91,6 +95,13 @@ def _line(text: str, start: int, end: int, found: Sequence[tuple[int, int]]) -> 
     return (line.rstrip() + ("…" if end < len(text.rstrip()) else ""), tuple(marks))
 
 
+def _past_the_format(text: str, start: int, first: int) -> int:
+    """Where to start if ``start`` is in a line that only the file format needs, and the first match is not."""
+    before = text.rfind("\n", 0, start)
+    line = _OF_THE_FORMAT.match("\n" + text[before + 1 : first])
+    return before + line.end() if line is not None and start < before + line.end() else start
+
+
 def _flat(text: str, after: str = "") -> str:
-    flat = _SPACE.sub(" ", _OF_THE_FORMAT.sub(" ", text) if "\n    " in text else text)
+    flat = _SPACE.sub(" ", _OF_THE_FORMAT.sub(" ", text) if "\n" in text else text)
     return flat.lstrip() if not after or after.endswith((" ", "…")) else flat

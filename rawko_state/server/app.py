@@ -32,6 +32,7 @@ from rawko_state.server.guard import Guard
 from rawko_state.server.idempotency import Idempotency
 from rawko_state.server.openapi import document
 from rawko_state.server.operations import READ, Call, Operation
+from rawko_state.server.outage import Outage
 from rawko_state.server.problems import Refused
 from rawko_state.server.responses import (
     NO_SNIFF,
@@ -73,6 +74,7 @@ class Server:
         largest_upload: int = LARGEST_UPLOAD,
         jobs: Callable[[Server], Any] | None = None,
         pages: Callable[[Server], Sequence[BaseRoute]] | None = None,
+        warn: Callable[[str], None] = lambda message: None,
     ) -> None:
         """``pages``: further routes, such as those of the page in the browser."""
         self.workspaces, self.guard, self.hub = workspaces, guard, hub
@@ -87,8 +89,7 @@ class Server:
         self._registry = registry
         self._requests = Counter("rawko_requests", "Requests", ["operation", "status"], registry=registry)
         self._seconds = Histogram("rawko_request_seconds", "Time of requests", ["operation"], registry=registry)
-        self.in_trouble = asyncio.Event()
-        """Set when a request fails because of the storage: the periodic check comes at once."""
+        self.outage = Outage(workspaces.host.kind, warn)
         self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         Gauge("rawko_followers", "Who follows tasks", registry=registry).set_function(lambda: hub.followers)
         Gauge("rawko_open_tasks", "Tasks that are kept open", registry=registry).set_function(
@@ -169,7 +170,7 @@ class Server:
         except RawkoError as error:
             response = problem_answer(error, self.workspaces.host.root)
             if isinstance(error, StorageError):
-                self.in_trouble.set()
+                self.outage.met(error)
         except Exception as error:  # our own fault: logged without the request's content
             _log.error(
                 json.dumps({"at": now(), "operation": operation.name, "fault": type(error).__name__}),

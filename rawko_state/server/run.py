@@ -26,6 +26,7 @@ from rawko_state.server.app import Server, log_to_stderr, log_warning
 from rawko_state.server.feeds import Hub
 from rawko_state.server.guard import Guard, is_loopback
 from rawko_state.server.limits import Limits, protocol_with
+from rawko_state.server.outage import Outage
 from rawko_state.server.workers import reserved, supervise
 from rawko_state.server.workspaces import Workspaces
 from rawko_state.store.hosting import Host
@@ -76,7 +77,9 @@ def build(options: Options, warn: Callable[[str], None], host: Host | None = Non
     if options.host not in ("0.0.0.0", "::"):
         names |= {options.host.strip("[]").lower()}
     guard = Guard(workspaces.state, names, rate=options.rate, open_to_all=local and not options.private)
-    return Server(workspaces, guard, hub, jobs=lambda server: _jobs(server, options, warn), pages=options.pages)
+    return Server(
+        workspaces, guard, hub, jobs=lambda server: _jobs(server, options, warn), pages=options.pages, warn=warn
+    )
 
 
 def run(options: Options, warn: Callable[[str], None], host: Host | None = None) -> None:
@@ -186,11 +189,10 @@ async def _jobs(server: Server, options: Options, warn: Callable[[str], None]) -
     if host.is_notified:
         threading.Thread(target=host.listen, args=(stop, server.hub.changed), daemon=True, name="listen").start()
     reconciled, cleaned = time.monotonic(), 0.0
-    away = False
     try:
         while True:
             now = time.monotonic()
-            away = await _told(server, away, warn)
+            await _check(server)
             await _quietly(server, server.workspaces.tidy)
             if now - reconciled >= _RECONCILE_EVERY:
                 reconciled = now
@@ -199,31 +201,26 @@ async def _jobs(server: Server, options: Options, warn: Callable[[str], None]) -
                 cleaned = now
                 await _quietly(server, _tidy_state, server.workspaces, options.root)
                 await _quietly(server, _clean, server.workspaces, warn)
-            await _until_trouble(server, away)
+            await _until_trouble(server.outage)
     finally:
         stop.set()
 
 
-async def _until_trouble(server: Server, away: bool) -> None:
+async def _until_trouble(outage: Outage) -> None:
     """Waits for the next check, which comes at once if a request finds that the tasks cannot be reached."""
-    await asyncio.sleep(_TIDY_EVERY if away else _SOON)
-    if not away:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(server.in_trouble.wait(), _TIDY_EVERY)
-    server.in_trouble.clear()
+    await asyncio.sleep(_TIDY_EVERY if outage.is_on else _SOON)
+    if not outage.is_on:
+        await outage.trouble(_TIDY_EVERY)
+    outage.forget()
 
 
-async def _told(server: Server, away: bool, warn: Callable[[str], None]) -> bool:
-    """Says once that the tasks cannot be reached, and once that they can be again. Returns whether they can't."""
+async def _check(server: Server) -> None:
     try:
         await server.run(server.workspaces.check)
     except RawkoError as error:
-        if not away:
-            warn(f"{error}; requests get 503 until it is back")
-        return True
-    if away:
-        warn(f"{server.workspaces.host.kind} tasks can be reached again")
-    return False
+        server.outage.began(error)
+    else:
+        server.outage.ended()
 
 
 async def _quietly(server: Server, work: Callable[..., Any], *arguments: Any) -> None:

@@ -30,6 +30,7 @@ from rawko_state.store.values import (
     RetentionRow,
     Stats,
     TaskFilter,
+    Usage,
 )
 
 if TYPE_CHECKING:
@@ -74,28 +75,44 @@ class Explained(Protocol):
         """Whether it was removed already."""
 
 
-class Found(Protocol):
-    """The secrets found in one task: how many by each rule, and how many blocks were rewritten."""
+class SecretsFound(Protocol):
+    """The secrets that were found in a task.
+
+    >>> sum(store.redact("fix0001", dry_run=True).rules.values())
+    0
+    """
 
     @property
-    def rules(self) -> Mapping[str, int]: ...
+    def rules(self) -> Mapping[str, int]:
+        """How many, by the rule that found them."""
 
     @property
-    def changed(self) -> int: ...
+    def changed(self) -> int:
+        """How many blocks were rewritten."""
 
 
 class Verdict(Protocol):
-    """The result of verifying one task's chain. It is sound if there are no ``faults`` and no ``warnings``."""
+    """The result of verifying one task's chain. It is sound if there are no ``faults`` and no ``warnings``.
+
+    >>> [verdict.turns for verdict in store.verify("fix0001")]
+    [2]
+    """
 
     name: TaskName
     unsealed: bool
+    """Whether it is a file without seals, so that changes in it can't be noticed."""
     records: int
     turns: int
     torn: int
+    """Bytes of marked appends that did not finish. They are kept, and are not a fault."""
     faults: list[str]
+    """What is wrong, in words; the first one is about the first bad record."""
     warnings: list[str]
+    """What may be missing, although what is there is intact."""
     repaired: list[str]
+    """What ``repair=True`` has put right."""
     can_repair: bool
+    """Whether ``repair=True`` would put something right."""
 
 
 class SearchStore(Protocol):
@@ -143,7 +160,8 @@ class LiveStore(Protocol):
     def follow(
         self, prefix: str, after: str | None = None, *, until: Callable[[], bool] | None = None
     ) -> Iterator[Event | None]:
-        """The same, then new events as they happen. Yields None from time to time while there are none.
+        """All events of a task, starting after a cursor, then new ones as they happen. Yields None from time to time while there
+        are none.
 
         >>> [event.text for event in store.follow("fix0001") if event and event.kind == "final"]
         ['completed']
@@ -157,7 +175,7 @@ class LiveStore(Protocol):
         """
 
     def cursors(self) -> dict[str, str]:
-        """The same for every task.
+        """The cursor after the last completed record of every task.
 
         >>> list(store.cursors())
         ['fix0001']
@@ -262,14 +280,14 @@ class RetentionStore(Protocol):
     def pack(self, task: RetentionRow) -> bool:
         """Compresses a finished task, if the backend can. False if nothing was done."""
 
-    def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> Found:
+    def redact(self, prefix: str, *, dry_run: bool = False, by: str | None = None) -> SecretsFound:
         """Removes secrets from a recorded task.
 
         >>> store.redact("fix0001").changed
         0
         """
 
-    def redact_rest(self, *, dry_run: bool = False, by: str | None = None) -> Sequence[Found]:
+    def redact_rest(self, *, dry_run: bool = False, by: str | None = None) -> Sequence[SecretsFound]:
         """Removes secrets from the trash."""
 
     def redacted_so_far(self) -> set[str]:
@@ -346,6 +364,16 @@ it raises, nothing is written."""
 class HostedStore(Store, Protocol):
     """What a server also needs from a store, because it writes on behalf of remote clients."""
 
+    def paths(self, part: str = "", *, after: str = "", limit: int = 200) -> list[tuple[str, int]]:
+        """The files that tasks touched, in the order of their paths, from after a path on; only those whose path contains a text.
+        With each, how many tasks touched it."""
+
+    def used(self, ids: Sequence[str]) -> Mapping[str, tuple[Usage, ...]]:
+        """What the turns of listed tasks have used, by task. Tasks without turns are left out."""
+
+    def files_changed(self, ids: Sequence[str]) -> Mapping[str, int]:
+        """How many files each of the listed tasks changed."""
+
     def position(self, prefix: str) -> Position:
         """The end of a task, from which a remote writer continues. Opens nothing."""
 
@@ -375,7 +403,7 @@ class HostedStore(Store, Protocol):
 
     def draft_lines(self, task_id: str) -> list[bytes]: ...
 
-    def add_clean_file(self, filename: str, path: Path, by: str | None = None) -> tuple[TaskName | None, Found]:
+    def add_clean_file(self, filename: str, path: Path, by: str | None = None) -> tuple[TaskName | None, SecretsFound]:
         """Adds a whole task file; its secrets are removed before anything is stored."""
 
     def drafted(self) -> set[str]:

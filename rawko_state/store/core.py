@@ -57,7 +57,8 @@ class CoreStore(Protocol):
         """The location of the tasks, for display and to tell stores apart."""
 
     @property
-    def redactor(self) -> Cleaner: ...
+    def redactor(self) -> Cleaner:
+        """Removes secrets, as everything that is written or exported has them removed."""
 
     @property
     def is_local(self) -> bool:
@@ -180,8 +181,8 @@ class CoreStore(Protocol):
 
     def records(self, prefix: str, after: str | None = None) -> Iterator[RecordAt]:
         """The records of a task, starting after a cursor: that of a record, of an event or of now(). Holds one record in memory
-        at a time. What another process is just writing is left out. Raises ChainMoved if the task was rewritten, so that the
-        cursor means nothing any more.
+        at a time. A record that another process is still writing is left out. Raises ChainMoved if the task was rewritten and
+        the cursor is no longer valid.
 
         >>> first, *rest = store.records("fix0001")
         >>> len(list(store.records("fix0001", first.cursor))) == len(rest)
@@ -189,8 +190,8 @@ class CoreStore(Protocol):
         """
 
     def turns(self, prefix: str, *, after: int = 0, last: int | None = None) -> Iterator[Turn]:
-        """The turns in order, those with a number above ``after``; with ``last``, only so many of the newest. Holds one turn in
-        memory at a time.
+        """The turns in order: those with a number above ``after``, or the ``last`` newest ones. Holds one turn in memory at a
+        time.
 
         >>> [turn.agent for turn in store.turns("fix0001", last=1)]
         ['developer']
@@ -199,23 +200,23 @@ class CoreStore(Protocol):
     def turn_page(
         self, prefix: str, *, after: int = 0, beyond: int = -1, limit: int = 200, newest: bool = False
     ) -> list[TurnRow]:
-        """At most ``limit`` turns in order: with a number above ``after``, and starting beyond an offset; the first of them, or
-        the ``newest``.
+        """At most ``limit`` turns in order, with a number above ``after`` and an offset beyond ``beyond``: the first ones, or the
+        ``newest``.
 
         >>> [row.turn for row in store.turn_page("fix0001", limit=1, newest=True)]
         [2]
         """
 
     def notes(self, prefix: str, kind: str | None = None, *, last: int | None = None) -> Iterator[Note]:
-        """The notes in order, all or those of one kind; with ``last``, only so many of the newest.
+        """The notes in order: all, or those of one kind; with ``last``, only that number of the newest ones.
 
         >>> [note.data for note in store.notes("fix0001", "review")]
         [{'ok': True}]
         """
 
     def latest_state(self, prefix: str) -> Any:
-        """The ``state`` of the newest turn that has one; None if none has. Kept warm: costs one look at the task, and the reading
-        of what was appended since the last call.
+        """The ``state`` of the newest turn that has one; None if none has. It is cached: a call reads only
+        what was appended since the last one.
 
         >>> store.latest_state("fix0001")
         {'step': 1}
@@ -351,11 +352,11 @@ class CoreStore(Protocol):
     ) -> Task:
         """Opens the task with this source, or makes it if there is none. ``source`` is your key for it: "langgraph:thread-1".
 
-        Of any number of processes that open one key at once, one makes the task and the others find it: ``task.is_new`` tells.
-        The rest of the arguments, ``id`` among them, count only where the task is made; but ``exact`` asks for a task that was
-        made so, and raises InvalidValue if it was not. The task is open as attach() opens it: to
-        append to it without running it, whoever holds its lease. A task that is made here is detached. If it was finished
-        meanwhile, reopen() it before you add turns.
+        If several processes open one key at once, one creates the task and the others find it: ``task.is_new`` says which. The
+        other arguments, such as ``id``, count only if the task is created; but with ``exact``, an existing task must be exact
+        too, or InvalidValue is raised. The task is opened as attach() opens it: to append to it without running it, also while
+        another process runs it. A task that is created here is detached. If it has been finished since, reopen() it before you
+        add turns.
 
         >>> with store.open_task("langgraph:thread-1", "Chat") as task:
         ...     task.is_new

@@ -26,7 +26,9 @@ class TaskFilter(Frozen):
     """
 
     status: tuple[str, ...] = ()
+    """Any of these."""
     agent: str | None = None
+    """Took a turn in it: this name, or a glob. The same goes for the model and the branch."""
     file: str | None = None
     """An exact path, a folder or a glob. Matches files that were touched, not just mentioned."""
     since: datetime | None = None
@@ -34,7 +36,7 @@ class TaskFilter(Frozen):
     until: datetime | None = None
     """Before this time, likewise."""
     labels: tuple[tuple[str, str | None], ...] = ()
-    """Name and value; None matches any value."""
+    """Name and value, each; None matches any value."""
     pinned: bool | None = None
     model: str | None = None
     branch: str | None = None
@@ -43,8 +45,12 @@ class TaskFilter(Frozen):
     exact: bool | None = None
     """Whether state and payload are kept without redaction."""
     ids: tuple[str, ...] | None = None
+    """Only these."""
     sort: str = "updated"
+    """``updated``, ``created``, ``completed``, ``duration``, ``turns`` or ``tokens``: most first. A search also takes
+    ``relevance`` and ``time``."""
     reverse: bool = False
+    """Least first."""
     limit: int | None = None
     after: str | None = None
     """The id of the last task already listed: returns those that follow it in this order."""
@@ -76,29 +82,37 @@ class TaskSummary(Frozen):
 
     id: str
     created: str | None
+    """Times are texts in UTC: ``2024-01-15T10:30:00Z``."""
     updated: str | None
     """The latest time in its records."""
     completed: str | None
     status: str
     duration_ms: int | None
     request: str | None
+    """Of the first run."""
     summary: str | None
+    """Of the latest result."""
     title: str | None
     agents: tuple[str, ...]
+    """Those that took turns, in order."""
     labels: Mapping[str, str]
     pinned: bool
     turns: int
     runs: int
     parent: str | None
+    """Its id; with ``@4`` if it forked after turn 4."""
     model: str | None
     """The header's, or that of the first turn that states one."""
     branch: str | None
     tokens_in: int | None
+    """Without what came from a cache."""
     tokens_out: int | None
     cost: str | None
+    """In USD, if it is stated."""
     file: str
     """The task file, relative to the project."""
     damaged: int = 0
+    """How many records have a seal that does not match."""
     touched: tuple[tuple[str, str], ...] = ()
     """With a file filter: operation and path of each match."""
 

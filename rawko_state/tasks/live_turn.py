@@ -280,7 +280,7 @@ class LiveTurn:
         )
 
     def discard(self) -> None:
-        """Drops the turn: what it said is recorded in another way.
+        """Discards the turn without recording it.
 
         >>> turn.say("half")
         >>> turn.discard()

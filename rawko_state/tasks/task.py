@@ -84,6 +84,7 @@ class Task:
 
     @property
     def state(self) -> TaskState:
+        """The state as last read or written here."""
         return self._writer.position().state
 
     @property
@@ -102,7 +103,7 @@ class Task:
         return self._writer.position().end
 
     def refresh(self) -> TaskState:
-        """The task's current state, including what others have appended.
+        """The task's current state, including what other processes have appended.
 
         >>> task.refresh().status
         'running'
@@ -159,7 +160,7 @@ class Task:
                     f"This process does not run task {self.id}, so it can't open a live turn. Resume the task first."
                 )
             self.check()
-            if self.state.status in status.FINISHED:
+            if self.state.is_finished:
                 advice = f"Reopen it first: rawko resume --open {self.id}"
                 raise IllegalMove(self.id, self.state.status, status.RUNNING, advice=advice)
             self._live = LiveTurn(self, agent, model, durable)
@@ -313,7 +314,7 @@ class Task:
         return None
 
     def answer(self, text: str, *, by: str | None = None) -> Appended:
-        """Answers the pending question. If it offers choices, the answer is one of them, by its words or its number.
+        """Answers the pending question. If it offers choices, the answer must be one of them: its text or its number.
 
         >>> _ = task.ask("developer", Question("Which one?", ("first", "second")))
         >>> task.answer("2", by="Ann").state.status
@@ -425,7 +426,7 @@ class Task:
             def make(state: TaskState) -> list[Entry]:
                 if message is None:
                     return [resumed]
-                if state.status in status.FINISHED:
+                if state.is_finished:
                     return [request, Execution(), resumed]
                 return [resumed, replace(said, number=state.turns + 1, answers=state.question)]
 

@@ -6,17 +6,15 @@ A sum says what it leaves out. "Not recorded" is not "none": days before the fir
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from rawko_state.lifecycle.prices import estimated
 from rawko_state.store import Stats, TaskFilter, Usage
 from rawko_state.web import wording
+from rawko_state.web.sums import Sum
 from rawko_state.web.tasks import filter_of
 from rawko_state.web.visits import Reply, View, Visit
-from rawko_state.web.wording import Said
 
 PERIODS: Final = {"7d": ("7 days", 7), "30d": ("30 days", 30), "365d": ("A year", 365), "all": ("All", None)}
 _SERIES: Final = 5
@@ -25,63 +23,6 @@ _BINS: Final = (
     (60, "under 1m"), (300, "1–5m"), (900, "5–15m"), (1800, "15–30m"), (3600, "30–60m"), (7200, "1–2h"), (None, "over 2h"),
 )  # fmt: skip
 WIDTH, HEIGHT, LEFT, BOTTOM = 860, 180, 46, 22
-
-
-@dataclass(slots=True)
-class Sum:
-    """What a group of turns has used, and what of it has no price."""
-
-    turns: int = 0
-    duration_ms: int = 0
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    cached: int | None = None
-    cost: Decimal | None = None
-    is_estimate: bool = False
-    unpriced: int = 0
-    """Turns of agents whose cost is not known."""
-    days: dict[str, Decimal] = field(default_factory=dict)
-    tokens: dict[str, int] = field(default_factory=dict)
-
-    def add(self, row: Usage) -> None:
-        self.turns += row.turns
-        self.duration_ms += row.duration_ms
-        self.tokens_in = _plus(self.tokens_in, row.tokens_in, row.cache_write)
-        self.tokens_out = _plus(self.tokens_out, row.tokens_out)
-        self.cached = _plus(self.cached, row.cache_read)
-        cost = Decimal(row.cost) if row.cost is not None else None
-        if cost is None and not row.stated:
-            kinds = {
-                "in": row.tokens_in,
-                "out": row.tokens_out,
-                "cache_read": row.cache_read,
-                "cache_write": row.cache_write,
-            }
-            cost = estimated(row.model, kinds)
-            self.is_estimate |= cost is not None
-        if cost is None:
-            self.unpriced += row.turns if row.agent != "user" else 0
-        else:
-            self.cost = cost if self.cost is None else self.cost + cost
-            if row.day:
-                self.days[row.day] = self.days.get(row.day, Decimal(0)) + cost
-        used = _plus(row.tokens_in, row.tokens_out, row.cache_write)
-        if row.day and used:
-            self.tokens[row.day] = self.tokens.get(row.day, 0) + used
-
-    @property
-    def money(self) -> Said:
-        if self.cost is None and not self.unpriced:
-            return Said("")
-        if self.cost is None:
-            return wording.unknown("No cost is stated, and no price is known", "no price")
-        text = (wording.about if self.is_estimate else wording.dollars)(self.cost)
-        return Said(text, f"and {wording.counted(self.unpriced, 'turn')} without a price" if self.unpriced else "")
-
-
-def _plus(*numbers: int | None) -> int | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) if known else None
 
 
 def summed(rows: Iterable[Usage], key: Callable[[Usage], str]) -> dict[str, Sum]:

@@ -11,11 +11,12 @@ from rawko_state.errors import RawkoError
 from rawko_state.model.entries import touched
 from rawko_state.store import TaskFilter
 from rawko_state.web import fragments
-from rawko_state.web.tasks import Row, row_of
+from rawko_state.web.tasks import Row, rows_of
 from rawko_state.web.turn_view import diff_at
 from rawko_state.web.visits import Reply, View, Visit
 
 _MOST: Final = 1_000
+_PAGE: Final = 500
 _TASKS: Final = 12
 _TURNS: Final = 40
 _FEW: Final = 80
@@ -47,19 +48,18 @@ def most_touched(visit: Visit) -> Mapping[str, int]:
 
 
 def files(visit: Visit) -> Reply:
-    query = (visit.get("q") or "").lower()
-    counts = most_touched(visit)
-    found = [(path, number) for path, number in counts.items() if query in path.lower()]
+    query, after = visit.get("q") or "", visit.get("after")
+    found = visit.store.paths(query, after=after or "", limit=_PAGE + 1)
     by_folder: dict[str, list[tuple[str, str, int]]] = {}
-    for path, number in sorted(found):
+    for path, number in found[:_PAGE]:
         folder, _, name = path.rpartition("/")
         by_folder.setdefault(folder, []).append((path, name, number))
     values: dict[str, Any] = {
         "place": "files",
         "folders": by_folder,
-        "query": visit.get("q") or "",
-        "is_cut": len(counts) >= _MOST,
-        "most": _MOST,
+        "query": query,
+        "after": after,
+        "next": visit.here(after=found[_PAGE - 1][0]) if len(found) > _PAGE else None,
     }
     return Reply("files.html", values)
 
@@ -70,7 +70,7 @@ def file(visit: Visit) -> Reply:
         return Reply(to=visit.at("files"))
     found = visit.store.history(TaskFilter(file=path, limit=_TASKS + 1, after=visit.get("after")))
     left = [_LINES]
-    chapters = [_chapter(visit, path, row_of(visit, task), left) for task in found[:_TASKS]]
+    chapters = [_chapter(visit, path, row, left) for row in rows_of(visit, found[:_TASKS])]
     values = {
         "place": "files",
         "path": path,

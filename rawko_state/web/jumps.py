@@ -1,4 +1,4 @@
-"""The way to the next prompt, edit or error of a task: found here, as the browser has only some of the turns."""
+"""The way to the next prompt, edit or error of a task, as the browser has only some of the turns; and to the next task."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from rawko_state.errors import InvalidValue
+from rawko_state.store import TaskFilter
 from rawko_state.web.timeline import Shape, shape_of
 from rawko_state.web.turn_view import has_failed, read_turn
 from rawko_state.web.visits import Reply, View, Visit
@@ -36,6 +37,17 @@ def following(visit: Visit) -> Reply:
     if chosen is None:
         return Reply(to=_place(visit, name.id, min(at, shape.summary.turns), said))
     return Reply(to=_place(visit, name.id, chosen))
+
+
+def beside(visit: Visit) -> Reply:
+    """The task that was active just before this one, or ``back`` to the one after it."""
+    name, back = visit.store.find(visit.params["id"]), visit.get("back") == "1"
+    found = visit.store.history(TaskFilter(after=name.id, reverse=back, limit=1))
+    return Reply(
+        to=visit.at("t", found[0].id)
+        if found
+        else visit.at("t", name.id, said=f"no-{'earlier' if back else 'later'}-task")
+    )
 
 
 def _place(visit: Visit, task_id: str, number: int, said: str | None = None) -> str:
@@ -77,4 +89,4 @@ def _error(visit: Visit, shape: Shape, at: int, *, back: bool) -> tuple[int | No
     return None, False
 
 
-VIEWS: Final = (View("/t/{id}/next", following),)
+VIEWS: Final = (View("/t/{id}/next", following), View("/t/{id}/beside", beside))

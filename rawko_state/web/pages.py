@@ -197,10 +197,11 @@ class Pages:
     def _trouble(visit: Visit, error: RawkoError) -> Reply:
         status = problems.status_of(error)
         text = str(error).replace(f"{visit.host.root}/", "")
+        task_id = visit.params.get("id") if status != 404 else None
         headers = error.headers if isinstance(error, Refused) else {}
         return Reply(
             "trouble.html",
-            {"place": "", "title": _TITLES.get(status, "That did not work"), "text": text},
+            {"place": "", "title": _TITLES.get(status, "That did not work"), "text": text, "task_id": task_id},
             status,
             dict(headers),
         )
@@ -385,7 +386,7 @@ class Pages:
 
 _TITLES: Final = {
     400: "That can't be understood", 401: "Sign in first", 403: "Not allowed", 404: "Not found", 409: "Not possible now",
-    412: "It has changed meanwhile", 421: "Not this server", 422: "That can't be used", 423: "In use", 429: "Too many requests",
+    412: "It has changed since", 421: "Not this server", 422: "That can't be used", 423: "In use", 429: "Too many requests",
     500: "A fault of the server", 503: "Not reachable now",
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from rawko_state.errors import InvalidValue
 from rawko_state.model.frozen import replace
 from rawko_state.store import RELEVANCE, TaskFilter
 from rawko_state.web.files import most_touched
-from rawko_state.web.tasks import Row, filter_of, grouped, now_list, row_of, unfinished
+from rawko_state.web.tasks import Row, filter_of, grouped, now_list, rows_of, unfinished
 from rawko_state.web.visits import Reply, View, Visit
 
 _TASKS: Final = 6
@@ -36,16 +36,16 @@ def palette(visit: Visit) -> Reply:
 
 def _recent(visit: Visit) -> list[Choice]:
     """What waits and runs, then what was last active."""
-    now = [Choice(each.row, None, each.line) for each in now_list(visit)]
+    now = [Choice(each.row, None, each.line) for each in now_list(visit).tasks]
     known = {each.row.task.id for each in now}
     last = visit.store.history(TaskFilter(limit=2 * _TASKS))
-    now += [Choice(row_of(visit, task), None, "") for task in last if task.id not in known]
+    now += [Choice(row, None, "") for row in rows_of(visit, [task for task in last if task.id not in known])]
     return now[:_TASKS]
 
 
 def _found(visit: Visit, query: str) -> list[Choice]:
     by_id = visit.store.history(TaskFilter(ids=(query.lower(),), limit=1))
-    choices = [Choice(row_of(visit, task), None, "") for task in by_id]
+    choices = [Choice(row, None, "") for row in rows_of(visit, by_id)]
     try:
         wanted = replace(filter_of(visit, limit=_HITS), sort=RELEVANCE)
         hits = visit.store.search(unfinished(query) or query, wanted, turns=True).hits

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from rawko_state.format.text import visible
 from rawko_state.web import wording
-from rawko_state.web.visits import Visit
+from rawko_state.web.visits import FILTERS, Visit
 
 _FOLDER: Final = Path(__file__).parent
 STATIC: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -39,7 +39,7 @@ def environment() -> Environment:
     made.globals |= {
         "counted": wording.counted, "count": wording.count, "hue": wording.hue, "clock": wording.clock, "icons": ICONS,
         "moment": wording.moment, "took": wording.took, "size": wording.size, "age": wording.age, "day": wording.day,
-        "first_line": wording.first_line,
+        "first_line": wording.first_line, "filter_names": FILTERS,
     }  # fmt: skip
     return made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -14,15 +14,18 @@ from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.format.when import WHEN_HELP, parse_when
 from rawko_state.model import status as words
 from rawko_state.model.frozen import Frozen, replace
-from rawko_state.store import RELEVANCE, SORTS, Hit, TaskFilter, TaskSummary
+from rawko_state.store import RELEVANCE, SORTS, Hit, TaskFilter, TaskSummary, Usage
 from rawko_state.web import wording
 from rawko_state.web.fragments import telling_now
 from rawko_state.web.rendering import plain
-from rawko_state.web.visits import Reply, View, Visit
+from rawko_state.web.sums import cost_of
+from rawko_state.web.visits import FILTERS, Reply, View, Visit
 from rawko_state.web.wording import Said
 
 PAGE: Final = 50
-_NOW: Final = 8
+_WAIT, _RUN = 20, 8
+"""How many tasks stand on top of the list."""
+_SUMMED: Final = 2_000
 _NEWEST: Final = 60
 """Lines of a draft that are looked at, from its end."""
 _LINE: Final = 120
@@ -31,7 +34,6 @@ _HITS, _HITS_TYPED = 60, 24
 """Places that a search looks for; fewer while somebody types."""
 _BEGINNING: Final = 3
 """Letters that a word must have before all words that begin with it are looked for."""
-FILTERS: Final = ("status", "agent", "model", "label", "file", "since", "until", "pinned", "branch")
 SORT_WORDS: Final = {
     "updated": "Last active", "created": "Newest", "completed": "Last completed", "duration": "Longest", "turns": "Most turns",
     "tokens": "Most tokens",
@@ -69,9 +71,34 @@ class Asked(NamedTuple):
     row: Row
     line: str
     is_approval: bool
+    agent: str | None
 
 
-def row_of(visit: Visit, task: TaskSummary, sort: str = "updated") -> Row:
+class Now(NamedTuple):
+    """What waits for a person, then what runs; and whether there are more of each."""
+
+    tasks: list[Asked]
+    more_wait: bool
+    more_run: bool
+
+
+def rows_of(visit: Visit, tasks: Sequence[TaskSummary], sort: str = "updated", *, most: int = _SUMMED) -> list[Row]:
+    """``most``: turns of a task that are read to sum up what it cost, if it states no cost."""
+    summed = [task.id for task in tasks if task.cost is None and task.turns <= most]
+    try:
+        changed, used = visit.store.files_changed([task.id for task in tasks]), visit.store.used(summed)
+    except RawkoError:
+        changed, used, summed = {}, {}, []
+    return [
+        _row(task, sort, changed.get(task.id), used.get(task.id, ()) if task.id in summed else None) for task in tasks
+    ]
+
+
+def row_of(visit: Visit, task: TaskSummary) -> Row:
+    return rows_of(visit, [task], most=task.turns)[0]
+
+
+def _row(task: TaskSummary, sort: str, changed: int | None, used: Sequence[Usage] | None) -> Row:
     at = wording.when(getattr(task, sort if sort in ("created", "completed") else "updated"))
     return Row(
         task,
@@ -80,16 +107,9 @@ def row_of(visit: Visit, task: TaskSummary, sort: str = "updated") -> Row:
         at,
         wording.age(at),
         wording.duration(task.duration_ms, task.status, wording.when(task.created)),
-        wording.stated_cost(task.cost),
-        _changed(visit, task.id),
+        cost_of(task, used),
+        changed,
     )
-
-
-def _changed(visit: Visit, task_id: str) -> int | None:
-    try:
-        return len({path for _, operation, path in visit.store.files(task_id) if operation != "read"})
-    except RawkoError:
-        return None
 
 
 def filter_of(visit: Visit, *, limit: int = PAGE + 1) -> TaskFilter:
@@ -129,15 +149,21 @@ def is_filtered(visit: Visit) -> bool:
     return any(visit.query.get(name) for name in FILTERS)
 
 
-def now_list(visit: Visit) -> list[Asked]:
-    """What waits for a person, then what runs."""
-    found = visit.store.history(TaskFilter(status=(words.WAITING, words.RUNNING), limit=_NOW))
-    found.sort(key=lambda task: task.status != words.WAITING)
-    return [_asked(visit, task) for task in found]
+def now_list(visit: Visit) -> Now:
+    """What runs never takes the place of what waits. The order does not change while they work."""
+    waiting = visit.store.history(TaskFilter(status=(words.WAITING,), limit=_WAIT + 1))
+    running = visit.store.history(TaskFilter(status=(words.RUNNING,), limit=_RUN + 1))
+    tasks = [*_by_age(waiting[:_WAIT]), *_by_age(running[:_RUN])]
+    shown = [_asked(visit, row) for row in rows_of(visit, tasks)]
+    return Now(shown, len(waiting) > _WAIT, len(running) > _RUN)
 
 
-def _asked(visit: Visit, task: TaskSummary) -> Asked:
-    row = row_of(visit, task)
+def _by_age(tasks: list[TaskSummary]) -> list[TaskSummary]:
+    return sorted(tasks, key=lambda task: (task.created or "", task.id), reverse=True)
+
+
+def _asked(visit: Visit, row: Row) -> Asked:
+    task = row.task
     if task.status == words.WAITING:
         try:
             turn = visit.store.open_question(task.id)
@@ -145,15 +171,26 @@ def _asked(visit: Visit, task: TaskSummary) -> Asked:
             turn = None
         if turn is not None and turn.question is not None:
             approval = turn.question.kind == "approval"
-            return Asked(row, wording.first_line(turn.question.text, 160), approval)
-        return Asked(row, "Waits", False)
-    return Asked(row, _doing(visit, task) or (f"Run {task.runs}" if task.runs > 1 else ""), False)
+            return Asked(row, wording.first_line(turn.question.text, 160), approval, row.agent)
+        return Asked(row, "Waits", False, row.agent)
+    lines = visit.store.draft_lines(task.id)
+    return Asked(
+        row, _doing(lines) or (f"Run {task.runs}" if task.runs > 1 else ""), False, speaker(lines) or row.agent
+    )
 
 
-def _doing(visit: Visit, task: TaskSummary) -> str:
+def speaker(draft: list[bytes]) -> str | None:
+    """The agent of a turn that runs."""
+    try:
+        return str(json.loads(draft[0]).get("agent") or "") or None if draft else None
+    except (ValueError, AttributeError):
+        return None
+
+
+def _doing(draft: list[bytes]) -> str:
     """What its turn does now: the newest tool call or step, or the end of what it says."""
     said = ""
-    for line in reversed(visit.store.draft_lines(task.id)[-_NEWEST:]):
+    for line in reversed(draft[-_NEWEST:]):
         try:
             event = json.loads(line)
         except ValueError:
@@ -176,27 +213,29 @@ def tasks(visit: Visit) -> Reply:
     """The list. Paged by key: each page costs the same."""
     wanted = filter_of(visit)
     found = visit.store.history(wanted)
-    rows = [row_of(visit, task, wanted.sort) for task in found[:PAGE]]
+    rows = rows_of(visit, found[:PAGE], wanted.sort)
     more = found[PAGE - 1].id if len(found) > PAGE else None
     by_day = wanted.sort in ("updated", "created", "completed")
+    first = visit.get("after") is None
+    filtered = is_filtered(visit)
+    has_now = first and not filtered and wanted.sort == "updated"
+    now = now_list(visit) if has_now else Now([], False, False)
+    on_top = {each.row.task.id for each in now.tasks}
     values: dict[str, Any] = {
         "rows": rows,
-        "days": list(_days(rows, by_day=by_day)),
+        "days": list(_days([row for row in rows if row.task.id not in on_top], by_day=by_day)),
+        "total": visit.store.count(wanted) if more or not first else len(rows),
         "next": visit.here(after=more, part=None) if more else None,
         "sort": wanted.sort,
     }
     if visit.is_part:
         return Reply("tasks_rows.html", values)
-    first = visit.get("after") is None
-    filtered = is_filtered(visit)
-    now = now_list(visit) if first and not filtered and wanted.sort == "updated" else []
-    on_top = {each.row.task.id for each in now}
-    values["days"] = list(_days([row for row in rows if row.task.id not in on_top], by_day=by_day))
     if not rows and first and not filtered and visit.get("trashed") is None:  # undoing stays possible
         return Reply("empty.html", {"place": "tasks"})
     values |= {
         "place": "tasks",
         "now": now,
+        "has_now": has_now,
         "is_first": first,
         "filtered": filtered,
         "statuses": _STATUSES,
@@ -240,6 +279,10 @@ class Found(NamedTuple):
     places: list[Place]
     more: int
 
+    @property
+    def places_shown(self) -> int:
+        return len(self.places)
+
 
 def search(visit: Visit) -> Reply:
     query = (visit.get("q") or "")[:1000]
@@ -254,6 +297,7 @@ def search(visit: Visit) -> Reply:
         "trouble": "",
         "full": False,
         "begun": False,
+        "filtered": is_filtered(visit),
     }
     most = _HITS_TYPED if visit.is_part else _HITS
     begun = unfinished(query)
@@ -280,16 +324,21 @@ def unfinished(query: str) -> str | None:
 
 
 def grouped(visit: Visit, hits: tuple[Hit, ...]) -> list[Found]:
+    """By task, with the best places of each; all of them, in their order, if only one task is searched."""
     by_task: dict[str, list[Hit]] = {}
     for hit in hits:
         by_task.setdefault(hit.task.id, []).append(hit)
+    rows = rows_of(visit, [own[0].task for own in by_task.values()])
+    if visit.get("task"):
+        by_task = {task_id: sorted(own, key=lambda hit: hit.turn or 0) for task_id, own in by_task.items()}
+    most = None if visit.get("task") else _PLACES
     return [
         Found(
-            row_of(visit, own[0].task),
-            [Place(hit.turn, hit.kind, marked(hit.excerpt, hit.highlights)) for hit in own[:_PLACES] if hit.excerpt],
-            max(0, len(own) - _PLACES),
+            row,
+            [Place(hit.turn, hit.kind, marked(hit.excerpt, hit.highlights)) for hit in own[:most] if hit.excerpt],
+            max(0, len(own) - most) if most else 0,
         )
-        for own in by_task.values()
+        for row, own in zip(rows, by_task.values(), strict=True)
     ]
 
 

@@ -18,6 +18,8 @@ from rawko_state.store.contract import HostedStore
 from rawko_state.store.hosting import Host
 from rawko_state.web.sessions import Visitor, form_token
 
+FILTERS: Final = ("status", "agent", "model", "label", "file", "since", "until", "pinned", "branch")
+"""What narrows a list or a search, in the address."""
 _LONGEST: Final = 2_000
 
 

@@ -136,15 +136,6 @@ def about(amount: Decimal) -> str:
     return text if text.startswith("<") else f"~{text}"
 
 
-def stated_cost(stated: str | None) -> Said:
-    """For a list: an estimate needs the tokens of each turn, which only the page of the task reads."""
-    return (
-        cost(stated, None, {})
-        if stated is not None
-        else unknown("The agent stated no cost. The page of the task estimates it, if the model has a price")
-    )
-
-
 def cost(stated: str | None, model: str | None, tokens: dict[str, int | None]) -> Said:
     """What it cost as stated, else by list price, else that no price is known."""
     if stated is not None:

@@ -47,6 +47,22 @@ class TestFinder:
         assert requests(finder) == ["Port the prices", "Fix the login"]
         assert finder.total == 2
 
+    def test_rows_are_aligned_whatever_the_ids(self, store: FileStore) -> None:
+        store.start("Fix the footer", id="abcdefgh").close()
+        finder = Finder(store)
+        finder.ask("")
+        rows = "".join(text for _, text in finder.rows(5, 80)).splitlines()
+        starts = {row.index(str(task.request)) for row, (task, _) in zip(rows, finder.found, strict=True)}
+        assert starts == {2 + 8 + 2 + 8 + 2 + 11 + 2}
+
+    def test_the_preview_says_nothing_twice(self, store: FileStore) -> None:
+        finder = Finder(store)
+        for query in ("skew", "login"):
+            finder.ask(query)
+            shown = "".join(text for _, text in finder.preview(60))
+            assert (shown.count("1 dev"), shown.count("Fix the login")) == (1, 1)
+        assert not [text for _, text in finder.preview(60, tight=True) if text == "\n"]
+
     @pytest.mark.parametrize("typed", ["sk", "ske", "skew", "clock sk", "clock skew ", "deci"])
     def test_the_last_word_is_found_while_it_is_typed(self, store: FileStore, typed: str) -> None:
         finder = Finder(store)

@@ -166,6 +166,31 @@ def test_wrapped_lines_fit_by_display_width(text: str) -> None:
     assert "".join("".join(lines).split()) == "".join(text.split())
 
 
+def test_text_without_spaces_fills_the_line() -> None:
+    """A person who writes Chinese or Japanese puts no spaces between words."""
+    first, *_ = wrap("小数を Decimal にして、テストを追加してください", 30)
+    assert width_of(first) > 28
+
+
+def test_a_table_of_markdown_has_its_columns_below_one_another() -> None:
+    text = "| 列 | n |\n|---|--:|\n| 価格 | **1** |\n| a \\| b | 2 |\n\nend"
+    lines = [click.unstyle(line) for line in shown(text, 40)]
+    assert lines == ["列     n", "─────  ─", "価格   1", "a | b  2", "", "end"]
+    assert [click.unstyle(line) for line in shown(text, 7)] == text.split("\n")  # too wide: as it is
+    assert list(shown("| a |\n| b | c |", 40)) == ["| a |", "| b | c |"]
+
+
+def test_a_question_is_broken_at_spaces(store: FileStore) -> None:
+    task = store.start("x")
+    task.ask(
+        "dev", Question("Which database should the session store use? It has to survive restarts of both machines.")
+    )
+    task.close()
+    lines = [click.unstyle(line) for line in Reader(store, task.id, View(width=60)).task(store.summary(task.id))]
+    assert "  ? Which database should the session store use? It has to" in lines
+    assert "    survive restarts of both machines." in lines
+
+
 def test_a_task_in_the_trash_is_said_to_be_there_even_if_another_looks_like_it(store: FileStore) -> None:
     for task_id in ("ab3f2c", "ab3f2d"):
         store.start("Fix the login bug", id=task_id).close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from decimal import Decimal
 from pathlib import Path
 
 import click
@@ -9,8 +12,8 @@ import pytest
 from wcwidth import wcswidth
 
 from rawko_state.backends.files.store import FileStore
-from rawko_state.cli import front, history_cmd, history_search, printing
-from rawko_state.model.entries import Question
+from rawko_state.cli import front, history_cmd, history_search, printing, stats_cmd
+from rawko_state.model.entries import Money, Question, Turn
 from rawko_state.store import TaskFilter
 from tests.support.processes import rawko
 
@@ -32,7 +35,7 @@ def store(tmp_path: Path) -> FileStore:
 
 @pytest.fixture
 def on_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (front, history_cmd, history_search, printing):
+    for module in (front, history_cmd, history_search, printing, stats_cmd):
         monkeypatch.setattr(module, "is_terminal", lambda: True)
 
 
@@ -84,6 +87,17 @@ def test_the_front_door_fits_the_screen_and_names_each_group(
 
 
 @pytest.mark.usefixtures("on_screen")
+def test_requests_begin_in_one_column_whatever_the_ids(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imported tasks have longer ids."""
+    sized(monkeypatch, 80, 40)
+    store.start("Fix it", id="abcdefgh").close()
+    lines = [click.unstyle(line) for line in front._Overview(store, store.history(TaskFilter(limit=5))).fitting()]
+    (row,) = (line for line in lines if "Fix it" in line)
+    (other,) = (line for line in lines if "xxx" in line)
+    assert row.index("Fix it") == other.index("xxx") == 12
+
+
+@pytest.mark.usefixtures("on_screen")
 def test_a_task_is_not_replaced_by_a_line_that_counts_it(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2):
         store.start(f"left {number}").close()
@@ -99,6 +113,31 @@ def test_a_message_is_broken_at_spaces_and_its_command_is_not(monkeypatch: pytes
     command = "  Start one here: rawko init · Use another: rawko -C DIR …"
     first, *more, last = printing.message_text(f"Not in a project: ~/Downloads has none.\n{command}").split("\n")
     assert (first, more, last) == ("rawko: Not in a project:", ["  ~/Downloads has none."], command)
+
+
+class TestStats:
+    def test_a_day_without_tasks_has_its_place(self) -> None:
+        """Otherwise four days of a month look like four days in a row."""
+        days = {"2026-10-16": 1, "2026-11-14": 1, "2026-11-18": 1, "2026-11-19": 7, "unknown": 2}
+        _, line, busiest = stats_cmd._days(days, 30)
+        first, bars, last = line.split(" ")
+        assert (first, last, len(bars)) == ("2026-10-21", "2026-11-19", 30)
+        assert [place for place, bar in enumerate(bars) if bar != "·"] == [24, 28, 29]
+        assert busiest == "Busiest day: 2026-11-19, 7 tasks."
+
+    @pytest.mark.usefixtures("on_screen")
+    @pytest.mark.parametrize("columns", [40, 80])
+    def test_no_line_is_broken_in_a_word(self, store: FileStore, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        sized(monkeypatch, columns)
+        for tokens, cost in (
+            ({"in": 123456, "out": 1, "cache_read": 99}, Money(Decimal("0.42"))),
+            ({"in": 1, "out": 1}, None),
+        ):
+            with store.start("x") as task:
+                task.add_turn(Turn(agent="dev", model="claude-opus-4", tokens=tokens, cost=cost))
+        lines = stats_cmd._lines(store.stats(TaskFilter()), "shop", 30, 10, {})
+        assert all(wcswidth(click.unstyle(line)) <= columns for line in lines[:4])
+        assert "without a known price" not in "\n".join(lines)
 
 
 class TestNothingFound:
@@ -156,6 +195,15 @@ class TestCompletion:
         monkeypatch.chdir(root)
         found = ShellComplete(cli, {}, "rawko", "_RAWKO_COMPLETE").get_completions(list(words[:-1]), words[-1])
         return {each.value for each in found}
+
+    def test_a_zsh_without_settings_of_its_own_is_not_in_the_way(self, tmp_path: Path) -> None:
+        script = rawko(tmp_path, "completion", "zsh").stdout
+        assert script.startswith("#compdef rawko\n")
+        assert script.index("|| { autoload -Uz compinit && compinit }") < script.index("compdef _rawko")
+        if zsh := shutil.which("zsh"):
+            (tmp_path / "rc").write_text(script + "\nwhence -w _rawko_completion; print -r -- $_comps[rawko]\n")
+            done = subprocess.run([zsh, "-f", "rc"], cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert (done.stdout, done.stderr) == ("_rawko_completion: function\n_rawko_completion\n", "")
 
     def test_ids_fit_the_command(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with FileStore(tmp_path) as store:

@@ -7,11 +7,13 @@ from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rawko_state.backends.files.store import FileStore
+from rawko_state.cli.reader import Reader, View
 from rawko_state.exchange import rich_html
 from rawko_state.exchange.exporting import readable
 from rawko_state.exchange.markdown import prose
@@ -177,6 +179,33 @@ def test_no_markup_survives_in_prose(text: str) -> None:
     tokens = MarkdownIt("commonmark", {"html": True}).parse(prose(text))
     inline = [child for token in tokens for child in token.children or ()]
     assert not [token for token in (*tokens, *inline) if token.type in ("html_block", "html_inline", "image")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        ("a\n", "b\nc\n", "Edit src/a.py  +2 −1"),
+        (None, "b\n", "Write src/a.py  +1"),
+        ("a\n", None, "Delete src/a.py  +0 −1"),
+    ],
+)
+def test_a_change_without_a_tool_call_says_as_much_as_one_with_it(
+    store: FileStore, before: str | None, after: str | None, line: str
+) -> None:
+    with store.start("x") as task, task.turn("dev") as turn:
+        turn.edit("src/a.py", before=before, after=after)
+    html, md = exported(store, "html", task.id), exported(store, "md", task.id)
+    shown = re.sub(r"<[^>]+>", " ", html)
+    assert line.split() == re.search(rf"{line.split()[0]}\s+src/a\.py[\s+−\d]*", shown)[0].split()  # type: ignore[index]
+    assert f"<summary><code>{line}</code></summary>" in md
+    entries = Reader(store, task.id, View()).turn(store.turn(task.id, 1))
+    assert f"  {line}" in map(click.unstyle, entries)
+
+
+def test_a_turn_that_failed_is_named_apart_from_its_agent(store: FileStore) -> None:
+    with store.start("x") as task:
+        task.add_turn(Turn(agent="dev", status="failed", content="y"))
+    assert "\n### 1 dev (failed)\n" in exported(store, "md", task.id)
 
 
 def test_several_tasks_are_one_file(store: FileStore) -> None:

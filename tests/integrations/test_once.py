@@ -226,7 +226,7 @@ class TestHooks:
         data[f"claude-code:{session}"]["process"] = [pid, 1]
         watched.write_text(json.dumps(data))
         done = rawko(store.root, "history")
-        assert f"The agent that worked on task {task} died" in done.stderr
+        assert f"The agent of task {task} ended unexpectedly." in done.stderr
         assert store.status(task) == "interrupted"
         assert not watched.exists()
         assert rawko(store.root, "history").stderr == ""
@@ -237,6 +237,44 @@ class TestHooks:
             note_event("claude-code", event(name, session, home, store), sweeper=False)
             sweep(store, idle=0.01)
         assert store.status(task_id("claude-code", session)) == "interrupted"
+
+    @pytest.mark.parametrize(
+        ("agent", "session", "stops"),
+        [
+            ("claude-code", FIXED, "Stop"),
+            ("codex", "01a1e765-3f90-7732-859d-934f09e72a5f", "agent-turn-complete"),
+        ],
+    )
+    def test_an_agent_that_stops_before_it_has_written_all_is_not_interrupted(
+        self, store: FileStore, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        agent: str, session: str, stops: str,
+    ) -> None:  # fmt: skip
+        codex = tmp_path / "codex"
+        shutil.copytree(REAL / "codex", codex / "sessions")
+        monkeypatch.setenv("CODEX_HOME", str(codex))
+        here = codex / "sessions" if agent == "codex" else home / "projects/x"
+        (path,) = here.glob(f"*{session}.jsonl")
+        whole = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        tools = [n for n, line in enumerate(whole) if '"tool_result"' in line or "call_output" in line]
+        for name, lines in (
+            ("UserPromptSubmit", whole[: tools[0]]),
+            *(("PostToolUse", whole[: tool + 1]) for tool in tools),
+            (stops, whole[: tools[-1] + 1]),  # what it says in the end is not there yet
+            ("SessionEnd", whole),
+        ):
+            path.write_text("".join(lines), encoding="utf-8")
+            said = {"hook_event_name": name, "session_id": session, "cwd": str(store.root)}
+            note_event(agent, {**said, "transcript_path": str(path)}, sweeper=False)
+            sweep(store, idle=0.01)
+            if name == stops:
+                assert store.status(task_id(agent, session)) == "running"
+        text = store.journal.layout.path(store.find(task_id(agent, session))).read_text(encoding="utf-8")
+        assert "Status: interrupted" not in text
+        # The same as an import of the whole: nothing of what was used is left out.
+        (tmp_path / "other/.rawko").mkdir(parents=True)
+        other = FileStore(tmp_path / "other")
+        (task,) = bring(other, agent, path, belonging=Belonging((str(other.root),), everywhere=True)).new
+        assert store.summary(task_id(agent, session)).tokens_in == other.summary(task).tokens_in
 
     def test_a_process_is_known_by_when_it_began(self) -> None:
         mine = process_stat(os.getpid())

@@ -144,3 +144,26 @@ def test_the_budget_of_a_context_is_kept(store: rawko.Store) -> None:
         Recall(store).turn(task, 99)
     with pytest.raises(InvalidValue, match="Not a number"):
         Recall(store).tasks(skip=-1)
+
+
+@pytest.mark.parametrize(
+    "written", ["auth/1.py", "./auth/1.py", "auth/../auth/1.py", "{root}/auth/1.py", "{link}/auth/1.py"]
+)
+def test_a_file_is_found_however_its_path_is_written(
+    store: rawko.Store, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(store.root)
+    (tmp_path / "link").symlink_to(store.root)
+    path = written.format(root=store.root, link=tmp_path / "link")
+    for answer in (Recall(store).touched(path), Recall(store).tasks(file=path)):
+        assert len(sealed(answer)) > 5
+
+
+def test_a_newest_turn_that_is_too_long_is_shortened_not_left_out(tmp_path: Path) -> None:
+    (tmp_path / ".rawko").mkdir()
+    with rawko.open(tmp_path) as store, store.start("Write") as task:
+        task.add_turn(rawko.Turn(agent="a", content="The beginning. " + "words " * 20_000 + "The end."))
+        answer = Recall(store).context(task.id)
+    assert len(answer.encode()) <= LIMIT
+    assert "The beginning." in answer
+    assert "The end." in answer

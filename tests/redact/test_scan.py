@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -105,17 +106,47 @@ class TestWordlike:
 
 class TestOwnPatterns:
     @pytest.mark.parametrize(
-        "pattern", [r"(a+)+b", r"(?:aa|a)+b", r"(?:\w+\d*)+x", r"(.*)*x", r"([a-z]x|[a-c]y)+$", r"(x+x+)+y"]
-    )
+        "pattern",
+        [
+            r"(a+)+b", r"(?:aa|a)+b", r"(?:\w+\d*)+x", r"(.*)*x", r"([a-z]x|[a-c]y)+$", r"(x+x+)+y", r"(?:a|a)*b", r"(.*a){12}",
+            r"(x)?(?(1)(a+)+b|c)", r"(a{1,12}){1,12}b", "a?" * 30 + "a" * 30, r"a*a*a*a*a*b", r".*.*.*=.*;",
+        ],
+    )  # fmt: skip
     def test_an_exponential_one_is_refused(self, pattern: str) -> None:
         with pytest.raises(Refused):
             Pattern(pattern)
 
     @pytest.mark.parametrize(
-        "pattern", [r"acme_[0-9]{6}", r"(?:[a-z]+-)+[0-9]+", r"(?:foo|bar)+", r"ACME(?:-[0-9A-F]{4}){4}", r"a{2,5}b?"]
-    )
+        "pattern",
+        [
+            r"acme_[0-9]{6}", r"(?:[a-z]+-)+[0-9]+", r"(?:foo|bar)+", r"ACME(?:-[0-9A-F]{4}){4}", r"a{2,5}b?", r"^.*password.*$",
+            r"(?i)internal[-_ ]?key\s*[:=]\s*[\"']?([A-Za-z0-9_-]{16,})", r"[\w.+-]+@[\w-]+\.[\w.-]+", r"\b(?:\d[ -]*?){13,16}\b",
+        ],
+    )  # fmt: skip
     def test_an_ordinary_one_is_taken(self, pattern: str) -> None:
         Pattern(pattern)
+
+    @pytest.mark.parametrize(
+        ("pattern", "text"),
+        [
+            ("a*a*b", "a" * 9_000), (r".*.*=.*;", "x=" * 4_500), (r"\s+\s+\s+x", " " * 9_000), (r"(a+)\1+b", "a" * 9_000),
+            (r"(?i)token[^\n]*[:=][^\n]*[a-z0-9]{20,}", "token:=" * 1_300),
+        ],
+    )  # fmt: skip
+    def test_no_text_takes_long(self, pattern: str, text: str) -> None:
+        """A call into the matcher cannot be stopped, so it gets no more text than it can search in any case."""
+        own = Pattern(pattern)
+        start = time.process_time()
+        assert list(own.spans(text)) == []
+        assert own.skipped == 0
+        assert time.process_time() - start < 5
+
+    def test_a_match_is_followed_beyond_its_window(self) -> None:
+        own = Pattern("(?:key.*|token.*)=.*[A-Za-z0-9]{16,}")
+        secret = "key of the door = " + "k2JdQ8sL" * 40
+        for before in range(0, 300, 7):
+            text = "x" * before + secret + " ; and so on"
+            assert [text[start:end] for start, end in own.spans(text)] == [secret], before
 
     def test_a_slow_one_is_tried_in_narrow_windows_and_stopped(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pattern = Pattern("a*a*a*b")

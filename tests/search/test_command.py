@@ -93,8 +93,12 @@ class TestCommand:
 
     def test_the_doctor_looks_at_it(self, store: FileStore) -> None:
         said(store, "needle")
+        fresh = self._run(store.root, "doctor")  # what a search adds by itself is the normal state
+        assert "up to date; the newest " in fresh.stdout
+        assert "No problems found.\n" in fresh.stdout
+        said(store, *("needle " + "filler " * 300_000 for _ in range(3)))
         behind = self._run(store.root, "doctor")
-        assert "not in the index yet" in behind.stdout
+        assert "are not in the index yet" in behind.stdout
         assert "\nNo problems found, 1 note.\n  rawko reindex --search   Search\n" in behind.stdout
         assert behind.returncode == 0
         store.flush()

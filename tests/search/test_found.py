@@ -7,7 +7,7 @@ from pathlib import Path
 
 import rawko_state
 from rawko_state.backends.files.store import FileStore
-from rawko_state.model.entries import FileTouch, Question, ToolCall, Turn
+from rawko_state.model.entries import Diff, FileTouch, Question, ToolCall, Turn
 from rawko_state.store import TIME, TaskFilter
 from tests.search.searching import (
     WORDS,
@@ -141,6 +141,21 @@ class TestWhatIsFound:
                 assert hit.length is not None
                 assert reader.fetch(hit.offset, hit.length).startswith(b"--- Turn 1: developer ---\n")
             store.flush()
+
+    def test_an_excerpt_does_not_begin_in_a_line_that_only_the_format_needs(self, store: FileStore) -> None:
+        """Such as the JSON under a tool's line, and the head of a diff."""
+        call = ToolCall(
+            "Bash", "pytest", "error", output="needle one", more={"id": "toolu_0123456789abcdef", "error": True}
+        )
+        diff = Diff("a.py", "a.py", "@@ -1,2 +1,2 @@\n-old\n+haystack\n")
+        with store.start("x") as task:
+            task.add_turn(Turn(agent="dev", tools=(call,)))
+            task.add_turn(Turn(agent="dev", content="y", diffs=(diff,)))
+        (hit,) = store.search("needle").hits
+        assert "toolu" not in hit.excerpt
+        assert hit.excerpt.endswith("needle one")
+        (hit,) = store.search("added:haystack").hits
+        assert hit.excerpt.lstrip("…") == "-old +haystack"
 
     def test_found_the_moment_it_is_appended(self, store: FileStore) -> None:
         task = store.start("x")

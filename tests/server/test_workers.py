@@ -15,11 +15,7 @@ from rawko_state.errors import InvalidValue
 from rawko_state.server.run import Options, run
 from tests.server.clients import Client
 from tests.support.machine import patience, wait_for
-
-
-def _children(pid: int) -> list[int]:
-    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
-    return [int(each) for each in listed.stdout.split()]
+from tests.support.processes import children
 
 
 def _is_healthy(port: int) -> bool:
@@ -38,16 +34,16 @@ def test_workers_share_a_port_and_are_replaced(database: str, project: Path) -> 
         line = process.stderr.readline()
         assert "serving" in line, line
         port = int(line.rsplit(":", 1)[1])
-        wait_for(lambda: len(_children(process.pid)) == 2 and _is_healthy(port))
+        wait_for(lambda: len(children(process.pid)) == 2 and _is_healthy(port))
         ask = Client(port)
         task = ask.start()
         seals = {ask("POST", f"tasks/{task}/turns", {"agent": "a"})[1]["seal"] for _ in range(10)}
         assert len(seals) == 10
-        first = _children(process.pid)[0]
+        first = children(process.pid)[0]
         os.kill(first, signal.SIGKILL)
-        wait_for(lambda: first not in _children(process.pid) and len(_children(process.pid)) == 2)
+        wait_for(lambda: first not in children(process.pid) and len(children(process.pid)) == 2)
         wait_for(lambda: _is_healthy(port))
-        left = _children(process.pid)
+        left = children(process.pid)
     finally:
         process.terminate()
         process.wait(patience(60))

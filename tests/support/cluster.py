@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from tests.support.machine import patience, wait_for
-from tests.support.processes import MARK
+from tests.support.processes import MARK, kill_family
 
 PROGRAMS = Path("/usr/lib/postgresql/15/bin")
 
@@ -146,20 +146,12 @@ class Pair:
 
     def fail_over(self) -> None:
         """Kills the primary with all that it started, and promotes the standby."""
-        _kill(self.primary)
+        kill_family(self.primary)
         self._run("pg_ctl", "promote", "-w", "-D", str(self._folder / "two"))
 
     def stop(self) -> None:
         for process in (self.primary, self.standby):
             if process.poll() is None:
-                _kill(process)
+                kill_family(process)
         self._log.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True)
-    for pid in (process.pid, *map(int, listed.stdout.split())):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    process.wait(patience(30))

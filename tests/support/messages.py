@@ -1,4 +1,5 @@
-"""All messages that users can see, collected from the source: raised errors, echoed lines, warnings."""
+"""All messages that users can see, collected from the source: raised errors, echoed lines, warnings, help pages, and every other
+text of the commands."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from tests.support.processes import ROOT
 
 SOURCE = ROOT / "rawko_state"
+_COMMANDS = ("command", "group")
 _SAID_BY = {"echo", "warn", "UsageError", "BadParameter", "ClickException"}
 
 
@@ -17,7 +19,8 @@ class Message(NamedTuple):
     path: str
     line: int
     kind: str
-    """``error`` for what is raised, ``said`` for what is printed, ``help`` for the help of an option."""
+    """``error`` for what is raised, ``said`` for what is printed, ``help`` for the help of an option, ``page`` for that of a command,
+    ``text`` for whatever else a command may say: hints, titles, parts of lines."""
     text: str
     """Placeholders are ``{}``."""
 
@@ -31,7 +34,10 @@ def messages() -> Iterator[Message]:
         if "testing" in path.parts:
             continue
         name = str(path.relative_to(SOURCE))
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        tree = ast.parse(path.read_text("utf-8"))
+        if path.parent.name == "cli":
+            yield from _texts(name, tree)
+        for node in ast.walk(tree):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
                 called = _name(node.exc.func)
                 if called in errors | _SAID_BY and node.exc.args:
@@ -42,6 +48,27 @@ def messages() -> Iterator[Message]:
                 for keyword in node.keywords:
                     if keyword.arg == "help":
                         yield from _found(name, "help", keyword.value)
+
+
+def _texts(path: str, tree: ast.Module) -> Iterator[Message]:
+    """The help pages of a file of commands, and its texts of three words or more. Docstrings and examples are none."""
+    others = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and any(_name(_called(each)) in _COMMANDS for each in node.decorator_list):
+            yield Message(path, node.lineno, "page", ast.get_docstring(node) or "")
+        if isinstance(node, ast.Expr):
+            others.add(node.value)
+        elif isinstance(node, ast.keyword) and node.arg in ("examples", "metavar"):
+            others.update(ast.walk(node.value))
+        elif isinstance(node, ast.JoinedStr):
+            others.update(node.values)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr) and node not in others and len((_text(node) or "").split()) > 2:
+            yield from _found(path, "text", node)
+
+
+def _called(node: ast.expr) -> ast.expr:
+    return node.func if isinstance(node, ast.Call) else node
 
 
 def _found(path: str, kind: str, node: ast.expr) -> Iterator[Message]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests.support.machine import patience, wait_for
-from tests.support.processes import MARK, STARTED
+from tests.support.processes import MARK, STARTED, kill_family
 
 _SETTINGS = (
     # Tests kill processes, never the machine: what PostgreSQL wrote is in the system's cache.
@@ -85,12 +85,8 @@ class OwnPostgres:
 
     def kill(self) -> None:
         """With SIGKILL, and all that it has started."""
-        listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.pid)], capture_output=True, text=True)
-        for pid in (self.pid, *map(int, listed.stdout.split())):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
         assert self._process is not None
-        self._process.wait()
+        kill_family(self._process)
         for left in ("data/postmaster.pid", ".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
             (self._folder / left).unlink(missing_ok=True)
 

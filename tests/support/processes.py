@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.machine import patience
+from tests.support.machine import patience, wait_for
 from tests.support.warm import Warm
 
 ROOT: Final = Path(__file__).parent.parent.parent
@@ -120,3 +120,24 @@ def kill_marked(mark: str) -> list[str]:
         except ProcessLookupError:
             continue
     return [command for _, command in found]
+
+
+def children(pid: int) -> list[int]:
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
+    return [int(each) for each in listed.stdout.split()]
+
+
+def kill_family(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL for a process and all that it has started. It is stopped first, so that it starts no more meanwhile."""
+    process.send_signal(signal.SIGSTOP)
+    started = children(process.pid)
+    for pid in (process.pid, *started):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait(patience(30))
+    wait_for(lambda: not any(_is_alive(pid) for pid in started), "the end of all that it had started")
+
+
+def _is_alive(pid: int) -> bool:
+    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
+    return bool(shown) and not shown.startswith("Z")

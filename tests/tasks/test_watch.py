@@ -84,7 +84,7 @@ class TestWatch:
             "",
             "  I fix it",
             "  Read a.py · 3 lines",
-            "  2.0s · 1.2k in · 9 out",
+            "  turn 1 · 2.0s · 1.2k in · 9 out",
             "",
             "✓ completed · took 3.0s · Done",
         ]
@@ -106,11 +106,25 @@ class TestWatch:
             "        two",
             "def456  ? Which?",
             "            1  a",
-            "          Answer from anywhere: rawko answer def456 1",
             "abc123  dev",
             "         three",
         ]
         assert list(view._facts()) == ["1 running", "1 waiting for you", "^C stops"]
+
+    def test_how_to_answer_is_said_only_while_a_question_is_open(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """What has been answered is shown with its answer."""
+        view = View()
+        asked = Event("abc123", "", "status", text="waiting", data={"question": "Which?", "choices": ["a"]})
+        view.take(asked)
+        view.take(Event("abc123", "", "turn", turn=2, agent="user", text="a"))
+        view.take(Event("abc123", "", "status", turn=2, text="running"))
+        view.idle()
+        assert capsys.readouterr().out.splitlines() == ["? Which?", "    1  a", "┃ a"]
+        view.take(asked)
+        view.idle()
+        view.idle()
+        said = capsys.readouterr().out.splitlines()
+        assert said == ["? Which?", "    1  a", "  Answer from anywhere: rawko answer abc123 1"]
 
     def test_what_programs_note_for_themselves_is_not_told(self, capsys: pytest.CaptureFixture[str]) -> None:
         view = View()

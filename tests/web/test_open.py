@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -51,6 +52,27 @@ def test_rawko_open_prints_a_link_that_works_once_and_a_second_one_uses_the_same
     wrong = subprocess.run([*command, "zzzz"], capture_output=True, text=True, timeout=patience(60), check=False)
     assert wrong.returncode != 0
     assert "Traceback" not in wrong.stderr
+
+
+@pytest.mark.every
+def test_a_browser_that_runs_in_the_terminal_gets_the_page(tmp_path: Path) -> None:
+    """Such a browser asks for the page before the call that opened it returns."""
+    open_files(tmp_path).start("read me in a terminal", detached=True).close()
+    seen = tmp_path / "seen.html"
+    browser = tmp_path / "browser.py"
+    browser.write_text(
+        "import sys, urllib.request as request\n"
+        "opener = request.build_opener(request.HTTPCookieProcessor())\n"
+        f"open({str(seen)!r}, 'wb').write(opener.open(sys.argv[1], timeout=60).read())\n"
+    )
+    env = {**os.environ, "BROWSER": f"{sys.executable} {browser} %s"}
+    command = [*RAWKO, "-C", str(tmp_path), "open"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    try:
+        wait_for(lambda: seen.exists() and "read me in a terminal" in seen.read_text(), seconds=20)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=patience(30))
 
 
 def notes() -> list[Path]:

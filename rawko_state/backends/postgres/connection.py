@@ -28,7 +28,7 @@ except ImportError as missing:  # pragma: no cover - a message for users
 
     raise _RawkoError("PostgreSQL support is not installed.\n    pip install 'rawko-state[postgres]'") from missing
 
-from rawko_state.errors import IndexNewer, InvalidValue, RawkoError, StorageError, StorageGone
+from rawko_state.errors import IndexNewer, InvalidValue, RawkoError, StorageAway, StorageError, StorageGone
 from rawko_state.forking import renew_after_fork
 from rawko_state.index.connections import Connections
 from rawko_state.index.orm import p, use_psycopg
@@ -54,7 +54,7 @@ def mapped(what: str) -> Iterator[None]:
     except (psycopg.OperationalError, psycopg.InterfaceError, p.OperationalError, p.InterfaceError) as error:
         if isinstance(error, pg_errors.ProgramLimitExceeded) or "exceeds" in _first_line(error):
             raise InvalidValue(f"{what}: a value can't be stored: {_first_line(error)}") from error
-        raise StorageError(f"Can't reach {what}: {_first_line(error)}", what) from error
+        raise StorageAway(f"Can't reach {what}: {_first_line(error)}", what) from error
     except (psycopg.DataError, p.DataError) as error:
         raise InvalidValue(f"{what}: a value can't be stored: {_first_line(error)}") from error
     except (psycopg.Error, p.PeeweeException) as error:

@@ -51,7 +51,7 @@ class PostgresStore(IndexedStore):
 
     >>> PostgresStore("postgresql://127.0.0.1:9/none")
     Traceback (most recent call last):
-    StorageError: ...
+    StorageAway: ...
     """
 
     journal: PostgresFiles

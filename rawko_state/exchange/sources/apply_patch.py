@@ -12,11 +12,16 @@ from rawko_state.model.entries import Diff
 NAME: Final = "apply_patch"
 _FILE = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
 _MOVE: Final = "*** Move to: "
+_TOUCHED = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$(?:\n\*\*\* Move to: (.+)$)?", re.MULTILINE)
 
 
 def touched(text: str) -> tuple[tuple[str, str], ...]:
     """The files that a patch changes: operation and path."""
-    return tuple(("delete" if what == "Delete" else "write", path.strip()) for what, path in _FILE.findall(text))
+    found: list[tuple[str, str]] = []
+    for what, path, moved in _TOUCHED.findall(text):
+        found += [("write", moved.strip())] if moved else []
+        found.append(("delete" if what == "Delete" or moved else "write", path.strip()))
+    return tuple(found)
 
 
 def diffs(text: str) -> tuple[Diff, ...]:
@@ -24,7 +29,7 @@ def diffs(text: str) -> tuple[Diff, ...]:
     found: list[Diff] = []
     sections = [(match[1], match[2].strip(), match.end()) for match in _FILE.finditer(text)]
     for number, (kind, path, start) in enumerate(sections):
-        end = text.find("\n*** ", start) if number + 1 == len(sections) else sections[number + 1][2]
+        end = text.find("\n*** End", start) if number + 1 == len(sections) else sections[number + 1][2]
         body = text[start : end if end > 0 else len(text)].strip("\n").split("\n")
         moved = next((line[len(_MOVE) :].strip() for line in body if line.startswith(_MOVE)), path)
         lines_of = [line for line in body if not line.startswith("*** ")]

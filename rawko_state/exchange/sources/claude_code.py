@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -25,6 +26,9 @@ from rawko_state.exchange.transcript import (
     in_order,
     lines,
     mapping,
+    object_of,
+    objects,
+    only,
     safely,
     session_id,
     text_of,
@@ -39,8 +43,16 @@ from rawko_state.model.frozen import replace
 
 MAIN: Final = "claude"
 _WRITES: Final = frozenset(("Edit", "Write", "MultiEdit", "NotebookEdit"))
-_SAID_BY_THE_PROGRAM: Final = ("<command-name>", "<local-command", "<system-reminder>", "Caveat:")
+_SAID_BY_THE_PROGRAM: Final = (
+    "<command-name>", "<local-command", "<system-reminder>", "Caveat:", "This session is being continued from a previous conv",
+)  # fmt: skip
 _TOLD_BY_THE_PROGRAM: Final = "<task-notification>"
+_RUN_BY_A_PERSON = re.compile(r"<bash-input>(.*)</bash-input>\s*", re.DOTALL)
+_SHOWN_TO_A_PERSON = re.compile(r"<bash-std(?:out|err)>(.*?)</bash-std(?:out|err)>", re.DOTALL)
+_COMMAND = re.compile(
+    r"<command-message>[^<]*</command-message>\s*<command-name>([^<]+)</command-name>(?:\s*<command-args>(.*)</command-args>)?",
+    re.DOTALL,
+)
 _NOT_ASKED: Final = "No response requested."
 """What the program puts in place of an answer when a session is resumed."""
 _NO_MODEL: Final = "<synthetic>"
@@ -99,9 +111,12 @@ def _one(path: Path, wrong: list[Trouble], *, is_file: bool = False) -> Iterator
         whose = parent if above is None else f"{parent}/{above}"
         yield Session("claude-code", f"{parent}/{path.stem}", path, _read, whose, agent=name, about=about)
     else:
-        is_subagent = path.stem.startswith("agent-")  # older versions kept them beside the session, with its id
-        key = path.stem if is_subagent else session_id(path.stem, lambda: _told_id(path))
-        yield Session("claude-code", key, path, _read, agent=MAIN)
+        # Older versions kept sub-agents beside the session, with its id.
+        is_old = path.stem.startswith("agent-")
+        key = path.stem if is_old else session_id(path.stem, lambda: _told_id(path))
+        yield Session(
+            "claude-code", key, path, _read_old_subagent if is_old else _read, agent=path.stem if is_old else MAIN
+        )
 
 
 def _told_id(path: Path) -> str | None:
@@ -129,6 +144,42 @@ def _about_subagent(path: Path) -> dict[str, str]:
     depth = found.get("spawnDepth")
     about = words(found, "agentType", "description", "toolUseId", "parentAgentId")
     return {**about, "spawnDepth": str(depth)} if type(depth) is int and depth > 1 else about
+
+
+def _read_old_subagent(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int, Step]]:
+    """The steps of a sub-agent whose parent is only named in its records."""
+    parent = _told_id(session.path)
+    about = _told_by_parent(session.path, parent) if parent is not None else {}
+    facts = only(parent=parent, title=about.get("description"), call=about.get("toolUseId"))
+    for place, step in _read(replace(session, agent=about.get("agentType") or session.agent), start, wrong):
+        yield place, replace(step, facts={**facts, **step.facts}) if facts else step
+        facts = {}
+
+
+def _told_by_parent(path: Path, parent: str) -> dict[str, str]:
+    """What the session that started a sub-agent says of it: the result of the call names the sub-agent, the call describes it."""
+    wanted, calls = path.stem.removeprefix("agent-"), dict[str, dict[str, Any]]()
+    with contextlib.suppress(OSError):
+        for _, line in lines(path.with_name(f"{parent}.jsonl"), 0, []):
+            if '"subagent_type"' not in line and wanted not in line:
+                continue
+            record = _object(line)
+            parts = objects(mapping(record.get("message")).get("content"))
+            calls |= {
+                str(part.get("id")): mapping(part.get("input")) for part in parts if part.get("type") == "tool_use"
+            }
+            if mapping(record.get("toolUseResult")).get("agentId") == wanted:
+                call = next((str(part.get("tool_use_id")) for part in parts if part.get("type") == "tool_result"), "")
+                given = words(calls.get(call, {}), "subagent_type", "description")
+                return only(agentType=given.get("subagent_type"), description=given.get("description"), toolUseId=call)
+    return {}
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        return object_of(line)
+    except ValueError:
+        return {}
 
 
 def _started_by(path: Path, about: Mapping[str, str]) -> str | None:
@@ -201,7 +252,9 @@ def step_of(line: str, agent: str = MAIN) -> Step:
     if isinstance(origin, dict) and isinstance(origin.get("sessionId"), str):
         facts["forked"] = origin["sessionId"]
     if kind in ("user", "assistant"):
+        by_agent = record.get("isSidechain") is True and agent == MAIN  # a sub-agent's, in the file of its session
         step = _user(line, record, at, facts) if kind == "user" else _assistant(line, record, at, facts, agent)
+        step = replace(step, prompt=None, aborted=None) if by_agent and step.prompt is not None else step
         return replace(step, key=key, follows=follows, inside=inside if isinstance(inside, str) else None)
     for name in ("customTitle", "aiTitle", "summary"):
         if kind in ("custom-title", "ai-title", "summary") and isinstance(record.get(name), str):
@@ -219,6 +272,9 @@ def step_of(line: str, agent: str = MAIN) -> Step:
         aside = _compacted(record) if subtype == "compact_boundary" else None
         unknown = None if subtype in _SYSTEM else f"system/{subtype}"
         return Step(line, at, aborted=aborted, aside=aside, facts=facts, key=key, follows=follows, unknown=unknown)
+    if kind == "attachment":
+        asked = _asked_meanwhile(mapping(record.get("attachment")))
+        return Step(line, at, prompt=asked, facts=facts, key=key, follows=follows)
     if kind == "result":  # the last line of stream-json
         failed = text_of(record.get("result")) or str(record.get("subtype")) if record.get("is_error") else None
         return Step(line, at, failed=failed, used=_used(record), facts=facts)
@@ -241,11 +297,21 @@ _SYSTEM: Final = frozenset(
 )  # fmt: skip
 _PASSED_ON: Final = frozenset(
     (
-        "queue-operation", "attachment", "progress", "file-history-snapshot", "last-prompt", "mode", "permission-mode",
+        "queue-operation", "progress", "file-history-snapshot", "last-prompt", "mode", "permission-mode",
         "stream_event", "rate_limit_event", "tool_progress", "auth_status", "agent-name", "pr-link", "tag", "agent-setting",
         "api-request", "api-request-blob", "api-request-shape", "atis-latch", "tools-used", "cost-state",
     )
 )  # fmt: skip
+
+
+def _asked_meanwhile(about: Mapping[str, Any]) -> str | None:
+    """What a person typed while the agent was at work, and the program gave to the model between two steps."""
+    is_typed = about.get("commandMode") in (None, "prompt") and mapping(about.get("origin")).get("kind") in (
+        None,
+        "human",
+    )
+    text = text_of(about.get("prompt")) if about.get("type") == "queued_command" and is_typed else ""
+    return None if not text.strip() or text.startswith(_TOLD_BY_THE_PROGRAM) else text
 
 
 _ENDED: Final = {"completed": "success", "failed": "failure", "killed": "cancelled", "stopped": "cancelled"}
@@ -307,6 +373,15 @@ def _user(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, str]) 
         return Step(line, at, outputs=outputs, working=True if outputs else None, facts=facts)
     if text.startswith(_STOPPED):
         return Step(line, at, aborted=True, facts=facts)
+    if command := _RUN_BY_A_PERSON.match(text):
+        call = Call(str(record.get("uuid")), "bash", command[1].strip())
+        return Step(line, at, turn=call.id, agent="user", calls=(call,), facts=facts)
+    if shown := _SHOWN_TO_A_PERSON.findall(text) if text.startswith(("<bash-stdout>", "<bash-stderr>")) else []:
+        said = "\n".join(each.strip("\n") for each in shown if each.strip())
+        return Step(line, at, outputs=(Output(str(record.get("parentUuid")), said),), facts=facts)
+    if asked := _COMMAND.match(text):  # one of the user's own, or a skill
+        prompt = f"{asked[1]} {asked[2] or ''}".strip()
+        return Step(line, at, prompt=prompt, aborted=False, facts=facts)
     if text.startswith(_TOLD_BY_THE_PROGRAM):  # something in the background has ended; the model answers it
         return Step(line, at, working=True, facts=facts)
     if text.startswith(_SAID_BY_THE_PROGRAM):

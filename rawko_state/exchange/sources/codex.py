@@ -58,6 +58,15 @@ _RECORDS: Final = frozenset(
     ("world_state", "token_usage_record", "inter_agent_communication", "inter_agent_communication_metadata")
 )
 _ITEMS: Final = frozenset(("web_search_call", "compaction", "additional_tools", "agent_message"))
+_BARE: Final = frozenset(
+    ("message", "reasoning", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output",
+     "local_shell_call", "web_search_call")
+)  # fmt: skip
+_SAID_BY_THE_PROGRAM: Final = (
+    "<environment_context>", "<user_instructions>", "<turn_aborted>", "# AGENTS.md", "<subagent_notification>", "<skill>",
+    "<INSTRUCTIONS>", "<user_shell_command>", "<hook_prompt",
+)  # fmt: skip
+_FOLDER = re.compile(r"<cwd>([^<]+)</cwd>|Current working directory: ([^\n<]+)")
 _NEW_TASK: Final = "Message Type: NEW_TASK\n"
 _PASSED_ON: Final = frozenset(
     (
@@ -201,6 +210,10 @@ class Reader:
             return Step(line, unknown="not an object")
         kind, at = str(record.get("type")), time_of(record.get("timestamp"))
         payload = record.get("payload")
+        if payload is None and kind in _BARE:  # before September 2025, items had no envelope
+            kind, payload = "response_item", record
+        elif payload is None and "type" not in record and isinstance(record.get("id"), str):
+            kind, payload = "session_meta", record
         payload = payload if isinstance(payload, dict) else {}
         ours = handed_over(record, at, _facts(payload) if kind == "session_meta" else {})
         if ours is not None:
@@ -221,7 +234,7 @@ class Reader:
             return self._exec(line, at, kind, record)
         if kind == "compacted":
             return Step(line, at, aside=Aside("compacted", "The conversation was compacted."))
-        return Step(line, at, unknown=None if kind in _RECORDS else kind)
+        return Step(line, at, unknown=None if kind in _RECORDS or "record_type" in record else kind)
 
     def _key(self) -> str:
         if self._ended:
@@ -237,7 +250,8 @@ class Reader:
             if payload.get("role") == "user" and _is_from_a_person(payload, text):
                 self._ended = True
                 return Step(line, at, prompt=text, aborted=False)
-            return Step(line, at)
+            here = _FOLDER.search(text[:_HEAD]) if text.startswith("<environment_context>") else None
+            return Step(line, at, facts={} if here is None else {"cwd": (here[1] or here[2]).strip()})
         if kind == "reasoning":
             thought = text_of(payload.get("summary")) or None
             return Step(line, at, turn=self._key(), agent="codex", model=self._model, thinking=thought)
@@ -443,7 +457,7 @@ def _is_from_a_person(payload: Mapping[str, Any], text: str) -> bool:
     ]
     if said_by:
         return "user" in said_by
-    return not text.startswith(("<environment_context>", "<user_instructions>", "<turn_aborted>", "# AGENTS.md"))
+    return not text.startswith(_SAID_BY_THE_PROGRAM)
 
 
 def _task_given(payload: Mapping[str, Any]) -> str | None:

@@ -98,7 +98,8 @@ class Reader:
         record = object_of(line)
         kind, at = str(record.get("type")), time_of(record.get("timestamp"))
         if kind == "message":
-            step = self._message(line, at, record, str(record.get("id")))
+            # Messages of version 1 have no ids.
+            step = self._message(line, at, record, str(record.get("id") or record.get("timestamp")))
             return replace(step, key=text_or_none(record.get("id")))
         if kind == "message_end":
             message = mapping(record.get("message"))

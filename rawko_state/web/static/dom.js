@@ -50,6 +50,16 @@ export function say(text) {
   if (place) place.textContent = text;
 }
 
+// For everybody, for a moment.
+export function tell(text) {
+  $("#told")?.remove();
+  const told = make("div", "toast", text);
+  told.id = "told";
+  document.body.append(told);
+  say(text);
+  setTimeout(() => told.remove(), 2500);
+}
+
 // A text with the words marked in it, as text nodes.
 export function mark(element, text, words) {
   const low = text.toLowerCase();

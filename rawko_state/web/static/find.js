@@ -1,34 +1,35 @@
 // Search as you type. The address says what is shown, so the view can be sent, and Back works.
 
-import { $, base, part } from "./dom.js";
+import { $, part } from "./dom.js";
 
 export function start() {
   const field = $("#q");
   if (!field) return;
   const home = location.href;
-  const list = $("#rows") ? [$("#now"), $("#news"), $(".facets"), $("#rows")].filter(Boolean) : [];
+  const list = () => $("#rows") ? [$("#now"), $("#news"), $(".facets"), $("#rows")].filter(Boolean) : [];
   let asked = null;
 
   async function look() {
     const query = field.value.trim();
     asked?.abort();
     if (!query) {
-      if (list.length) {
+      if (list().length) {
         $("#hits")?.remove();
-        list.forEach((each) => each.classList.remove("away"));
+        list().forEach((each) => each.classList.remove("away"));
         history.replaceState(null, "", home);
       }
       return;
     }
     asked = new AbortController();
-    const only = new URLSearchParams(location.search).get("task");
-    const address = `${base}/search?q=${encodeURIComponent(query)}${only ? `&task=${encodeURIComponent(only)}` : ""}`;
+    const given = new URLSearchParams(new FormData(field.form));
+    given.set("q", query);
+    const address = `${field.form.action}?${given}`;
     try {
       const found = await part(address, asked.signal);
       const hits = $("#hits");
       if (hits) hits.replaceWith(...found);
       else field.closest("form").after(...found);
-      list.forEach((each) => each.classList.add("away"));
+      list().forEach((each) => each.classList.add("away"));
       history.replaceState(null, "", address);
       document.body.dataset.found = query;
     } catch (error) {

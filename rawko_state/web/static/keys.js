@@ -1,17 +1,21 @@
 // Keys. None does anything that could not be clicked, none works while a field has the focus, and nothing that deletes, allows or
 // refuses has one. They can be turned off (on the page of keys).
 
-import { $, $$, base, isTyping } from "./dom.js";
+import { $, $$, base, isTyping, tell } from "./dom.js";
 
 const stops = () => $$(".list tbody tr:not(.day), .hits > li, .line .turn").filter((each) => !each.closest(".away"));
 let at = null;
 let pending = "";
 
+const TOP = 100; // what is above is under the bars
+const isSeen = (element) => { const { top, bottom } = element.getBoundingClientRect(); return bottom > TOP && top < innerHeight; };
+
+// Where one is: at what was chosen, else at what the address names, else at the first that can be seen.
 function current(all) {
-  const here = all.indexOf(at);
-  if (here >= 0) return here;
   const anchor = location.hash.length > 1 ? document.getElementById(location.hash.slice(1)) : null;
-  return anchor ? all.indexOf(anchor) : -1;
+  const here = [at, anchor].find((each) => each && all.includes(each) && isSeen(each));
+  if (here) return all.indexOf(here);
+  return scrollY < 10 ? -1 : all.findIndex(isSeen);
 }
 function go(element) {
   if (!element) return;
@@ -31,23 +35,31 @@ const tests = {
   edit: (turn) => turn.matches(".has-edit"),
   error: (turn) => turn.matches(".has-error") || turn.querySelector(".cutoff, .note.bad"),
 };
-// In what is on the page; if it is not there, the server looks further.
+// In what is on the page. Where turns were left out, the server looks for it.
 function jump(kind, by) {
-  const all = stops();
-  for (let n = current(all) + by; n >= 0 && n < all.length; n += by) if (tests[kind](all[n])) return go(all[n]);
-  const numbers = $$(".line .turn[data-n]").map((each) => Number(each.dataset.n));
-  const gap = by > 0 ? $("#line > .gap:last-of-type") : $("#line > .gap");
-  if (!gap || document.body.dataset.page !== "task") return;
-  const next = new URL($$(`.jump[data-kind=${kind}] a`)[by > 0 ? 1 : 0].href);
-  next.searchParams.set("from", by > 0 ? Math.max(...numbers) : Math.min(...numbers));
-  location.href = next.href;
+  const all = $$(".line .turn, .line > .gap[data-from]");
+  for (let n = current(all) + by; n >= 0 && n < all.length; n += by) {
+    if (all[n].matches(".gap")) {
+      const next = new URL($$(`.jump[data-kind=${kind}] a`)[by > 0 ? 1 : 0].href);
+      next.searchParams.set("from", by > 0 ? all[n].dataset.from - 1 : Number(all[n].dataset.to) + 1);
+      location.href = next.href;
+      return;
+    }
+    if (tests[kind](all[n])) { go(all[n]); return; }
+  }
+  tell(`There is no ${by > 0 ? "later" : "earlier"} ${kind}.`);
 }
 const flip = (all) => { const open = all.some((each) => !each.open); all.forEach((each) => { each.open = open; }); };
 const press = (selector) => $(selector)?.click();
+// In the list that one came from; else in order of last activity, which the server knows.
 const neighbour = (by) => {
+  const { task } = document.body.dataset;
+  if (!task) return;
   const known = JSON.parse(sessionStorage.getItem("rawko:list") || "[]");
-  const id = known[known.indexOf(document.body.dataset.task) + by];
-  if (id && known.includes(document.body.dataset.task)) location.href = `${base}/t/${id}`;
+  const id = known[known.indexOf(task) + by];
+  if (!known.includes(task)) location.href = `${base}/t/${task}/beside${by < 0 ? "?back=1" : ""}`;
+  else if (id) location.href = `${base}/t/${id}`;
+  else tell(`This is the ${by < 0 ? "first" : "last"} task of the list.`);
 };
 
 const keys = {
@@ -105,10 +117,13 @@ export function commands() {
   return found;
 }
 
+const flashing = new WeakSet();
 export function flash(element, text) {
+  if (flashing.has(element)) return;
   const was = [...element.childNodes];
+  flashing.add(element);
   element.replaceChildren(text);
-  setTimeout(() => element.replaceChildren(...was), 1200);
+  setTimeout(() => { element.replaceChildren(...was); flashing.delete(element); }, 1200);
 }
 
 export function start(palette) {

@@ -43,38 +43,82 @@ function elapsed(ms) {
   return seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)}m ${String(seconds % 60).padStart(2, "0")}s`;
 }
 
+// Makes an element say what another one says, and keeps what need not change: somebody may be about to click on it.
+function renewed(old, made) {
+  if (old.outerHTML === made.outerHTML) return;
+  const holdsText = (each) => [...each.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
+  if (old.tagName !== made.tagName || !old.childElementCount || !made.childElementCount || holdsText(old) || holdsText(made)) {
+    old.replaceWith(made.cloneNode(true));
+    return;
+  }
+  old.setAttribute("class", made.getAttribute("class") || "");
+  const fresh = [...made.children];
+  [...old.children].forEach((each, number) => { if (fresh[number]) renewed(each, fresh[number]); else each.remove(); });
+  fresh.slice(old.childElementCount).forEach((each) => old.append(" ", each.cloneNode(true)));
+}
+
 // The list
 
 function list() {
-  const news = $("#news");
+  const news = make("p", "news");
+  news.id = "news";
+  news.hidden = true;
+  const show = make("button", "btn");
+  show.type = "button";
+  show.addEventListener("click", () => refresh());
+  news.append(show);
+  $("#rows").before(news);
   let top = null;
   const busy = () => $("#rows:hover, #rows:focus-within");
   async function refresh() {
     const found = await part(location.href);
+    if ($("#hits")) return;
     $("#rows")?.replaceWith(...found);
-    if (news) news.hidden = true;
+    news.hidden = true;
   }
+  // What was counted comes in when nobody points at the list any more.
+  let kept = null;
+  const left = () => setTimeout(() => {
+    if (!news.hidden && !busy()) refresh().catch(() => {});
+    if (kept && !$("#now-list").matches(":hover, :focus-within")) { $("#now-list").replaceChildren(...kept.childNodes); kept = null; }
+  }, 300);
+  addEventListener("mouseout", left);
+  addEventListener("focusout", left);
   // While somebody points at the list, nothing moves under the pointer: what is new is counted.
   async function count() {
     const shown = new Set($$("tr[data-id]").map((row) => row.dataset.id));
     const found = await part(location.href);
     const fresh = found.flatMap((each) => $$("tr[data-id]", each)).filter((row) => !shown.has(row.dataset.id)).length;
-    $("button", news).textContent = fresh ? `${fresh} new` : "Show what has changed";
+    show.textContent = fresh ? `${fresh} new` : "Show what has changed";
     news.hidden = false;
+  }
+  // While somebody points at what runs and waits, no row of it moves.
+  function renew(place, made) {
+    const names = (lists) => lists.flatMap((each) => $$("a.t", each).map((link) => link.href)).join();
+    const old = [...place.children];
+    const box = make("div");
+    box.append(...made);
+    kept = null;
+    if (names(old) !== names([...box.children])) {
+      if (place.matches(":hover, :focus-within")) kept = box;
+      else place.replaceChildren(...box.childNodes);
+      return;
+    }
+    const fresh = $$("li", box);
+    $$("li", place).forEach((row, number) => renewed(row, fresh[number]));
   }
   follow(`${base}/live`, {
     now: (data) => {
       const place = $("#now-list");
-      if (place && !$("#now-list:focus-within")) place.replaceChildren(...parsed(data.html));
+      if (place && document.body.dataset.now === "1") renew(place, parsed(data.html));
       if (top !== null && top !== data.top && document.body.dataset.first === "1" && !$("#hits")) {
-        if (!$("#rows table")) location.reload();
-        else if (busy() && news) count().catch(() => {});
+        if (!$("#rows").childElementCount) location.reload(); // the first task
+        else if (busy()) count().catch(() => {});
         else refresh().catch(() => {});
       }
       top = data.top;
     },
   });
-  news?.querySelector("button").addEventListener("click", () => refresh());
 }
 
 // A task
