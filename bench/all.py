@@ -35,7 +35,7 @@ SMALL: Final = {
     "history": Small("--sizes 100,300 --no-huge"),
     "search": Small("2000 --times 5"),
     "import": Small("--sessions 100"),
-    "redact": Small("--tasks 1000"),
+    "redact": Small("--only speed,quality,cleanup --tasks 1000"),
     "live": Small("--events 60 --size 20"),
     "aio": Small("--streams 4 --tokens 50 --steps 200"),
     "page": Small("--tasks 300 --turns 500", ("starlette", "jinja2")),

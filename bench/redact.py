@@ -1,6 +1,6 @@
 """Redaction: speed, pauses, hostile text, recall and precision, false alarms; and cleanups: the plan, and the moving.
 
-python bench/redact.py [--tasks 100000] [--detect-secrets FOLDER] [--also FOLDER ...]
+python bench/redact.py [--only speed,quality] [--tasks 100000] [--detect-secrets FOLDER] [--also FOLDER ...]
 
 --tasks: the history that is cleaned up; 0 leaves that out. --detect-secrets: where it was installed, to compare
 (pip install --target FOLDER detect-secrets). --also: more folders to count false alarms in, such as unpacked npm packages and logs.
@@ -290,6 +290,7 @@ def _renames(root: Path, count: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", help="some of speed, quality, alarms, pauses, hostile and cleanup")
     parser.add_argument("--tasks", type=int, default=100_000)
     parser.add_argument("--detect-secrets")
     parser.add_argument("--also", nargs="*", default=[])
@@ -297,13 +298,19 @@ def main() -> None:
     if given.detect_secrets:
         sys.path.append(given.detect_secrets)
     redactor = Redactor(lambda secret: "0000")
-    speed(redactor)
-    quality(redactor, importlib.util.find_spec("detect_secrets") is not None)
-    false_alarms(redactor, given.also)
-    pauses(redactor)
-    hostile(redactor)
-    if given.tasks:
-        cleanup(given.tasks)
+    parts = {
+        "speed": lambda: speed(redactor),
+        "quality": lambda: quality(redactor, importlib.util.find_spec("detect_secrets") is not None),
+        "alarms": lambda: false_alarms(redactor, given.also),
+        "pauses": lambda: pauses(redactor),
+        "hostile": lambda: hostile(redactor),
+        "cleanup": lambda: cleanup(given.tasks) if given.tasks else None,
+    }
+    chosen = given.only.split(",") if given.only else list(parts)
+    if unknown := set(chosen) - set(parts):
+        parser.error(f"Unknown part: {min(unknown)}. Known: {', '.join(parts)}.")
+    for name in chosen:
+        parts[name]()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from rawko_state.exchange.importing import Belonging, import_sessions
 from rawko_state.index.database import Index
 from rawko_state.integrations.hook_event import LOCK
 from rawko_state.lifecycle import context
+from rawko_state.lifecycle.cleanup import planned
+from rawko_state.lifecycle.retention import Policy
 from rawko_state.model.entries import ToolCall, Turn
 from rawko_state.redact import redactor
 from rawko_state.redact.redactor import Redactor, Span
@@ -193,6 +195,36 @@ class TestFiles:
         assert count(resume) <= 13
         assert count(lambda store: store.search("turn")) <= 10
 
+    @pytest.mark.parametrize("tasks", [5, 60])
+    def test_statements_and_files_of_looking_at_a_whole_history(
+        self, tmp_path: Path, statements: list[str], monkeypatch: pytest.MonkeyPatch, tasks: int
+    ) -> None:
+        """The same, however many tasks there are: what a rebuild, sums and a plan for a cleanup ask the index."""
+        store = FileStore(tmp_path)
+        for number in range(tasks):
+            with store.start(f"task {number}") as task:
+                task.add_turn(turn(f"turn {number}"))
+        opened: list[Path] = []
+        real = type(store.journal).reader
+
+        def reader(journal: Any, name: Any) -> Any:
+            opened.append(name.id)
+            return real(journal, name)
+
+        def asked(ask: Callable[[], object]) -> list[str]:
+            statements.clear()
+            ask()
+            return [each for each in statements if not each.startswith(("INSERT", "DELETE FROM tasks", "UPDATE", "--"))]
+
+        rebuilt = asked(store.reindex)
+        assert rebuilt.count("COMMIT") <= 10, rebuilt  # a batch of 256 tasks is one transaction
+        monkeypatch.setattr(type(store.journal), "reader", reader)
+        assert len(asked(lambda: store.stats(TaskFilter()))) <= 20
+        again = asked(lambda: store.stats(TaskFilter()))
+        assert not [each for each in again if "task_agents" in each or "task_files" in each], "the sums are remembered"
+        assert len(asked(lambda: planned(store, Policy(max_age=1)))) <= 10
+        assert opened == []
+
     def test_files_that_reading_a_context_opens(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         task_id = filled(tmp_path, 50)
         store = FileStore(tmp_path)
@@ -259,10 +291,22 @@ class TestModules:
         """Peewee takes 10 ms, and hashlib with OpenSSL 3 ms; what platformdirs loads takes 8 ms."""
         filled(tmp_path, 1)
         rawko(tmp_path, "history")
-        command = [sys.executable, "-X", "importtime", "-m", "rawko_state", "-C", str(tmp_path), *words]
-        done = subprocess.run(command, capture_output=True, text=True)
+        command = [sys.executable, "-X", "importtime", "-m", "rawko_state", *words]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
         loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "| " in line}
-        slow = {"peewee", "platformdirs", "hashlib", "dataclasses", "shutil", "tempfile", "whoosh", "yaml", "decimal"}
+        slow = {
+            "peewee",
+            "platformdirs",
+            "hashlib",
+            "dataclasses",
+            "shutil",
+            "tempfile",
+            "whoosh",
+            "yaml",
+            "decimal",
+            "difflib",
+        }
+        assert "rawko_state.index.queries" in loaded or not words
         assert not loaded & slow
 
     def test_a_hook_loads_next_to_nothing(self, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -205,5 +204,7 @@ def is_mapping(setting: Setting) -> bool:
 
 
 def nearest(key: str) -> str:
+    import difflib  # only needed for typos
+
     near = difflib.get_close_matches(key, [*BY_KEY, *SECTIONS], n=1)
     return f" Did you mean {near[0]}?" if near else " List them: rawko config list"

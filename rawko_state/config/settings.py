@@ -5,7 +5,6 @@ Nothing is loaded until a setting is needed. YAML is only composed, never constr
 
 from __future__ import annotations
 
-import difflib
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -90,6 +89,8 @@ def _unknown_variables(environment: Mapping[str, str]) -> Iterator[Problem]:
     known = {setting.variable: setting.key for setting in SETTINGS}
     for name in sorted(environment):
         if name.startswith(_VARIABLES) and name not in known:
+            import difflib  # only needed for typos
+
             near = difflib.get_close_matches(name, known, n=1)
             advice = f". Did you mean {near[0]}?" if near else ""
             yield Problem(name, f"unknown environment variable{advice}", name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -131,3 +132,18 @@ def test_every_error_is_explained() -> None:
         each.__name__ for each in vars(errors).values() if isinstance(each, type) and each.__module__ == errors.__name__
     ]
     assert [name for name in raised if name != "RawkoError" and f"\n| `{name}` |" not in page] == []
+
+
+def test_every_benchmark_is_run_for_the_page_of_benchmarks() -> None:
+    spec = importlib.util.spec_from_file_location("bench_all", ROOT / "bench/all.py")
+    assert spec is not None
+    assert spec.loader is not None
+    every = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(every)
+    programs = {path.stem for path in (ROOT / "bench").glob("*.py") if '__name__ == "__main__"' in path.read_text()}
+    assert set(every.SMALL) == programs - {"all"}
+    for program, small in every.SMALL.items():
+        known = set(re.findall(r"--[a-z-]+", (ROOT / "bench" / f"{program}.py").read_text()))
+        loops = re.findall(r'"(\w+)", \d+\)', (ROOT / "bench" / f"{program}.py").read_text())
+        given = {word for word in small.arguments.split() if word.startswith("--")}
+        assert given <= known | {f"--{each}" for each in loops}, program
