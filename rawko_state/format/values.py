@@ -28,7 +28,10 @@ def write_time(value: datetime) -> str:
     if value.tzinfo is not timezone.utc:
         if value.tzinfo is None:
             raise InvalidValue(f"This time has no time zone: {value.isoformat()}.")
-        value = value.astimezone(timezone.utc)
+        try:
+            value = value.astimezone(timezone.utc)
+        except OverflowError:
+            raise InvalidValue(f"This time is out of range: {value.isoformat()}.") from None
     text = value.isoformat()[:19]
     if value.microsecond:
         text += f".{value.microsecond:06d}".rstrip("0")

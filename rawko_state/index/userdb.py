@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
@@ -155,8 +155,13 @@ class UserState(RegistryTables):
                     self.db.create_tables(tables, safe=True)
                     self.db.pragma("user_version", VERSION)
 
-    def mapped(self) -> contextlib.AbstractContextManager[None]:
-        return mapped(str(self.path))
+    @contextlib.contextmanager
+    def mapped(self) -> Iterator[None]:
+        with mapped(str(self.path)):
+            try:
+                yield
+            except (UnicodeError, OverflowError) as error:
+                raise InvalidValue(f"A value can't be stored: {error}.") from None
 
     def close(self) -> None:
         self.db.close()

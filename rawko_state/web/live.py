@@ -32,6 +32,8 @@ from rawko_state.web.visits import Visit
 _EVERY: Final = 1.0
 """Seconds between two looks at what runs."""
 _BEAT: Final = 15.0
+_ADMITTED: Final = 5.0
+"""Seconds after which it is checked again whether the visitor may look."""
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
 May = Callable[[], object]
 
@@ -157,7 +159,7 @@ async def _list_events(visit: Visit, may: May) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
     while not server.hub.closing.is_set():
         try:
-            if admitted >= 10:
+            if admitted >= _ADMITTED:
                 await server.run(may)
                 admitted = 0.0
             html, newest = await server.run(_now, visit)

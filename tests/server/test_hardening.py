@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import json
 import socket
@@ -28,6 +29,7 @@ from rawko_state.errors import ServerAway, ServerRefused
 from rawko_state.model.entries import Turn
 from rawko_state.model.names import parse_name
 from rawko_state.server import feeds
+from rawko_state.server.problems import Refused
 from rawko_state.store import TaskFilter
 from rawko_state.store.hosting import KeyedRequest
 from tests.server.clients import Client, _follow
@@ -41,6 +43,22 @@ class TestValues:
     )
     def test_nul_in_a_query(self, any_server: Served, path: str) -> None:
         assert Client(any_server.port)("GET", path)[0] == 422
+
+    @pytest.mark.parametrize(
+        ("method", "path", "data"),
+        [
+            ("GET", "tasks?since=9999-12-31T23:59:59-23:59", None),
+            ("GET", "search?q=a&until=0001-01-01T00:00:00%2B23:59", None),
+            ("GET", "stats?since=0001-01-01T00:00:00%2B23:59", None),
+            ("POST", "repos", {"vcs": "git", "remote_url": "\ud800"}),
+            ("POST", "agents", {"name": "\ud800"}),
+            ("POST", "runtimes", {"type": "\ud800"}),
+        ],
+    )
+    def test_a_value_that_nothing_can_hold(self, any_server: Served, method: str, path: str, data: Any) -> None:
+        """It is the client's fault, not the storage's, and no path of the server is named."""
+        status, found, _ = Client(any_server.port)(method, path, data)
+        assert (status, found["title"], "/" in found["detail"]) == (422, "InvalidValue", False)
 
     def test_exports_are_not_sniffed(self, client: Client) -> None:
         task = client.start()
@@ -103,6 +121,38 @@ class TestStreams:
                 break
         connection.close()
         assert b"event: problem" in found
+
+    def test_whoever_reads_slowly_reads_no_longer_than_the_token_is_valid(
+        self, server: Served, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Hundreds of events are read at once. The token is checked between two of them, too."""
+        task = client.start()
+        for number in range(40):
+            client("POST", f"tasks/{task}/notes", {"text": f"note {number}"})
+        monkeypatch.setattr(feeds, "_ADMITTED", 0.01)
+        assert feeds._ADMITTED + feeds.SLOW <= 15
+        workspace = server.server.workspaces.get(None)
+        read = 0
+
+        def may() -> None:
+            if read >= 5:
+                raise Refused(401, "Unauthorized", "Unknown or revoked token.")
+
+        async def slowly() -> None:
+            nonlocal read
+            hub = feeds.Hub(notified=True)
+            hub.start()
+            try:
+                events = feeds.follow(hub, workspace, task, None, asyncio.to_thread, until_over=False, may=may)
+                async for each in events:
+                    read += each is not None
+                    await asyncio.sleep(0.02)
+            finally:
+                hub.stop()
+
+        with pytest.raises(Refused):
+            asyncio.run(asyncio.wait_for(slowly(), patience(30)))
+        assert read <= 6
 
 
 class TestLog:
