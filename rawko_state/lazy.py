@@ -1,4 +1,4 @@
-"""Modules that are imported on first use.
+"""Modules that are imported on first use, and how to install those that are optional.
 
 A short command must not load what only other commands need: listing tasks needs no redaction rules and no search engine. Modules
 with such an optional dependency declare it once, at the top:
@@ -12,6 +12,8 @@ with such an optional dependency declare it once, at the top:
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -35,3 +37,16 @@ class _Lazy:
 
 def lazy(name: str) -> Any:
     return _Lazy(name)
+
+
+def installing(extra: str) -> str:
+    """The command that adds an optional extra to the environment in which this rawko is installed. The `pip` that a person would
+    type may belong to another one."""
+    import shlex
+
+    package = f"'rawko-state[{extra}]'"
+    if os.path.exists(os.path.join(sys.prefix, "uv-receipt.toml")):
+        return f"uv pip install --python {shlex.quote(sys.executable)} {package}"
+    if "pipx" in sys.prefix.split(os.sep):
+        return f"pipx runpip rawko-state install {package}"
+    return f"{shlex.quote(sys.executable)} -m pip install {package}"

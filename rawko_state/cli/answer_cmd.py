@@ -80,13 +80,21 @@ def _waiting(store: Store, terminal: bool) -> str:
     if len(waiting) == 1:
         click.echo(_titled(waiting[0]), err=True)
         return waiting[0].id
+    turns = {task.id: store.open_question(task.id) for task in waiting}
+    asked = {
+        task_id: turn.question.text for task_id, turn in turns.items() if turn is not None and turn.question is not None
+    }
     if not terminal:
         which = "".join(
-            f"\n  rawko answer {task.id}   {one_line(task.title or task.request or '', 60)}" for task in waiting
+            f"\n  rawko answer {task.id}   {one_line(asked.get(task.id) or task.title or task.request or '', 60)}"
+            for task in waiting
         )
         raise InvalidValue(f"{len(waiting)} tasks are waiting for an answer. Say which one:{which}")
     for number, task in enumerate(waiting, 1):
         click.echo(f"  {number}  {_titled(task)}", err=True)
+        if task.id in asked:
+            question = one_line(asked[task.id], max(20, screen().columns - 7 - len(task.id)))
+            click.echo(" " * (7 + len(task.id)) + click.style(question, fg="yellow"), err=True)
     chosen = click.prompt("Which task", type=click.IntRange(1, len(waiting)), default=1, err=True)
     return waiting[int(chosen) - 1].id
 

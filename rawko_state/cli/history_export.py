@@ -26,6 +26,7 @@ from rawko_state.exchange.exporting import (
     whole_object,
 )
 from rawko_state.exchange.rich_html import is_rich
+from rawko_state.lazy import installing
 from rawko_state.lifecycle import prices
 
 if TYPE_CHECKING:
@@ -34,10 +35,7 @@ if TYPE_CHECKING:
 _ENDINGS = {"json": "json", "jsonl": "jsonl", "md": "md", "html": "html", "atif": "atif.json", "task": "task"}
 
 
-_NO_EXTRA = (
-    "Markdown is not rendered and code is not coloured: the [html] extra is missing.\n"
-    "  Install it: pip install 'rawko-state[html]'"
-)
+_PLAIN = "Markdown is not rendered and code is not coloured: the [html] extra is missing."
 
 
 @click.command(
@@ -95,7 +93,7 @@ def command(
         for task_id in ids:
             check(store, task_id)
     if form == "html" and not is_rich():
-        warn(f"warning: {_NO_EXTRA}")
+        warn(f"warning: {_PLAIN}\n  Install it: {installing('html')}")
 
     def pieces(chosen: list[str]) -> Iterator[bytes]:
         if form in READABLE:

@@ -9,6 +9,7 @@ import click
 
 from rawko_state.cli import PageGroup
 from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.lazy import installing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +67,7 @@ def _sdk() -> Callable[..., Any]:
         from rawko_state.integrations.mcp import server
     except ImportError as error:
         raise RawkoError(
-            f"The MCP server needs more packages ({error.name} is missing).\n  pip install 'rawko-state[mcp]'"
+            f"The MCP server needs more packages ({error.name} is missing).\n  Install them: {installing('mcp')}"
         ) from None
     return server
 

@@ -15,6 +15,7 @@ from rawko_state.cli.completing import complete_ids
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import is_remote, me, root_of, store_of
 from rawko_state.errors import NoProject, RawkoError
+from rawko_state.lazy import installing
 
 
 @click.command(
@@ -46,7 +47,7 @@ def command(ctx: click.Context, task_id: str | None, all_projects: bool, port: i
         from rawko_state.web.sessions import Links
     except ImportError as error:
         raise RawkoError(
-            f"The page needs more packages ({error.name} is missing).\n  pip install 'rawko-state[server]'"
+            f"The page needs more packages ({error.name} is missing).\n  Install them: {installing('server')}"
         ) from None
     if is_remote(ctx):
         raise RawkoError(

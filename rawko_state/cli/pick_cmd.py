@@ -10,6 +10,7 @@ from rawko_state.cli import Page
 from rawko_state.cli.history_show import newest
 from rawko_state.cli.project import store_of
 from rawko_state.errors import RawkoError
+from rawko_state.lazy import installing
 
 
 @click.command(
@@ -43,7 +44,7 @@ def command(ctx: click.Context, words: tuple[str, ...], only_print: bool) -> Non
     try:
         from rawko_state.cli import pick_screen
     except ImportError:
-        raise RawkoError("pick needs one more package.\n  pip install 'rawko-state[pick]'") from None
+        raise RawkoError(f"pick needs one more package.\n  Install it: {installing('pick')}") from None
     store = store_of(ctx)
     newest(store)  # without a task there is nothing to pick, and it says what to do first
     chosen = pick_screen.choose(store, " ".join(words))

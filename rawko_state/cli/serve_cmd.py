@@ -8,6 +8,7 @@ from rawko_state.cli import Page
 from rawko_state.cli.printing import visible
 from rawko_state.cli.project import me, root_of
 from rawko_state.errors import RawkoError
+from rawko_state.lazy import installing
 
 
 @click.command(
@@ -96,7 +97,7 @@ def command(
         from rawko_state.web.sessions import Links
     except ImportError as error:
         raise RawkoError(
-            f"The server needs more packages ({error.name} is missing).\n  pip install 'rawko-state[server]'"
+            f"The server needs more packages ({error.name} is missing).\n  Install them: {installing('server')}"
         ) from None
 
     root = root_of(ctx, anywhere=database is not None)

@@ -15,6 +15,7 @@ from rawko_state.cli import PageGroup
 from rawko_state.cli.printing import visible
 from rawko_state.config.project import find_project
 from rawko_state.errors import InvalidValue, RawkoError
+from rawko_state.lazy import installing
 
 if TYPE_CHECKING:
     from rawko_state.store.hosting import ServerState
@@ -146,6 +147,6 @@ def _keyring() -> Any:
         import keyring
     except ImportError:
         raise RawkoError(
-            "No keyring is available.\n  pip install 'rawko-state[keyring]', or set RAWKO_REMOTE_TOKEN"
+            f"No keyring is available. Set RAWKO_REMOTE_TOKEN instead.\n  Or install one: {installing('keyring')}"
         ) from None
     return keyring

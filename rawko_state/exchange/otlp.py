@@ -61,7 +61,7 @@ def _from_protobuf(body: bytes, kind: str) -> Any:
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     except ImportError:
         raise InvalidValue(
-            "This server can't read protocol buffers. Send JSON, or install: pip install 'rawko-state[opentelemetry]'"
+            "This server can't read protocol buffers: its extra 'opentelemetry' is not installed. Send JSON."
         ) from None
     try:
         message = (ExportTraceServiceRequest if kind == "traces" else ExportLogsServiceRequest).FromString(body)

@@ -18,7 +18,7 @@ _PROBLEM: Final[Schema] = {
 _REFUSALS: Final = {
     "400": "Malformed request",
     "401": "Missing or unknown token",
-    "403": "not allowed",
+    "403": "Not allowed",
     "404": "Not found",
     "409": "Conflict: the task's status does not allow this",
     "412": "Precondition failed: the task has changed",
@@ -26,7 +26,7 @@ _REFUSALS: Final = {
     "421": "Host name not allowed",
     "422": "Invalid values",
     "423": "Another process is running the task",
-    "429": "too many requests",
+    "429": "Too many requests",
     "503": "Temporarily unavailable",
 }
 

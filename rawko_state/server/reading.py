@@ -53,7 +53,7 @@ FILTERS: Final = (
     Param("branch", STRING),
     Param("ids", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}, "Only these.", many=True),
     Param("reverse", FLAG, "Reverse the order"),
-    Param("limit", {"type": "integer", "minimum": 0, "maximum": 10**9}, "At most so many; 0 for all."),
+    Param("limit", {"type": "integer", "minimum": 0, "maximum": 10**9}, "At most this many; 0 for all."),
 )
 _SORT: Final = Param("sort", {"type": "string", "enum": list(SORTS)}, "Largest or newest first")
 _AFTER: Final = Param("after", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}, "Last task of the previous page")

@@ -17,6 +17,7 @@ pytest.importorskip("prompt_toolkit")
 from rawko_state.backends.files.store import FileStore
 from rawko_state.cli import pick_screen
 from rawko_state.cli.pick_screen import Finder
+from rawko_state.lazy import installing
 from rawko_state.model.entries import Turn
 from rawko_state.store import TaskFilter
 from tests.support.machine import patience
@@ -167,3 +168,26 @@ class TestKeys:
 def test_without_a_terminal_it_says_what_a_script_does(store: FileStore) -> None:
     said = rawko(store.root, "pick", code=2).stderr
     assert said == "rawko: pick needs a terminal.\n  In a script: rawko search QUERY --ids\n"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "made", "command"),
+    [
+        (
+            "home/.local/share/pipx/venvs/rawko-state",
+            "pyvenv.cfg",
+            "pipx runpip rawko-state install 'rawko-state[pick]'",
+        ),
+        ("uv/tools/rawko-state", "uv-receipt.toml", "uv pip install --python /bin/py 'rawko-state[pick]'"),
+        ("venv", "pyvenv.cfg", "/bin/py -m pip install 'rawko-state[pick]'"),
+    ],
+)
+def test_what_is_missing_is_installed_where_rawko_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str, made: str, command: str
+) -> None:
+    """Not into whatever environment `pip` belongs to."""
+    (tmp_path / prefix).mkdir(parents=True)
+    (tmp_path / prefix / made).touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / prefix))
+    monkeypatch.setattr(sys, "executable", "/bin/py")
+    assert installing("pick") == command

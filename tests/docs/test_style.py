@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,11 @@ def test_these_tests_would_notice() -> None:
     for wrong in ("somebody", "is no time", "he"):
         assert list(avoided(wrong))
     assert not list(avoided("there is no time, and the index is no longer there"))
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "rawko_state/web/templates").glob("*.html")), ids=lambda page: page.name
+)
+def test_the_page_in_the_browser_uses_plain_words(page: Path) -> None:
+    markup = re.sub(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}|<[^>]+>", " ", page.read_text("utf-8"), flags=re.S)
+    assert [found for line in markup.split("\n") for found in avoided(" ".join(line.split()))] == []

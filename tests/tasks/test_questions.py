@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from rawko_state.backends.files.store import FileStore
+from rawko_state.cli import answer_cmd
 from rawko_state.errors import NoAnswer
 from rawko_state.lifecycle import context as contexts
 from rawko_state.model.entries import Question
+from rawko_state.store import TaskFilter
 from tests.support.machine import patience, wait_for
 from tests.support.processes import rawko
 from tests.tasks.lives import DRIVER
@@ -51,6 +53,22 @@ class TestQuestions:
         assert found.question is None
         assert "postgres" in contexts.prompt(store, found)
         store.close()
+
+    def test_of_several_each_is_named_by_its_question(self, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        for request, question in (("Clean up", "Run rm -rf build?"), ("Publish", "Publish the draft?")):
+            task = store.start(request)
+            task.ask("dev", Question(question))
+            task.close()
+        refused = rawko(store.root, "answer", code=2).stderr
+        assert [line.split("   ")[1] for line in refused.splitlines()[1:]] == [
+            "Publish the draft?",
+            "Run rm -rf build?",
+        ]
+        shown: list[str] = []
+        monkeypatch.setattr(answer_cmd.click, "echo", lambda text="", **_: shown.append(answer_cmd.click.unstyle(text)))
+        monkeypatch.setattr(answer_cmd.click, "prompt", lambda *_, **__: 2)
+        assert answer_cmd._waiting(store, terminal=True) == store.history(TaskFilter())[1].id
+        assert [line.strip() for line in shown[1::2]] == ["Publish the draft?", "Run rm -rf build?"]
 
     def test_a_deadline_with_a_safe_default(self, store: FileStore) -> None:
         task = store.start("x")

@@ -353,7 +353,7 @@ def test_a_link_with_a_seal_says_whether_it_still_shows_what_it_did(
     assert link is not None
     assert "It is unchanged since the link was made" in visitor.get(link[1]).words
     assert "is not what the link was made for" in visitor.get(f"/t/{task.id}/1?seal={'0' * 16}").words
-    assert "can't be told" in visitor.get(f"/t/{task.id}/1?seal=what").words
+    assert "can't be checked" in visitor.get(f"/t/{task.id}/1?seal=what").words
     path = root / ".rawko/state/tasks" / store.find(task.id).filename
     path.write_bytes(path.read_bytes().replace(b"the original words", b"the improved words"))
     assert "was changed after it was recorded" in visitor.get(link[1]).words

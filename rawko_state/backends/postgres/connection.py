@@ -25,8 +25,9 @@ try:
     from psycopg.pq import TransactionStatus
 except ImportError as missing:  # pragma: no cover - a message for users
     from rawko_state.errors import RawkoError as _RawkoError
+    from rawko_state.lazy import installing
 
-    raise _RawkoError("PostgreSQL support is not installed.\n    pip install 'rawko-state[postgres]'") from missing
+    raise _RawkoError(f"PostgreSQL support is not installed.\n  Install it: {installing('postgres')}") from missing
 
 from rawko_state.errors import IndexNewer, InvalidValue, RawkoError, StorageAway, StorageError, StorageGone
 from rawko_state.forking import renew_after_fork
