@@ -205,4 +205,7 @@ def test_a_page_prints(watch: Callable[..., object], told: str) -> None:
     page.emulate_media(media="print")
     assert not page.locator("header.bar").is_visible()
     assert page.locator("#t1").is_visible()
+    cut = "all => all.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.textContent)"
+    assert page.locator("#t1 .tool .v").count() >= 3
+    assert page.eval_on_selector_all("#t1 .tool .v", cut) == [], "the word for each tool stands there in full"
     assert len(page.pdf()) > 5_000
