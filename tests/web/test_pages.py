@@ -89,7 +89,7 @@ def long(store: ProjectStore) -> str:
 def every_page(task: str) -> list[str]:
     at = f"/t/{task}"
     return [
-        "/", "/?status=failed", "/search?q=cart", at, f"{at}/1", f"{at}?diff=split&tools=open", f"{at}/changes", f"{at}/check",
+        "/", "/?status=failed", "/search?q=cart", "/search?q=cart&status=failed&agent=tester", at, f"{at}/1", f"{at}?diff=split&tools=open", f"{at}/changes", f"{at}/check",
         f"{at}/fork/1", f"{at}/1/out/3", f"{at}/1/diff/1", f"{at}/1?seal={'0' * 16}", "/?trashed=abc123", "/files",
         "/file?path=src/cart.py", "/figures", "/figures?period=all&by=agent", "/trash", "/health", "/seals", "/projects", "/keys",
     ]  # fmt: skip

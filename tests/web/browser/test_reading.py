@@ -171,7 +171,7 @@ def test_hostile_content_runs_nothing_and_loads_nothing(watch: Callable[..., obj
         "window.__ran = []; for (const name of ['alert', 'confirm', 'prompt']) window[name] = () => window.__ran.push(name);"
     )
     for task_id in tasks:
-        for path in (*every_page(task_id)[:10], f"/t/{task_id}?tools=open", f"/t/{task_id}/turns?from=1&to=2&part=1"):
+        for path in (*every_page(task_id)[:11], f"/t/{task_id}?tools=open", f"/t/{task_id}/turns?from=1&to=2&part=1"):
             page = visit.goto(path)
             page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
             assert page.evaluate("window.__ran") == [], path
