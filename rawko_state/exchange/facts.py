@@ -128,7 +128,9 @@ class Facts:
         """``$0.21``; ``~$0.21`` is an estimate, ``$0.21+`` leaves something out. Empty if unknown."""
         if self.cost is None or (not self.cost and self.lacks_prices):
             return ""
-        return f"{'~' if self.is_estimate else ''}{money(self.cost)}{'+' if self.lacks_prices else ''}"
+        text = money(self.cost)
+        about = "~" if self.is_estimate and not text.startswith("<") else ""
+        return f"{about}{text}{'+' if self.lacks_prices else ''}"
 
     @property
     def files_text(self) -> str:

@@ -123,7 +123,7 @@ _UNSAFE = late("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u206
 
 def visible(text: str) -> str:
     """The text with control characters made visible: ESC as ␛, others as \\xNN or \\uNNNN. Lines end with LF."""
-    return _UNSAFE.sub(_shown, text.replace("\r\n", "\n"))
+    return text if text.isprintable() else _UNSAFE.sub(_shown, text.replace("\r\n", "\n"))
 
 
 def _shown(match: re.Match[str]) -> str:

@@ -427,10 +427,10 @@ def _signing_in(next_: str, trouble: str, status: int, *, by_token: bool, by_lin
         f'<input type="hidden" name="next" value="{escape(next_)}">'
         '<p class="sec"><button class="btn main">Sign in</button></p></form>'
         '<p class="dim">It is kept in this browser as a session, not as the token itself.'
-        " Who runs the server makes one with <code>rawko token create</code>.</p>"
+        " Whoever runs the server makes one with <code>rawko token create</code>.</p>"
     )
     link = (
-        f"<p{' class=dim' if by_token else ''}>Who runs the server on this machine comes in by a one-time link:"
+        f"<p{' class=dim' if by_token else ''}>Whoever runs the server signs in on this machine by a one-time link:"
         " <code>rawko open</code> makes one.</p>"
     )
     body = _FRAME.format(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rawko_state.errors import InvalidValue
+from rawko_state.exchange.telling import Telling
 from rawko_state.model import status as words
 from rawko_state.server.problems import Refused
-from rawko_state.web import beside, wording
+from rawko_state.tasks.draft import draft_content
+from rawko_state.web import beside, fragments, wording
 from rawko_state.web.continuing import offered
 from rawko_state.web.permalinks import checked_seal
 from rawko_state.web.tasks import row_of
@@ -94,17 +95,26 @@ def _number(text: str | None) -> int | None:
     return int(text)
 
 
-def _draft(visit: Visit, task_id: str) -> dict[str, Any] | None:
-    """What a running turn has said so far, for browsers without scripts; scripts follow it live."""
-    lines = visit.store.draft_lines(task_id)
-    if not lines:
+class Begun(NamedTuple):
+    """What a running turn has said and done so far."""
+
+    agent: str
+    thinking: str
+    text: str
+    tools: list[tuple[Telling, bool]]
+    """Each with whether it runs."""
+    step: str
+
+
+def _draft(visit: Visit, task_id: str) -> Begun | None:
+    """For browsers without scripts; scripts follow it live."""
+    draft = draft_content(visit.store.draft_lines(task_id))
+    if draft is None:
         return None
-    try:
-        head, *rest = [json.loads(line) for line in lines if line.endswith(b"\n")]
-    except ValueError:
-        return None
-    text = "".join(str(each.get("text", "")) for each in rest if isinstance(each, dict) and each.get("kind") == "text")
-    return {"agent": str(head.get("agent", "")), "text": text}
+    running = set(draft.running.values())
+    tools = [(fragments.telling_now(call.tool, call.args), at in running) for at, call in enumerate(draft.tools)]
+    step = draft.progress[-1].text if draft.progress else ""
+    return Begun(draft.agent, "".join(draft.thoughts), "".join(draft.text), tools, step)
 
 
 VIEWS: Final = (

@@ -196,7 +196,7 @@ def _doing(draft: list[bytes]) -> str:
         except ValueError:
             continue  # it is being written
         kind, text = event.get("kind"), str(event.get("text") or "")
-        if kind in ("text", "thinking"):
+        if kind in ("text", "think"):
             said = text + said
         elif kind in ("tool", "progress"):
             if said.strip():

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from markupsafe import Markup
 
+from rawko_state.exchange.facts import repeats
 from rawko_state.format.reader import TaskReader
 from rawko_state.model import status as words
 from rawko_state.model.entries import UNKNOWN_USER, TaskHeader
@@ -129,6 +130,8 @@ class Timeline:
     def __init__(self, visit: Visit, shape: Shape, *, split: bool) -> None:
         self._visit, self._shape, self._split = visit, shape, split
         self._read = 0
+        self._answer: str | None = None
+        """What the last turn said that was read."""
         self.turns: list[TurnView] = []
 
     def items(self, spans: list[tuple[int, int]], *, gaps: bool = True) -> Iterator[Item]:
@@ -175,6 +178,7 @@ class Timeline:
         turn, seal = read_turn(reader, row)
         if turn is None:
             return None
+        self._answer = turn.content
         at = self._visit.at("t", self._shape.summary.id, row.turn)
         return turn_view(
             turn, seal, at, damaged=bool(row.damaged), open_question=self._shape.question, split=self._split
@@ -194,9 +198,13 @@ class Timeline:
             at = said.at.astimezone() if said.at is not None else None
             yield Item(prompt=Prompt(key, by, at, markdown(said.text), is_request, run))
             if is_request and run not in self._shape.last_turn_of:
+                self._answer = None
                 yield from self._end(run)
 
     def end_of(self, run: int) -> Iterator[Item]:
+        last = self._shape.last_turn_of.get(run)
+        if last is not None:
+            self._answer = self._visit.store.turn(self._shape.summary.id, last).content
         yield from self._end(run)
 
     def newest_prompt(self) -> Iterator[Item]:
@@ -210,7 +218,7 @@ class Timeline:
         ):
             return
         # A summary is prose; an error is what a program said, line by line.
-        text = markdown(run.summary) if run.summary else Markup("")
+        text = markdown(run.summary) if run.summary and not repeats(run.summary, self._answer) else Markup("")
         if run.error:
             text += Markup('<p class="pre">{}</p>').format(plain(run.error))
         status = run.status or "ended"

@@ -57,6 +57,24 @@ def test_what_runs_never_takes_the_place_of_what_waits(shop: Shop) -> None:
     assert on_top(shop.visitor.get("/?status=running").text) == []
 
 
+def test_a_turn_that_runs_is_shown_without_scripts_too(shop: Shop) -> None:
+    task = shop.store.start("busy", agent="header-agent")
+    try:
+        with task.turn("developer") as turn:
+            turn.think("first I <i>wonder</i> about locks")
+            assert "wonder</i> about locks" in shop.visitor.get("/").words
+            turn.say("Half of <b>them</b> pass.")
+            turn.tool("Bash", "pytest -q", "exit 1", more={"input": {"command": "pytest -q"}})
+            turn.progress("Step 2 of 3")
+            top = shop.visitor.get("/").text.partition('id="now-list"')[2].partition("<table")[0]
+            assert ">developer</span>" in top, "known before its first turn has ended"
+            page = shop.visitor.get(f"/t/{task.id}").text.partition('id="live"')[2].partition("</article>")[0]
+            for text in ("developer", "&lt;i&gt;wonder", "&lt;b&gt;them", "pytest -q", "Step 2 of 3"):
+                assert text in page, text
+    finally:
+        task.close()
+
+
 def test_a_cost_that_no_agent_stated_is_estimated_in_the_list_and_on_the_page(shop: Shop) -> None:
     task = shop.store.start("imported", model="claude-sonnet-4-5", agent="developer", detached=True)
     for _ in range(202):  # more than the page reads to sum up

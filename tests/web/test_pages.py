@@ -89,7 +89,7 @@ def long(store: ProjectStore) -> str:
 def every_page(task: str) -> list[str]:
     at = f"/t/{task}"
     return [
-        "/", "/?status=failed", "/search?q=cart", at, f"{at}/1", f"{at}?diff=split&tools=open", f"{at}/changes", f"{at}/check",
+        "/", "/?status=failed", "/search?q=cart", "/search?q=cart&status=failed&agent=tester", at, f"{at}/1", f"{at}?diff=split&tools=open", f"{at}/changes", f"{at}/check",
         f"{at}/fork/1", f"{at}/1/out/3", f"{at}/1/diff/1", f"{at}/1?seal={'0' * 16}", "/?trashed=abc123", "/files",
         "/file?path=src/cart.py", "/figures", "/figures?period=all&by=agent", "/trash", "/health", "/seals", "/projects", "/keys",
     ]  # fmt: skip
@@ -133,10 +133,10 @@ def test_what_is_not_known_is_a_word_and_not_a_zero(visitor: Visitor, store: Pro
     task.close()
     page = visitor.get(f"/t/{task.id}")
     assert "$0.00" not in page.words
-    assert "stated no cost" in page.text
+    assert "Neither cost nor tokens are recorded" in page.text
     _, *rows = visitor.get(f"/?sort=created&task={task.id}").text.split("<tr ")
     row = next(part for part in rows if task.id in part)
-    assert "stated no cost" in row
+    assert "Neither cost nor tokens are recorded" in row
     assert "$0.00" not in row
     assert "unknown" in row
 
@@ -452,6 +452,17 @@ def test_a_prompt_says_who_asked_and_when(visitor: Visitor, store: ProjectStore)
     unknown = store.start("of nobody", agent="developer", detached=True)
     unknown.close()
     assert ">someone<" in visitor.get(f"/t/{unknown.id}").text.partition('id="r1"')[2].partition("</article>")[0]
+
+
+def test_an_end_does_not_repeat_the_last_answer(visitor: Visitor, store: ProjectStore) -> None:
+    def end_of(answer: str, summary: str) -> str:
+        task = store.start("say it once", agent="developer", detached=True)
+        task.add_turn(Turn(agent="developer", status="complete", content=answer))
+        task.finish("success", summary)
+        return visitor.get(f"/t/{task.id}").text.partition('id="e1"')[2].partition("</article>")[0]
+
+    assert "all quaggas" not in end_of("I found **all quaggas** here.\n\nAnd more.", "I found **all quaggas** here.")
+    assert "two quaggas" in end_of("I looked.", "There were two quaggas.")
 
 
 def test_what_runs_says_what_it_does(visitor: Visitor, store: ProjectStore) -> None:

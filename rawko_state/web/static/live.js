@@ -4,12 +4,13 @@
 import { $, $$, base, icon, make, parsed, part, say, shownAs } from "./dom.js";
 import { gapOf, isFull, prune } from "./fold.js";
 
-function connected(state) {
+function connected(state, why = "not connected, trying again") {
   const mark = $("#conn");
   if (!mark) return;
   mark.hidden = false;
   mark.classList.toggle("lost", !state);
-  $("span", mark).textContent = state ? "live" : "not connected, trying again";
+  $("span", mark).textContent = state ? "live" : why;
+  mark.title = state ? "" : why;
 }
 
 // An EventSource that is closed by an error of the server does not come back by itself.
@@ -17,14 +18,15 @@ function follow(address, kinds) {
   let source = null;
   let cursor = "";
   let stopped = false;
+  let wait = 2000;
   function begin() {
     const url = new URL(address, location.href);
     if (cursor) url.searchParams.set("after", cursor);
     source = new EventSource(url);
-    source.onopen = () => connected(true);
+    source.onopen = () => { wait = 2000; connected(true); };
     source.onerror = () => {
       connected(false);
-      if (source.readyState === EventSource.CLOSED && !stopped) setTimeout(begin, 2000);
+      if (source.readyState === EventSource.CLOSED && !stopped) { setTimeout(begin, wait); wait = Math.min(2 * wait, 30000); }
     };
     for (const [kind, work] of Object.entries(kinds)) {
       source.addEventListener(kind, (event) => {
@@ -32,7 +34,7 @@ function follow(address, kinds) {
         work(JSON.parse(event.data));
       });
     }
-    source.addEventListener("stop", () => { stopped = true; source.close(); connected(false); });
+    source.addEventListener("stop", (event) => { stopped = true; source.close(); connected(false, JSON.parse(event.data).text); });
   }
   begin();
   addEventListener("pagehide", () => { stopped = true; source.close(); });

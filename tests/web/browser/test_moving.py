@@ -96,3 +96,14 @@ def test_what_is_new_comes_in_when_the_pointer_has_left(
     page.locator(".logo").hover()
     page.locator("tr[data-id]").nth(3).wait_for()
     assert page.locator("#news").is_hidden()
+
+
+def test_a_stream_that_the_server_ends_says_why(watch: Callable[..., Any], project: tuple[ProjectStore, str]) -> None:
+    store, url = project
+    task = store.start("followed", detached=True)
+    task.close()
+    visit = watch(url)
+    ended = 'event: stop\ndata: {"text": "Unknown or revoked token."}\n\n'
+    visit.page.route("**/live?*", lambda route: route.fulfill(content_type="text/event-stream", body=ended))
+    page = visit.ready(f"/t/{task.id}")
+    page.locator("#conn.lost", has_text="Unknown or revoked token.").wait_for()

@@ -44,6 +44,8 @@ def test_two_roles_and_a_stranger(watch: Callable[..., Any], team: tuple[Served,
         page.wait_for_url(f"**/t/{task}")
         assert page.evaluate("document.cookie") == "", "scripts don't see the session"
         assert page.locator(".ask form").count() == (1 if role == "write" else 0)
+        if role == "read":
+            assert "Choices: " in page.locator(".ask").inner_text(), "who may not answer sees what is asked"
         if role == "write":
             page.locator(".ask label").first.click()
             page.get_by_role("button", name="Send answer").click()

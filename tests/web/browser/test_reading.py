@@ -171,7 +171,7 @@ def test_hostile_content_runs_nothing_and_loads_nothing(watch: Callable[..., obj
         "window.__ran = []; for (const name of ['alert', 'confirm', 'prompt']) window[name] = () => window.__ran.push(name);"
     )
     for task_id in tasks:
-        for path in (*every_page(task_id)[:10], f"/t/{task_id}?tools=open", f"/t/{task_id}/turns?from=1&to=2&part=1"):
+        for path in (*every_page(task_id)[:11], f"/t/{task_id}?tools=open", f"/t/{task_id}/turns?from=1&to=2&part=1"):
             page = visit.goto(path)
             page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
             assert page.evaluate("window.__ran") == [], path
@@ -205,4 +205,7 @@ def test_a_page_prints(watch: Callable[..., object], told: str) -> None:
     page.emulate_media(media="print")
     assert not page.locator("header.bar").is_visible()
     assert page.locator("#t1").is_visible()
+    cut = "all => all.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.textContent)"
+    assert page.locator("#t1 .tool .v").count() >= 3
+    assert page.eval_on_selector_all("#t1 .tool .v", cut) == [], "the word for each tool stands there in full"
     assert len(page.pdf()) > 5_000
