@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from rawko_state.exchange.sources.atif import OBSERVATION
 from rawko_state.format.json_form import plain
 from rawko_state.model.entries import IN_CONTEXT, Entry, Note, Request, Result, TaskHeader, ToolCall, Turn, touched
 from rawko_state.store.contract import Store
 
 VERSION: Final = "ATIF-v1.7"
 _UNKNOWN: Final = "unknown"
+_VERSIONS: Final = ("x-agent-version", "x-version", "version")
+"""Fields that say which version of the agent it was."""
 _TOTALS: Final = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
 
 
@@ -46,7 +49,7 @@ def trajectory(
             separator = ","
     agent = {
         "name": header.agent or next(iter(summary.agents), _UNKNOWN),
-        "version": next((field.value for field in header.extra if field.name in ("X-Version", "Version")), _UNKNOWN),
+        "version": next((field.value for field in header.extra if field.name.lower() in _VERSIONS), _UNKNOWN),
         "model_name": header.model or summary.model,
     }
     final = {f"total_{name}": value for name, value in totals.items()} | {"total_steps": number}
@@ -105,9 +108,12 @@ def _of_turn(store: Store, turn: Turn) -> dict[str, Any]:
             results.append({"content": call})
             continue
         key = str(call.more.get("id") or f"call_{turn.number}_{place}")
-        calls.append({"tool_call_id": key, "function_name": call.tool, "arguments": _arguments(call)})
         output = store.turn_output(call)
         content = output if output is not None else call.result
+        if call.tool == OBSERVATION and not call.args:
+            results.append({"content": content})
+            continue
+        calls.append({"tool_call_id": key, "function_name": call.tool, "arguments": _arguments(call)})
         if content is not None:
             failed = {"extra": {"error": call.more["error"]}} if call.more.get("error") else {}
             results.append({"source_call_id": key, "content": content, **failed})

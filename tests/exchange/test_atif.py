@@ -110,3 +110,32 @@ def test_odd_steps_are_kept(store: rawko.Store, tmp_path: Path) -> None:
         text = reader.fetch(0, reader.size).decode()
     for raw in ("beep", "a.png", '"many"'):
         assert raw in text
+
+
+def test_the_version_of_the_agent_and_what_it_saw_without_a_call_go_through(store: rawko.Store, tmp_path: Path) -> None:
+    steps: list[dict[str, Any]] = [
+        {"step_id": 1, "source": "user", "message": "Fix it"},
+        {
+            "step_id": 2,
+            "source": "agent",
+            "message": "ls",
+            "observation": {"results": [{"content": "a.py"}, {"content": "b.py"}]},
+        },
+    ]
+    given = {
+        "schema_version": "ATIF-v1.7",
+        "trajectory_id": "t1",
+        "agent": {"name": "terminus", "version": "2.0"},
+        "steps": steps,
+    }
+    file = tmp_path / "t1.json"
+    file.write_text(json.dumps(given))
+    bring(store, "atif", file)
+    (task,) = store.history(rawko.TaskFilter())
+    assert [
+        call.output for turn in store.turns(task.id) for call in turn.tools if isinstance(call, rawko.ToolCall)
+    ] == ["a.py", "b.py"]
+    whole = written(store, task.id)
+    assert whole["agent"]["version"] == "2.0"
+    assert whole["steps"][1]["observation"] == steps[1]["observation"]
+    assert "tool_calls" not in whole["steps"][1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,3 +28,11 @@ def test_it_runs(tmp_path: Path, name: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=patience(60), cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     assert PRINTED[name] in done.stdout
+
+
+def test_what_the_page_of_integrations_imports_is_there() -> None:
+    page = (ROOT / "docs/reference/integrations.md").read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"```python\n(.*?)```", page, re.S) for line in block.splitlines() if re.match(r"from \S+ import |import ", line)]  # fmt: skip
+    assert len(lines) > 10
+    for line in lines:
+        exec(line, {})

@@ -11,6 +11,7 @@ from typing import Any, Final
 from rawko_state.exchange.sources.messages import call_of
 from rawko_state.exchange.transcript import (
     Aside,
+    Call,
     Output,
     Session,
     Step,
@@ -26,6 +27,8 @@ from rawko_state.exchange.transcript import (
 
 _LARGEST: Final = 512 << 20
 _VERSION: Final = "ATIF-v"
+OBSERVATION: Final = "observation"
+"""Stands for a tool where a result names no call: what an agent saw without calling one."""
 
 
 def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Session]:
@@ -106,8 +109,11 @@ def _step(raw: str, agent: str, model: Any) -> Step:
         call_of({"id": each.get("tool_call_id"), "name": each.get("function_name"), "input": each.get("arguments")})
         for each in given
     )
+    unnamed = {at: f"{OBSERVATION} {at}" for at, each in enumerate(results) if each.get("source_call_id") is None}
+    calls += tuple(Call(key, OBSERVATION, "") for key in unnamed.values())
     outputs = tuple(
-        Output(str(each.get("source_call_id")), text_of(each.get("content")), _failed(each)) for each in results
+        Output(unnamed.get(at) or str(each["source_call_id"]), text_of(each.get("content")), _failed(each))
+        for at, each in enumerate(results)
     )
     metrics, named = _mapping(step.get("metrics")), step.get("model_name") or model
     more = _mapping(metrics.get("extra"))
