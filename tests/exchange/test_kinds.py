@@ -203,3 +203,36 @@ def test_messages_of_the_first_version_of_pi_are_turns_of_their_own(store: FileS
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     (task,) = bring(store, "pi", path, belonging=Belonging((str(store.root),), everywhere=True)).new
     assert [turn.content for turn in turns(store, task)] == ["First.", "Second."]
+
+
+@pytest.mark.parametrize(
+    ("answer", "added", "removed"),
+    [
+        ("a.py\n```\nx = 2\n```", ["x = 2"], []),
+        ("Here.\n\n```diff\n--- a.py\n+++ a.py\n@@ ... @@\n-x = 1\n+x = 2\n```", ["x = 2"], ["x = 1"]),
+    ],
+)
+def test_edits_of_aider_in_its_other_formats(
+    store: FileStore, answer: str, added: list[str], removed: list[str]
+) -> None:
+    path = store.root / ".aider.chat.history.md"
+    done = f"\n# aider chat started at 2026-11-19 10:00:00\n\n#### Set x  \n\n{answer}\n\n> Applied edit to a.py  \n"
+    path.write_text(done)
+    (task,) = bring(store, "aider", path).new
+    (diff,) = turns(store, task)[-1].diffs
+    text = [line for line in diff.hunks.split("\n") if line]
+    assert [line[1:] for line in text if line[0] == "+"] == added
+    assert [line[1:] for line in text if line[0] == "-"] == removed
+
+
+def test_a_sub_agent_of_codex_is_named_by_its_task(store: FileStore) -> None:
+    spawned = {
+        "thread_spawn": {"parent_thread_id": "p", "agent_nickname": "Zeno", "agent_path": "/root/count_functions"}
+    }
+    meta = {"id": SESSION, "cwd": str(store.root), "source": {"subagent": spawned}}
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Count"}]}
+    records = [{"type": "session_meta", "payload": meta}, {"type": "response_item", "payload": said}]
+    path = store.root.parent / f"rollout-2026-08-10T08-00-00-{SESSION}.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in records))
+    (task,) = bring(store, "codex", path).new
+    assert store.summary(task).title == "count_functions"

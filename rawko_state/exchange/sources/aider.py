@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from rawko_state.exchange.transcript import Call, Output, Session, Step, Trouble, dollars
-from rawko_state.format.diffs import compared, overwritten, replacement
+from rawko_state.format.diffs import compared, overwritten, positionless, replacement
 from rawko_state.model.entries import Diff
 
 NAME: Final = ".aider.chat.history.md"
@@ -100,6 +100,9 @@ class _Reader:
         """In a message of several lines."""
         self._edits: dict[str, list[tuple[str, str]]] = {}
         """What the model wants to replace in each file. It counts once the program says that it did so."""
+        self._whole: dict[str, str] = {}
+        """Whole files in answers, by what stands above them."""
+        self._hunks: dict[str, list[list[str]]] = {}
         self._created: set[str] = set()
         self._named = ""
 
@@ -155,6 +158,22 @@ class _Reader:
                 part = None
             elif part is not None:
                 part.append(line)
+        for name, language, body in _fenced(lines):
+            if language == "diff":
+                self._patched(body)
+            elif name and not any(line.startswith("<<<<<<< SEARCH") for line in body):
+                self._whole[name] = "".join(f"{line}\n" for line in body)
+
+    def _patched(self, body: list[str]) -> None:
+        """Notes the hunks of a diff, which say in no line numbers where they belong."""
+        path = ""
+        for line in body:
+            if line.startswith("+++ "):
+                path = line[4:].strip().removeprefix("b/")
+            elif line.startswith("@@"):
+                self._hunks.setdefault(path, []).append([])
+            elif line[:1] in (" ", "+", "-", "") and not line.startswith("--- ") and self._hunks.get(path):
+                self._hunks[path][-1].append(line or " ")
 
     def _done(self, raw: str, stretch: list[str]) -> Step:
         calls, outputs, model = list[Call](), list[Output](), None
@@ -201,8 +220,27 @@ class _Reader:
                 found.append(compared(path, None, after + "\n"))
             else:
                 found.append(overwritten(path, after))
+        hunks, whole = self._hunks.pop(path, None), self._whole.pop(path, None)
+        if not found and hunks:
+            found.append(positionless(path, [hunk for hunk in hunks if hunk]))
+        elif not found and whole is not None:
+            found.append(compared(path, None, whole) if path in self._created else overwritten(path, whole))
         self._created.discard(path)
         return tuple(found)
+
+
+def _fenced(lines: list[str]) -> Iterator[tuple[str, str, list[str]]]:
+    """The blocks of code in an answer: the line above each, its language, and its lines."""
+    begun: int | None = None
+    for number, line in enumerate(lines):
+        if not line.startswith("```"):
+            continue
+        if begun is None:
+            begun = number
+        elif line.strip() == "```":
+            above = lines[begun - 1].strip().strip("`*: ") if begun else ""
+            yield above, lines[begun][3:].strip(), lines[begun + 1 : number]
+            begun = None
 
 
 def _messages(stretch: list[str]) -> Iterator[str]:

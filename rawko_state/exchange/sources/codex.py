@@ -533,7 +533,8 @@ def _spawned(source: object) -> dict[str, object]:
         spawned = spawned.get(name) if isinstance(spawned, dict) else None
     if not isinstance(spawned, dict):
         return {}
-    return {"title": spawned.get("agent_nickname") or spawned.get("agent_role")}
+    task = text_of(spawned.get("agent_path")).rpartition("/")[2]  # the name that its parent gave to the task
+    return {"title": task or spawned.get("agent_nickname") or spawned.get("agent_role")}
 
 
 def _only(**values: object) -> dict[str, str]:
