@@ -38,6 +38,8 @@ _ADMITTED: Final = 5.0
 """Seconds after which a follower's token is checked again. With a message that is being sent, a stream ends within 15 s."""
 _BATCH: Final = 500
 _REMEMBERED: Final = 2_000
+_MUCH: Final = 2 << 20
+"""Characters of events after which a batch ends, and no older ones are remembered. An event may be as long as a turn."""
 _LOOK_EVERY: Final = 0.25
 """Seconds between polls for writes that bypass this server."""
 _LOOK_EVERY_NOTIFIED: Final = 5.0
@@ -58,6 +60,7 @@ class Feed:
         self._numbers: dict[str, int] = {}
         """For each cursor, the number of the next event."""
         self._first = 0
+        self._size = 0
         self._changed = asyncio.Event()
 
     def push(self, events: list[tuple[str, str]]) -> None:
@@ -65,8 +68,10 @@ class Feed:
         for cursor, text in events:
             self._events.append((cursor, text))
             self._numbers[cursor] = self._first + len(self._events)
-            if len(self._events) > _REMEMBERED:
-                gone, _ = self._events.popleft()
+            self._size += len(text)
+            while len(self._events) > _REMEMBERED or (self._size > _MUCH and len(self._events) > 1):
+                gone, dropped = self._events.popleft()
+                self._size -= len(dropped)
                 self._first += 1
                 if self._numbers.get(gone) == self._first:
                     del self._numbers[gone]
@@ -77,6 +82,7 @@ class Feed:
         self._first += len(self._events)
         self._events.clear()
         self._numbers.clear()
+        self._size = 0
         self.push(events)
 
     def wake(self) -> None:
@@ -206,7 +212,14 @@ def as_text(event: Event) -> str:
 
 def batch(workspace: Workspace, task_id: str, cursor: str | None) -> list[tuple[str, str]]:
     """The next events after a cursor, from the store."""
-    return [(event.cursor, as_text(event)) for event in islice(workspace.store.events(task_id, cursor), _BATCH)]
+    found: list[tuple[str, str]] = []
+    size = 0
+    for event in islice(workspace.store.events(task_id, cursor), _BATCH):
+        found.append((event.cursor, as_text(event)))
+        size += len(found[-1][1])
+        if size > _MUCH:
+            break
+    return found
 
 
 def hello(workspace: Workspace, task_id: str) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class Limits(Frozen):
     body_grace: float = 20.0
     """Seconds after which a body must have arrived at ``body_rate`` bytes a second, on average."""
     body_rate: float = 16 << 10
+    unread_seconds: float = 30.0
+    """Seconds after which a client that takes nothing of what was sent is disconnected."""
     pipelined: int = 64
     """Requests that a connection may send before the answer to the first one."""
     connections: int = 2_000
@@ -92,6 +94,7 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
             self._rejected = False
             self._begin_head()
             self._awaited, self._began = _HEAD, self.loop.time()
+            self._unread = _Unread(transport, limits.unread_seconds, self._began)
             crowd.watch(self.loop, self, self._look)
             if not crowd.enter(self._address, transport):
                 self._reject(429, "TooMany", "too many connections from this address")
@@ -163,6 +166,7 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
                 return
             super().handle_websocket_upgrade()
             socket = self.transport.get_protocol()
+            crowd.watch(self.loop, self, self._unread.look)
             self.transport.set_protocol(_Socket(socket, self.transport, self.loop, limits, self._left))
             if not getattr(socket, "handshake_initiated", True):
                 # It waits for the rest of a request that it can't read: with a body, or a line that is too long for it.
@@ -170,9 +174,12 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
 
         def _left(self) -> None:
             crowd.leave(self._address, self.transport)
+            crowd.unwatch(self)
 
         def _look(self, now: float) -> None:
-            """Checks that a request arrives fast enough. While the server itself does not read, the client is not at fault."""
+            """Checks that a request arrives fast enough, and that its answer is read. While the server itself does not read, the
+            client is not at fault."""
+            self._unread.look(now)
             if self._awaited == _HEAD and now - self._began > limits.head_seconds:
                 self._reject(408, "TooSlow", f"a request's headers are sent within {limits.head_seconds:g} s")
             elif self._awaited == _BODY:
@@ -200,6 +207,22 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
             self.transport.close()
 
     return Protocol
+
+
+class _Unread:
+    """What was sent on a connection and is not taken."""
+
+    def __init__(self, transport: asyncio.Transport, seconds: float, now: float) -> None:
+        self._transport, self._seconds = transport, seconds
+        self._left, self._since = 0, now
+
+    def look(self, now: float) -> None:
+        """Ends the connection if nothing was taken for too long."""
+        left = self._transport.get_write_buffer_size()
+        if not left or left != self._left:
+            self._left, self._since = left, now
+        elif now - self._since > self._seconds:
+            self._transport.abort()
 
 
 class _Socket(asyncio.Protocol):

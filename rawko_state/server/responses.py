@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.format import fair_json
@@ -46,16 +47,36 @@ def answered(operation: Operation, outcome: tuple[Any, bool], run: Run, says: di
     answer, again = outcome
     if isinstance(answer, Streamed):
         pieces = piece_by_piece(answer.pieces, run)
-        return StreamingResponse(pieces, answer.status, {**NO_SNIFF, **answer.headers}, answer.media)
+        return Pieces(pieces, answer.status, {**NO_SNIFF, **answer.headers}, answer.media)
     headers = {**says, **({"Idempotent-Replay": "true"} if again else {})}
     if answer is None:
         return Response(status_code=204, headers=headers)
     return json_answer(answer, operation.status, headers)
 
 
-async def piece_by_piece(pieces: Iterator[bytes], run: Run) -> AsyncIterator[bytes]:
-    while (piece := await run(next, pieces, None)) is not None:
-        yield piece
+async def piece_by_piece(pieces: Iterator[bytes], run: Run) -> AsyncGenerator[bytes, None]:
+    try:
+        while (piece := await run(next, pieces, None)) is not None:
+            yield piece
+    finally:
+        if isinstance(pieces, Generator):
+            with contextlib.suppress(ValueError):  # a thread is in it, and lets go of it then
+                pieces.close()
+
+
+class Pieces(StreamingResponse):
+    """A response in pieces. What they are read from is closed at its end, also if the client left before. Otherwise it would stay
+    open until the collector looks for cycles, which a server does seldom."""
+
+    def __init__(
+        self, pieces: AsyncGenerator[Any, None], status: int, headers: Mapping[str, str], media_type: str | None
+    ) -> None:
+        super().__init__(pieces, status, headers, media_type)
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with contextlib.aclosing(self._pieces):
+            await super().__call__(scope, receive, send)
 
 
 def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

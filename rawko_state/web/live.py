@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from hashlib import sha256
 from typing import Any, Final
-
-from starlette.responses import StreamingResponse
 
 from rawko_state.errors import RawkoError, StorageError
 from rawko_state.model.status import FINISHED
 from rawko_state.server.feeds import follow
+from rawko_state.server.responses import Pieces
 from rawko_state.store import TaskFilter
 from rawko_state.tasks.events import Cursor
 from rawko_state.web import wording
@@ -38,19 +37,19 @@ _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Co
 May = Callable[[], object]
 
 
-def of_task(visit: Visit, after: str | None, may: May) -> StreamingResponse:
+def of_task(visit: Visit, after: str | None, may: May) -> Pieces:
     task_id = visit.store.find(visit.params["id"]).id
     if after:
         Cursor.parse(after)
     return _streaming(_task_events(visit, task_id, after, may))
 
 
-def of_list(visit: Visit, after: str | None, may: May) -> StreamingResponse:
+def of_list(visit: Visit, after: str | None, may: May) -> Pieces:
     return _streaming(_list_events(visit, may))
 
 
-def _streaming(pieces: AsyncIterator[str]) -> StreamingResponse:
-    return StreamingResponse(pieces, 200, _HEADERS, "text/event-stream")
+def _streaming(pieces: AsyncGenerator[str, None]) -> Pieces:
+    return Pieces(pieces, 200, _HEADERS, "text/event-stream")
 
 
 def _message(kind: str, data: Any, cursor: str | None = None) -> str:
@@ -58,7 +57,7 @@ def _message(kind: str, data: Any, cursor: str | None = None) -> str:
     return f"{head}event: {kind}\ndata: {json.dumps(data)}\n\n"
 
 
-async def _task_events(visit: Visit, task_id: str, after: str | None, may: May) -> AsyncIterator[str]:
+async def _task_events(visit: Visit, task_id: str, after: str | None, may: May) -> AsyncGenerator[str, None]:
     server = visit.server
     yield "retry: 1000\n\n"
     yield _message("hello", {"after": after})
@@ -154,7 +153,7 @@ def _between(visit: Visit, task_id: str, kind: str) -> dict[str, Any]:
     return {"html": fragment(visit, "items.html", items=found, task=shape.summary, tools_open=False)} if found else {}
 
 
-async def _list_events(visit: Visit, may: May) -> AsyncIterator[str]:
+async def _list_events(visit: Visit, may: May) -> AsyncGenerator[str, None]:
     server, sent, top, quiet, admitted = visit.server, "", "", 0.0, 0.0
     yield "retry: 1000\n\n"
     while not server.hub.closing.is_set():

@@ -13,7 +13,7 @@ from markupsafe import escape
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from rawko_state.errors import RawkoError
@@ -21,7 +21,7 @@ from rawko_state.server import problems
 from rawko_state.server.app import Server
 from rawko_state.server.operations import READ
 from rawko_state.server.problems import Refused
-from rawko_state.server.responses import now, peer_of, piece_by_piece
+from rawko_state.server.responses import Pieces, now, peer_of, piece_by_piece
 from rawko_state.web import (
     acting,
     changes,
@@ -173,7 +173,7 @@ class Pages:
             )
         elif reply.pieces is not None:
             pieces = piece_by_piece(reply.pieces, self._server.run)
-            response = StreamingResponse(pieces, 200, {**HEADERS, **reply.headers}, f"{reply.media}; charset=utf-8")
+            response = Pieces(pieces, 200, {**HEADERS, **reply.headers}, f"{reply.media}; charset=utf-8")
         else:
             body = rendered(visit, reply.template, reply.values)
             response = Response(body, reply.status, {**HEADERS, **reply.headers}, media_type=HTML)

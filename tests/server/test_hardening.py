@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import http.server
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -29,6 +32,7 @@ from rawko_state.errors import ServerAway, ServerRefused
 from rawko_state.model.entries import Turn
 from rawko_state.model.names import parse_name
 from rawko_state.server import feeds
+from rawko_state.server.limits import Limits
 from rawko_state.server.problems import Refused
 from rawko_state.store import TaskFilter
 from rawko_state.store.hosting import KeyedRequest
@@ -276,13 +280,94 @@ class TestDrafts:
         assert len(client("GET", f"tasks/{task}/draft")[1]["lines"]) == 3
 
 
-class TestSearch:
-    @pytest.fixture
-    def pg(self, postgres: str, tmp_path: Path) -> Iterator[PostgresStore]:
-        store = PostgresStore(postgres, f"w{uuid.uuid4().hex[:12]}", root=tmp_path)
-        yield store
-        store.close()
+@pytest.fixture
+def pg(postgres: str, tmp_path: Path) -> Iterator[PostgresStore]:
+    store = PostgresStore(postgres, f"w{uuid.uuid4().hex[:12]}", root=tmp_path)
+    yield store
+    store.close()
 
+
+class TestTrash:
+    def test_what_left_the_trash_meanwhile_is_not_restored_empty(
+        self, pg: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Somebody else restored it, and deleted it again."""
+        task = pg.start("kept", detached=True)
+        pg.delete(task.id)
+        listed = pg.tasks.thrown()
+        pg.restore(task.id)
+        pg.delete(task.id)
+        with monkeypatch.context() as patched:
+            patched.setattr(pg.tasks, "thrown", lambda: listed)
+            assert pg.restore() == []
+            assert [found.changed for found in pg.redact_rest()] == [0]
+        assert pg.tasks.ids() == []
+        assert pg.restore() == [task.id]
+        assert pg.said(task.id)[0].text == "kept"
+
+
+class TestUnread:
+    LONG = "word " * 200_000
+
+    def _asked(self, port: int, path: str) -> socket.socket:
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", port))
+        connection.sendall(f"GET /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        connection.settimeout(patience(30))
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        return connection
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="NOT TESTED HERE: needs /proc")
+    @pytest.mark.parametrize("what", ["file", "events/stream"])
+    def test_who_takes_nothing_is_disconnected_and_leaves_nothing_open(self, project: Path, what: str) -> None:
+        def held() -> list[str]:
+            found = []
+            for name in os.listdir("/proc/self/fd"):
+                with contextlib.suppress(OSError):
+                    found.append(os.readlink(f"/proc/self/fd/{name}"))
+            return [each for each in found if each.startswith(str(project)) and each.endswith(".task")]
+
+        with served(project, limits=Limits(unread_seconds=0.5)) as running:
+            ask = Client(running.port)
+            task = ask.start()
+            for _ in range(8):
+                assert ask("POST", f"tasks/{task}/turns", {"agent": "a", "content": self.LONG})[0] == 201
+            running.server.workspaces.get(None).warm.close(task)
+            gc.disable()
+            try:
+                connection = self._asked(running.port, f"tasks/{task}/{what}")
+                server = running.uvicorn.server_state
+                wait_for(lambda: not server.connections, "the connection's end")
+                wait_for(lambda: not held(), "the task's file is closed")
+            finally:
+                gc.enable()
+            connection.close()
+
+    def test_events_are_read_by_their_size(self, server: Served, client: Client) -> None:
+        """A batch of them, for each of many followers, and what a feed remembers, are not whole tasks."""
+        task = client.start()
+        for _ in range(8):
+            client("POST", f"tasks/{task}/turns", {"agent": "a", "content": self.LONG})
+        workspace = server.server.workspaces.get(None)
+        cursor, seen = None, 0
+        while found := feeds.batch(workspace, task, cursor):
+            assert sum(len(text) for _, text in found) < feeds._MUCH + 2 * len(self.LONG)
+            seen += sum('"kind": "turn"' in text for _, text in found)
+            cursor = found[-1][0]
+        assert seen == 8
+
+        async def remembered() -> feeds.Feed:
+            feed = feeds.Feed(workspace, task)
+            feed.push([(str(number), self.LONG) for number in range(8)])
+            return feed
+
+        feed = asyncio.run(remembered())
+        assert feed.after("0") is None
+        assert [cursor for cursor, _ in feed.after("6") or ()] == ["7"]
+
+
+class TestSearch:
     def test_tasks_that_are_deleted_meanwhile(self, pg: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
         """The task is found, and gone before its row is read."""
         tasks = [pg.start(f"common word {number}", detached=True) for number in range(3)]

@@ -426,7 +426,7 @@ class PostgresStore(IndexedStore):
         if name is None:
             return False
         with self.postgres.transaction():
-            if self.tasks.size(each.id) is not None:
+            if not self.tasks.lock_thrown(each.key) or self.tasks.size(each.id) is not None:
                 return False
             with spooled(self.tasks.thrown_bytes(each.key)) as source:
                 self._put(name, source)
@@ -505,18 +505,24 @@ class PostgresStore(IndexedStore):
             results.append(found)
             counting = Counting(self.journal, self.redactor, found, write=not dry_run)
             work = Rewriting(counting.entry, counting.text)
-            with self.postgres.transaction(), spooled(self.tasks.thrown_bytes(each.key)) as source:
-                reader = TaskReader(Path(each.filename), source)
-                if dry_run:
-                    for _ in work.pieces(reader):
-                        pass
-                    continue
-                self.tasks.lock_blobs()
-                with spooled(with_note(work, reader, lambda changed, found=found: noted(found, changed, by))) as new:  # type: ignore[misc]
-                    if work.changed:
-                        blobs = [counting.renamed.get(blob, blob) for blob in each.blobs]
-                        self.tasks.replace_thrown(each.key, pieces_of(new), new.size(), blobs)
-                        self.tasks.drop_unused_blobs(counting.replaced)
+            with self.postgres.transaction():
+                if not dry_run:
+                    self.tasks.lock_blobs()  # before the task, as when the trash is emptied
+                if not self.tasks.lock_thrown(each.key):
+                    continue  # restored or deleted meanwhile
+                with spooled(self.tasks.thrown_bytes(each.key)) as source:
+                    reader = TaskReader(Path(each.filename), source)
+                    if dry_run:
+                        for _ in work.pieces(reader):
+                            pass
+                        continue
+                    with spooled(
+                        with_note(work, reader, lambda changed, found=found: noted(found, changed, by))  # type: ignore[misc]
+                    ) as new:
+                        if work.changed:
+                            blobs = [counting.renamed.get(blob, blob) for blob in each.blobs]
+                            self.tasks.replace_thrown(each.key, pieces_of(new), new.size(), blobs)
+                            self.tasks.drop_unused_blobs(counting.replaced)
             found.changed = work.changed
         return results
 

@@ -325,6 +325,10 @@ class TaskTables:
         )
         return [Thrown(row[0], row[1], row[2], row[3], row[4], row[5], tuple(row[6])) for row in rows]
 
+    def lock_thrown(self, key: int) -> bool:
+        """Whether it is still in the trash. It stays there until the transaction ends."""
+        return bool(self._ask(f"SELECT 1 FROM {self._at('trash')} WHERE key = %s FOR UPDATE", (key,)))
+
     def thrown_bytes(self, key: int) -> Iterator[bytes]:
         offsets = self._ask(f'SELECT "offset" FROM {self._at("trash_bytes")} WHERE key = %s ORDER BY "offset"', (key,))
         for (offset,) in offsets:
