@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import zlib
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from rawko_state.errors import InvalidValue
 from rawko_state.exchange.signals import Signal
+from rawko_state.format import fair_json
 
 JSON: Final = "application/json"
 PROTOBUF: Final = "application/x-protobuf"
@@ -42,7 +42,7 @@ def signals(body: bytes, media: str, kind: str) -> list[Signal]:
         whole, in_hex = _from_protobuf(body, kind), False
     elif media == JSON:
         try:
-            whole, in_hex = json.loads(body), True
+            whole, in_hex = fair_json.loads(body), True
         except (ValueError, RecursionError) as error:
             raise InvalidValue(f"The body is not JSON: {error}.") from None
     else:
@@ -96,7 +96,7 @@ def _events(whole: Mapping[str, Any], in_hex: bool) -> Iterator[Signal]:
             body = _value(record.get("body", {}))
             name = str(given.get("event.name") or record.get("eventName") or (body if isinstance(body, str) else ""))
             told = body if isinstance(body, str) and body.endswith(f".{name}") else name
-            raw = json.dumps(record, sort_keys=True, default=str)
+            raw = fair_json.dumps(record, sort_keys=True, default=str)
             yield Signal(
                 key=hashlib.sha256(raw.encode("utf-8", "surrogatepass")).hexdigest()[:16],
                 name=told,

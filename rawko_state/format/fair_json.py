@@ -45,10 +45,15 @@ def loads(text: str | bytes) -> Any:
 
 
 def dumps(
-    value: Any, *, ensure_ascii: bool = True, allow_nan: bool = True, default: Callable[[Any], Any] | None = None
+    value: Any,
+    *,
+    ensure_ascii: bool = True,
+    allow_nan: bool = True,
+    sort_keys: bool = False,
+    default: Callable[[Any], Any] | None = None,
 ) -> str:
     """Like json.dumps()."""
-    encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, allow_nan=allow_nan, default=default)
+    encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, allow_nan=allow_nan, sort_keys=sort_keys, default=default)
     if not has_many(value):
         return encoder.encode(value)
     pieces, found = encoder.iterencode(value), []

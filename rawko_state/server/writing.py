@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from datetime import datetime, timezone
+from io import BytesIO
 from typing import Any, Final
 
 from rawko_state.errors import ChainMoved, InvalidValue, TaskBusy
+from rawko_state.format import fair_json
 from rawko_state.format.records import scan_bytes
 from rawko_state.format.values import read_time, write_time
 from rawko_state.late import late
@@ -271,7 +272,7 @@ def begin_draft(call: Call) -> Any:
     """The first line is the head: who speaks, since when, and after which record."""
     _holding(call)
     call.lines = _clean(call, call.body)
-    _check_head(json.loads(call.lines.partition(b"\n")[0]))
+    _check_head(fair_json.loads(call.lines.partition(b"\n")[0]))
     call.store.begin_draft(call.id, call.lines, before=call.with_draft)
     call.changed(call.id)
 
@@ -304,15 +305,15 @@ def drop_draft(call: Call) -> Any:
 def _clean(call: Call, body: bytes) -> bytes:
     """The body as complete lines of JSON, without secrets."""
     lines = []
-    for line in body.split(b"\n"):
+    for line in BytesIO(body):
         if line.strip():
             try:
-                value = json.loads(line)
+                value = fair_json.loads(line)
             except (ValueError, RecursionError) as error:
                 raise InvalidValue(f"A draft must be JSON lines: {error}.") from None
             if not isinstance(value, dict):
                 raise InvalidValue("A draft must be JSON lines, one object each.")
-            lines.append(json.dumps(call.store.redactor.value(value)).encode() + b"\n")
+            lines.append(fair_json.dumps(call.store.redactor.value(value)).encode() + b"\n")
     if not lines:
         raise InvalidValue("A draft must be JSON lines.")
     return b"".join(lines)

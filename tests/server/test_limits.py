@@ -9,10 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from rawko_state.exchange.otlp import signals
 from rawko_state.format import fair_json
+from rawko_state.server import writing
 from rawko_state.server.limits import Limits
 from tests.server.clients import Client
 from tests.support.machine import patience, wait_for
@@ -203,13 +207,14 @@ class TestHealth:
         assert done == [201]
         assert answered >= 5
 
-    @pytest.mark.parametrize("work", ["read", "write", "compare"])
+    @pytest.mark.parametrize("work", ["read", "write", "compare", "draft", "telemetry"])
     def test_large_json_lets_other_threads_run(self, work: str) -> None:
         """One call into C would keep them waiting until it ends."""
         value = [{"n": n, "x": [None, True, 1.5, "é"], "y": {}} for n in range(60_000)]
         text = json.dumps(value)
         assert len(text) > fair_json.LARGE
         assert fair_json.has_many(value)
+        clean: Any = SimpleNamespace(store=SimpleNamespace(redactor=SimpleNamespace(value=lambda value: value)))
         ticks, stop = [0], threading.Event()
 
         def tick() -> None:
@@ -221,6 +226,8 @@ class TestHealth:
             "read": lambda: fair_json.loads(text.encode()) == value,
             "write": lambda: fair_json.dumps(value) == text,
             "compare": lambda: fair_json.same(json.loads(text), value),
+            "draft": lambda: writing._clean(clean, b'{"a": ' + text.encode() + b"}"),
+            "telemetry": lambda: signals(b'{"a": ' + text.encode() + b"}", "application/json", "traces") == [],
         }
         thread = threading.Thread(target=tick)
         thread.start()
