@@ -22,6 +22,10 @@ from rawko_state.version import __version__
 
 _DAY: Final = "stats:used:"
 _WHOLE: Final = "stats:whole:"
+_DOLLARS: Final = (
+    "CASE WHEN SUBSTR(cost, LENGTH(cost) - 3) = ' USD' THEN CAST(SUBSTR(cost, 1, LENGTH(cost) - 4) AS numeric) END"
+)
+"""Of a turn, whose cost names its currency. Other currencies are not added up."""
 
 
 def stats(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str], days: int, top: int) -> Stats:
@@ -183,8 +187,8 @@ def _usage(index: TaskDatabase, mine: Condition, by: str = "SUBSTR(started_at, 1
     names = ("in", "out", "cache_read", "cache_write")
     tokens = ", ".join(f"SUM({index.number_in('tokens', name)})" for name in names)
     statement = f"""
-        SELECT {by}, agent, model, CASE WHEN cost IS NOT NULL THEN 1 ELSE 0 END,
-            COUNT(*), SUM(duration_ms), {tokens}, SUM(CAST(cost AS numeric))
+        SELECT {by}, agent, model, CASE WHEN {_DOLLARS} IS NOT NULL THEN 1 ELSE 0 END,
+            COUNT(*), SUM(duration_ms), {tokens}, SUM({_DOLLARS})
         FROM {index.at("task_agents")} WHERE {where} GROUP BY 1, 2, 3, 4"""
     with index.mapped():
         return [*index.read(statement, values), *_told_at_the_end(index, mine)]
@@ -203,7 +207,7 @@ def _told_at_the_end(index: TaskDatabase, mine: Condition) -> Iterator[tuple[Any
         FROM (SELECT id AS task_id, created_at, agent, agents, model, tokens_in, tokens_out, cost
             FROM {index.at("tasks")}) AS each_task
         LEFT JOIN (SELECT task_id AS of_task, SUM({into}) AS turns_in, SUM({out}) AS turns_out,
-            SUM(CAST(cost AS numeric)) AS turns_cost
+            SUM({_DOLLARS}) AS turns_cost
             FROM {index.at("task_agents")} WHERE {where} GROUP BY task_id) AS by_turns ON of_task = task_id
         WHERE {where} AND ({more_in} > 0 OR {more_out} > 0 OR {spent} > 0.0000000001)
         GROUP BY 1, 2, 3, 4"""

@@ -27,8 +27,8 @@ def bytes_of(store: Store, task_id: str) -> bytes:
         return bytes(reader.fetch(0, reader.size))
 
 
-def said(number: int = 1, **more: Any) -> Turn:
-    return Turn(number=number, agent="dev", status="complete", **more)
+def said(number: int = 1, agent: str = "dev", **more: Any) -> Turn:
+    return Turn(number=number, agent=agent, status="complete", **more)
 
 
 def asked(store: Store, task_id: str) -> list[str]:

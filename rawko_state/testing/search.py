@@ -52,9 +52,10 @@ class SearchConformance:
             task.finish(tokens={"in": 100, "out": 10, "cache_read": 7}, cost=Decimal("0.5"))
         with store.start("it tells with each turn", agent="claude", model="m") as task:
             task.add_turn(said(agent="claude", model="m", tokens={"in": 3, "out": 1}, cost=Money(Decimal("0.25"))))
+            task.add_turn(said(agent="claude", model="m", cost=Money(Decimal("9"), "EUR")))  # is not added to dollars
         usage = another.stats(TaskFilter()).usage
         assert {row.agent for row in usage} == {"claude"}
-        assert sum(row.turns for row in usage) == 2
+        assert sum(row.turns for row in usage) == 3
         assert sum(row.tokens_in or 0 for row in usage) == 103
         assert sum(row.tokens_out or 0 for row in usage) == 11
         assert sum(Decimal(row.cost or 0) for row in usage) == Decimal("0.75")
