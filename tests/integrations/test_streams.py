@@ -11,6 +11,7 @@ import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.linking import LINKED
+from rawko_state.exchange.sources import gemini, qwen
 from rawko_state.integrations.recording import Recording
 from rawko_state.integrations.steps import Steps
 from rawko_state.model.entries import Note, Turn
@@ -199,3 +200,16 @@ class TestSubagentsOfClaudeCode:
         assert self.children(store, task) == [("Outer helper", "completed", 1)]
         ((outer, _, _),) = store.children(task)
         assert self.children(store, outer) == [("Inner helper", "completed", 0)]
+
+
+def test_a_command_that_failed_without_a_word_is_a_failed_call() -> None:
+    said = "Command exited with code: 1"
+    told = {"type": "tool_result", "tool_id": "t1", "status": "success", "output": said}
+    (output,) = gemini.Reader().step_of(json.dumps(told)).outputs
+    assert output.failed
+    content = [{"type": "tool_result", "tool_use_id": "t1", "content": said, "is_error": False}]
+    told = {"type": "user", "session_id": "s", "message": {"role": "user", "content": content}}
+    (output,) = qwen.Stream("qwen").step_of(json.dumps(told)).outputs
+    assert output.failed
+    told = {"type": "tool_result", "tool_id": "t1", "status": "success", "output": "Command exited with code: 0"}
+    assert not gemini.Reader().step_of(json.dumps(told)).outputs[0].failed
