@@ -66,6 +66,22 @@ class TestWholeHistory:
         nowhere(tmp_path)
         assert quiet(tmp_path).redacted_so_far() == set()
 
+    def test_a_run_that_was_killed_in_the_trash_leaves_no_output_there(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = quiet(tmp_path)
+        store.delete(written_with_secrets(store, tmp_path))
+        aside = tmp_path / ".rawko/state/index.db.broken-20260101T000000-1"
+        aside.write_text(SECRET)
+        store.begin_redacting()
+        with monkeypatch.context() as patched:
+            patched.setattr("rawko_state.backends.files.redaction._drop", lambda *given: None)  # killed before
+            store.redact_rest()
+        assert any(SECRET.encode() in path.read_bytes() for path in (tmp_path / ".rawko/state/trash/blobs").iterdir())
+        rawko(tmp_path, "redact")
+        nowhere(tmp_path)
+        assert not aside.exists()
+
     def test_a_task_that_changed_since_is_not_skipped(self, tmp_path: Path) -> None:
         store = quiet(tmp_path)
         task = written_with_secrets(store, tmp_path)

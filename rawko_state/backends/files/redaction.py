@@ -7,12 +7,10 @@ from pathlib import Path
 
 from rawko_state.backends.files.sync import Sync
 from rawko_state.backends.redaction import Counting, Found, count_draft, noted
-from rawko_state.errors import RawkoError
 from rawko_state.format.reader import TaskReader
 from rawko_state.index import retention
-from rawko_state.journal import blobs, disk, trash
+from rawko_state.journal import disk, trash
 from rawko_state.journal.drafts import draft_lines
-from rawko_state.journal.layout import Layout
 from rawko_state.journal.locks import gate
 from rawko_state.journal.rewrite import Rewriting, packed_copy, rewrite, with_note
 from rawko_state.journal.source import open_source_as
@@ -138,15 +136,23 @@ def _stamp(sync: Sync, name: TaskName) -> str:
 def finish(sync: Sync, redactor: Redactor) -> None:
     """Finishes a redaction that was killed: deletes old blobs with secrets whose tasks already refer to the new ones."""
     layout = sync.journal.layout
-    left = {name for name in blobs.names(layout) if _has_secret(layout, redactor, name)}
+    places = (layout.blobs, layout.trash / "blobs")
+    found = (path for place in places if place.is_dir() for path in place.iterdir())
+    left = {path.name for path in found if len(path.name) == 64 and _has_secret(redactor, path)}
     if left:
         _drop(sync, left)
 
 
-def _has_secret(layout: Layout, redactor: Redactor, name: str) -> bool:
+def forget_broken(sync: Sync) -> None:
+    """Deletes broken indexes that were moved aside: they hold words of the tasks, too."""
+    for path in sync.journal.layout.live.parent.glob("index.db.broken-*"):
+        disk.remove_quietly(path)
+
+
+def _has_secret(redactor: Redactor, path: Path) -> bool:
     try:
-        data = blobs.get_bytes(layout, Blob(name, (layout.blobs / name).stat().st_size))
-    except (RawkoError, OSError):
+        data = path.read_bytes()
+    except OSError:
         return False
     return bool(redactor.spans(data.decode("utf-8", "surrogateescape")))
 

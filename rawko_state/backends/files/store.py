@@ -467,6 +467,8 @@ class FileStore(IndexedStore):
             (self.journal.layout.live / "reindex.due").unlink(missing_ok=True)
         if was_due:
             redaction.finish(self.sync, self.redactor)
+        if changed or was_due:
+            redaction.forget_broken(self.sync)
 
     def task_ids(self) -> list[str]:
         """All task files, including ones that are not in the index."""
