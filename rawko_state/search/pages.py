@@ -135,7 +135,7 @@ class Page:
             length = 8 * (tasks if per_task else count)
             # Most pages are asked for a few documents, so their columns are not copied.
             column = memoryview(data)[at : at + length]
-            setattr(self, name, _from_little("q", bytes(column)) if _BIG_ENDIAN else column.cast("q"))
+            setattr(self, name, from_little("q", bytes(column)) if _BIG_ENDIAN else column.cast("q"))
             at += length
         self.kinds, self.sizes = data[at : at + count], data[at + count :]
 
@@ -187,7 +187,7 @@ class Postings:
 
     def lists(self, page: Page) -> tuple[list[int], bytes]:
         count = self.count
-        documents = list(accumulate(_from_little("H", self._data[: 2 * count])))
+        documents = list(accumulate(from_little("H", self._data[: 2 * count])))
         times = self._data[2 * count : 3 * count]
         if count < 1 or len(times) != count or documents[-1] >= len(page):
             raise damaged()
@@ -313,7 +313,7 @@ class Filling:
         raw = _little(entries)
         numbers = bytearray(2 * len(entries))
         numbers[::2], numbers[1::2] = raw[1::4], raw[2::4]
-        return pack(_from_little("H", numbers), raw[::4], self._sizes)
+        return pack(from_little("H", numbers), raw[::4], self._sizes)
 
 
 class PackedPage(NamedTuple):
@@ -332,7 +332,7 @@ def _little(column: array[int]) -> bytes:
     return column.tobytes()
 
 
-def _from_little(code: str, data: bytes | bytearray) -> array[int]:
+def from_little(code: str, data: bytes | bytearray) -> array[int]:
     column: array[int] = array(code)
     column.frombytes(data)
     if _BIG_ENDIAN:

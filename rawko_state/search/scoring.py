@@ -6,11 +6,11 @@ import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, repeat
+from itertools import chain, compress, repeat
 from operator import add
 from typing import Final, Protocol
 
-from rawko_state.search.pages import LENGTHS, TEXT, TOOL, Page, Postings
+from rawko_state.search.pages import LENGTHS, TEXT, TOOL, Page, Postings, from_little
 from rawko_state.search.query import Leaf, Text
 from rawko_state.search.words import Sought, joined
 
@@ -76,21 +76,27 @@ def _together(page: Page, parts: list[Postings]) -> Postings:
     return Postings.of(documents, bytes([min(255, sums[document]) for document in documents]), page.sizes)
 
 
-class _Scores(dict[tuple[int, int], float]):
-    """The score of a term in a document, by its count there and the document's length. Few pairs differ, so each is worked out
-    once."""
+class _Scores(dict[int, float]):
+    """The score of a term in a document, by its count there and the document's length, each a byte of the key. Few pairs differ,
+    so each is worked out once."""
 
     def __init__(self, weight: float, norms: list[float]) -> None:
         self._weight, self._norms = weight, norms
 
-    def __missing__(self, key: tuple[int, int]) -> float:
-        number, size = key
+    def __missing__(self, key: int) -> float:
+        number, size = key >> 8, key & 255
         found = self[key] = self._weight * number / (number + self._norms[size])
         return found
 
     def most(self, postings: Postings) -> float:
         """No document of the postings has a higher score."""
-        return max(map(self.__getitem__, postings.best))
+        return max([self[number << 8 | size] for number, size in postings.best])
+
+    def of(self, times: bytes, sizes: bytes) -> Iterable[float]:
+        """The score in each document, given its counts and lengths."""
+        keys = bytearray(2 * len(sizes))
+        keys[::2], keys[1::2] = sizes, times
+        return map(self.__getitem__, from_little("H", keys))
 
 
 class _Part(Protocol):
@@ -118,9 +124,8 @@ class _Word:
 
     def holders(self, page: Page) -> tuple[None, dict[int, float]]:
         documents, times = self._found[page].lists(page)
-        sizes = map(page.sizes.__getitem__, documents)
-        scores = map(self._scores.__getitem__, zip(times, sizes, strict=True))
-        return None, dict(zip(documents, scores, strict=True))
+        sizes = bytes(map(page.sizes.__getitem__, documents))
+        return None, dict(zip(documents, self._scores.of(times, sizes), strict=True))
 
 
 class _Tool:
@@ -176,25 +181,32 @@ class _Phrase:
             # From the rarest on: only that one becomes a set.
             rarest, *others = sorted(map(documents, apart), key=len)
             parts.append(set(rarest).intersection(*others).union(documents(whole)))
-        own = sorted(set.intersection(*parts))
-        sizes = list(map(page.sizes.__getitem__, own))
+        common = set.intersection(*parts)
+        own = sorted(common)
+        sizes = bytes(map(page.sizes.__getitem__, own))
         sums: Iterable[float] = repeat(0.0, len(own))
         for found, scores in self._scored:
             if page in found:
-                sums = map(add, sums, map(scores.__getitem__, zip(_times(own, *lists[id(found)]), sizes, strict=True)))
+                sums = map(add, sums, scores.of(_times(own, common, *lists[id(found)]), sizes))
         return set(documents(self._identifiers[0][1])) if len(parts) == 1 else (), dict(zip(own, sums, strict=True))
 
 
-def _times(own: Sequence[int], documents: list[int], times: bytes) -> Iterable[int]:
-    """How often a term is in each of some documents, given all documents that it is in. All are sorted."""
+def _times(own: Sequence[int], common: set[int], documents: list[int], times: bytes) -> bytes:
+    """How often a term is in each of some documents (``common``: the same as a set), given all documents that it is in. All are
+    sorted."""
     if own == documents:
         return times
     if len(own) * _MANY_STEPS < len(documents):
         places = [bisect_left(documents, each) for each in own]
         last = len(documents) - 1
-        return [times[at] if at <= last and documents[at] == each else 0 for at, each in zip(places, own, strict=True)]
+        return bytes(
+            [times[at] if at <= last and documents[at] == each else 0 for at, each in zip(places, own, strict=True)]
+        )
+    taken = bytes(compress(times, map(common.__contains__, documents)))
+    if len(taken) == len(own):
+        return taken  # the term is in all of them
     known = dict(zip(documents, times, strict=True))
-    return [known.get(each, 0) for each in own]
+    return bytes([known.get(each, 0) for each in own])
 
 
 _MANY_STEPS: Final = 16
