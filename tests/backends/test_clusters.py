@@ -18,7 +18,7 @@ from rawko_state.backends.postgres.connection import Postgres, statements_of
 from rawko_state.backends.postgres.host import PG_MIGRATIONS
 from rawko_state.backends.postgres.rows import MIGRATIONS
 from rawko_state.backends.postgres.store import PostgresStore
-from rawko_state.errors import StorageError
+from rawko_state.errors import InvalidValue, StorageError
 from rawko_state.model.entries import ToolCall, Turn
 from rawko_state.testing import HostedConformance, StoreConformance
 from tests.support.cluster import Pgbouncer
@@ -233,6 +233,11 @@ class TestConflicts:
 
 
 class TestHosts:
+    def test_the_address_to_listen_at_is_checked_too(self) -> None:
+        """Otherwise followers on other servers would be late, and nothing would say why."""
+        with pytest.raises(InvalidValue, match="Not a database address"):
+            Postgres("postgresql://127.0.0.1:9/none", "nonsense")
+
     def test_of_several_hosts_the_one_that_writes_is_wanted(self) -> None:
         assert Postgres("postgresql://u@a,b/db").url.endswith("?target_session_attrs=read-write")
         assert Postgres("postgresql://u@/db?host=/a,/b").url.endswith("&target_session_attrs=read-write")

@@ -14,7 +14,7 @@ from rawko_state.backends.remote.store import RemoteStore
 from tests.server.clients import Client
 from tests.server.test_faults import TestFaults as Faults
 from tests.support.cluster import Pair
-from tests.support.machine import patience
+from tests.support.machine import patience, wait_for
 
 
 @pytest.mark.every
@@ -40,7 +40,10 @@ def test_nothing_acknowledged_is_lost_in_a_failover(project: Path, tmp_path: Pat
     follower.start()
     try:
         faults._grown(ledger)
-        pair.fail_over()
+        # The standby may be there before anyone has looked.
+        pair.fail_over(
+            lambda: wait_for(lambda: any("requests get 503" in line for line in lines), "the line in the log")
+        )
         faults._grown(ledger)
     finally:
         stop.set()

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -144,9 +145,10 @@ class Pair:
             found = connection.execute("SELECT sync_state FROM pg_stat_replication").fetchone()
         return found is not None and found[0] == "sync"
 
-    def fail_over(self) -> None:
+    def fail_over(self, meanwhile: Callable[[], None]) -> None:
         """Kills the primary with all that it started, and promotes the standby."""
         kill_family(self.primary)
+        meanwhile()
         self._run("pg_ctl", "promote", "-w", "-D", str(self._folder / "two"))
 
     def stop(self) -> None:

@@ -81,8 +81,9 @@ class Postgres:
 
     def __init__(self, url: str, listen: str | None = None) -> None:
         """``listen`` is a direct address for LISTEN, if ``url`` leads to a pooler."""
-        if not url.startswith(("postgresql://", "postgres://")):
-            raise InvalidValue("Not a database address. Write postgresql://user@host/name.")
+        for address in (url, listen or url):
+            if not address.startswith(("postgresql://", "postgres://")):
+                raise InvalidValue("Not a database address. Write postgresql://user@host/name.")
         self.url = _writable(url.replace("postgres://", "postgresql://", 1))
         self.listen_url = _writable(listen.replace("postgres://", "postgresql://", 1)) if listen else self.url
         self.name = "the PostgreSQL database"
