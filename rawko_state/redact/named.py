@@ -108,6 +108,8 @@ _QUOTED_NAME = Late(r"[\"'][A-Za-z0-9_.-]*\Z")
 _AFTER_CELL: Final = ("", ",", "\n", "\r", "\x1b", '"', "'", "`", "\\")
 _TYPES = Late(r"[A-Z][A-Za-z0-9]*(?:\|[A-Za-z][A-Za-z0-9]*)+")
 """One of several types, in code."""
+_ESCAPED = Late(r"(?:\\[nrt]|\[[0-9;]{0,16}m)\Z")
+"""The end of an escaped line break, or of a colour code."""
 _KIND_NAME = Late(r"[A-Za-z0-9]::[A-Za-z0-9]+::[A-Za-z0-9]*\Z")
 _RESOURCE = Late(r"(?:\A|[^A-Za-z0-9])arn:[A-Za-z0-9:/*_-]{1,110}:\Z")
 """The name of a resource of Amazon: arn:…:secret:NAME."""
@@ -422,8 +424,8 @@ def is_vendors(match: re.Match[str]) -> bool:
     name, value, sep = match["name"], match.string[start:end], match["sep"]
     if len(value) < _SHORTEST_OF_VENDOR or sep in ("==", "===") or (match["close"] and is_of_a_kind(match)):
         return False
-    last = before(match, 1)
-    if last.isalpha() and not (last.islower() and name[0].isupper()):
+    front = before(match, 20)
+    if front[-1:].isalpha() and not (front[-1:].islower() and name[0].isupper()) and not _ESCAPED.search(front):
         return False  # a part of another word: AccessEntry
     if sep == ">" and (match["gap"] or match.string[end : end + 1] != "<"):
         return False

@@ -107,6 +107,8 @@ WHOLE = {
     "user and password": ("username: bob / password: %s", "ilovecats99"),
     "user and password in backticks": ("Login with user `bob` and password `%s`.", "hunter2zebra"),
     "a call that sets it": ("define( 'DB_PASSWORD', '%s' );", "hunter2zebra"),
+    "a vendor behind a colour": ("\x1b[36mdatadog_id2\x1b[0m=\x1b[33m%s\x1b[0m\n", "8e2b7c1d9f3a4056b8c7d2e1f0a93b54"),
+    "a vendor behind an escaped line break": ('"x\\ndatadog: %s\\ny"', "8e2b7c1d9f3a4056b8c7d2e1f0a93b54"),
     "a dollar sign": ("mysql -u root -p'%s' app", "my$ecretP4ss"),
     "a name in one word": ("SSHPASS=%s sshpass -e ssh bob@host", "hunter2zebra"),
     "a UUID as an access token": ('"access_token": "%s"', "9fa5ff51-80bc-40db-ac0e-15637ebb8e3b"),
