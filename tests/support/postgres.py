@@ -30,6 +30,13 @@ _SETTINGS = (
 )
 
 
+def _running(pids: list[str]) -> bool:
+    if not pids:
+        return False
+    found = subprocess.run(["ps", "-o", "state=", "-p", ",".join(pids)], capture_output=True, text=True)
+    return any(not state.startswith("Z") for state in found.stdout.split())
+
+
 class OwnPostgres:
     def __init__(self, mark: str) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="rawko-pg-", dir="/tmp" if os.path.isdir("/tmp") else None))
@@ -85,12 +92,16 @@ class OwnPostgres:
 
     def kill(self) -> None:
         """With SIGKILL, and all that it has started."""
+        os.kill(self.pid, signal.SIGSTOP)  # so that it starts no other one meanwhile
         listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.pid)], capture_output=True, text=True)
-        for pid in (self.pid, *map(int, listed.stdout.split())):
+        children = listed.stdout.split()
+        for pid in (self.pid, *map(int, children)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         assert self._process is not None
         self._process.wait()
+        # One that is still ending holds the shared memory, and the next start would fail.
+        wait_for(lambda: not _running(children), "the end of PostgreSQL's processes")
         for left in ("data/postmaster.pid", ".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
             (self._folder / left).unlink(missing_ok=True)
 
