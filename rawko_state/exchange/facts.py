@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rawko_state.exchange.telling import is_overwritten
 from rawko_state.format.figures import changes_text, counted, in_short, money
-from rawko_state.model.entries import Entry, Request, Result, TaskHeader, Turn
+from rawko_state.model.entries import Entry, Money, Request, Result, TaskHeader, Turn
 
 Estimate = Callable[[str | None, Mapping[str, int | None]], Decimal | None]
 """What tokens of a model cost by list price; None if that is not known."""
@@ -33,11 +33,14 @@ class Facts:
     models: dict[str, None] = field(default_factory=dict)
     agents: dict[str, None] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
-    cost: Decimal | None = None
-    is_estimate: bool = False
-    """Some of the cost was estimated from list prices."""
+    stated: Decimal | None = None
+    guessed: Decimal | None = None
+    """By list prices, where no cost is stated."""
     lacks_prices: bool = False
     """Some tokens have neither a stated cost nor a known price: the cost is too low."""
+    guessed_before: tuple[Decimal | None, bool] = (None, False)
+    """``guessed`` and ``lacks_prices`` when the present run began. A result that states what its run cost takes the place of
+    guesses at its turns."""
     files: dict[str, Changed] = field(default_factory=dict)
     turns: int = 0
     tools: int = 0
@@ -55,10 +58,13 @@ class Facts:
             number = sum(place[0] == "r" for place, _ in self.prompts) + 1
             self.prompts.append((f"r{number}", entry.text))
             self._time(entry.at)
+            self.guessed_before = self.guessed, self.lacks_prices
         elif isinstance(entry, Turn):
             self._turn(entry, estimate)
         elif isinstance(entry, Result):
-            self._used(entry.tokens, entry.cost.amount if entry.cost else None, self._model, estimate)
+            if dollars(entry.cost) is not None:
+                self.guessed, self.lacks_prices = self.guessed_before
+            self._used(entry.tokens, dollars(entry.cost), self._model, estimate)
             for path in entry.files_modified:
                 self.files.setdefault(path, Changed())
             self._time(entry.completed)
@@ -86,7 +92,7 @@ class Facts:
         if not turn.is_arbiter:
             self.agents.setdefault(turn.agent)
         self.tools += len(turn.tools)
-        self._used(turn.tokens, turn.cost.amount if turn.cost else None, turn.model or self._model, estimate)
+        self._used(turn.tokens, dollars(turn.cost), turn.model or self._model, estimate)
         for diff in turn.diffs:
             before = self.files.get(diff.path or "", Changed())
             removed = None if is_overwritten(diff) and before.removed is None else diff.removed
@@ -100,12 +106,24 @@ class Facts:
     ) -> None:
         for kind, count in tokens.items():
             self.tokens[kind] = self.tokens.get(kind, 0) + count
-        if cost is None and estimate is not None and (tokens.get("in") or tokens.get("out")):
-            cost = estimate(model, tokens)
-            self.is_estimate |= cost is not None
-            self.lacks_prices |= cost is None
         if cost is not None:
-            self.cost = cost if self.cost is None else self.cost + cost
+            self.stated = cost + (self.stated or 0)
+        elif estimate is not None and (tokens.get("in") or tokens.get("out")):
+            guess = estimate(model, tokens)
+            if guess is None:
+                self.lacks_prices = True
+            else:
+                self.guessed = guess + (self.guessed or 0)
+
+    @property
+    def cost(self) -> Decimal | None:
+        known = [each for each in (self.stated, self.guessed) if each is not None]
+        return sum(known, Decimal(0)) if known else None
+
+    @property
+    def is_estimate(self) -> bool:
+        """Some of the cost was estimated from list prices."""
+        return self.guessed is not None
 
     @property
     def main_agent(self) -> str | None:
@@ -143,6 +161,11 @@ class Facts:
         if not known:
             return ""
         return changes_text(sum(each.added or 0 for each in known), sum(each.removed or 0 for each in known))
+
+
+def dollars(cost: Money | None) -> Decimal | None:
+    """None also for other currencies: they can't be added up."""
+    return cost.amount if cost is not None and cost.currency == "USD" else None
 
 
 def facts_of(entries: Iterable[Entry], estimate: Estimate | None = None) -> Facts:

@@ -128,7 +128,7 @@ class Usage(Frozen):
     agent: str
     model: str | None
     stated: bool
-    """Whether these turns state their cost."""
+    """Whether these turns state their cost, or their task states that of the whole."""
     turns: int
     duration_ms: int
     tokens_in: int | None

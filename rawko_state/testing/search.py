@@ -60,6 +60,16 @@ class SearchConformance:
         assert sum(row.tokens_out or 0 for row in usage) == 11
         assert sum(Decimal(row.cost or 0) for row in usage) == Decimal("0.75")
 
+    def test_what_a_whole_task_cost_leaves_nothing_to_estimate(self, store: Store, another: Store) -> None:
+        with store.start("its end states the cost", agent="cline", model="m") as task:
+            task.add_turn(said(agent="cline", model="m", tokens={"in": 100, "out": 10}))
+            task.finish(tokens={"in": 100, "out": 10}, cost=Decimal("0.5"))
+        with store.start("nobody states a cost", agent="pi", model="m") as task:
+            task.add_turn(said(agent="pi", model="m", tokens={"in": 3, "out": 1}))
+        usage = another.stats(TaskFilter()).usage
+        assert {(row.agent, row.stated) for row in usage} == {("cline", True), ("pi", False)}
+        assert sum(Decimal(row.cost or 0) for row in usage) == Decimal("0.5")
+
     def test_a_task_without_turns_is_found_by_the_agent_that_it_is_for(self, store: Store, another: Store) -> None:
         with store.start("nobody answered", agent="codex") as task:
             task.finish("interrupted")

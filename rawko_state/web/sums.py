@@ -45,9 +45,9 @@ class Sum:
             }
             cost = estimated(row.model, kinds)
             self.is_estimate |= cost is not None
-        if cost is None:
+        if cost is None and not row.stated:
             self.unpriced += row.turns if row.agent != "user" else 0
-        else:
+        elif cost is not None:
             self.cost = cost if self.cost is None else self.cost + cost
             if row.day:
                 self.days[row.day] = self.days.get(row.day, Decimal(0)) + cost
