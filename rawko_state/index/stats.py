@@ -51,7 +51,7 @@ def stats(index: TaskDatabase, wanted: TaskFilter, alive: Collection[str], days:
         by_status[word] = by_status.get(word, 0) + number
         time_by_status[word] = time_by_status.get(word, 0) + int(duration or 0)
         by_day[day or "unknown"] = by_day.get(day or "unknown", 0) + number
-        tokens = [_sum(tokens[0], tokens_in), _sum(tokens[1], tokens_out)]
+        tokens = [_sum(tokens[0], _count(tokens_in)), _sum(tokens[1], _count(tokens_out))]
     by_agent: dict[str, tuple[int, int]] = {}
     for row in usage:
         turns, spent = by_agent.get(row.agent, (0, 0))
@@ -253,7 +253,7 @@ def _merged(rows: Iterable[tuple[Any, ...]]) -> tuple[Usage, ...]:
     for row in rows:
         sums = found.setdefault(tuple(row[:4]), [0, 0, None, None, None, None, None])
         for n, value in enumerate(row[4:]):
-            sums[n] = _sum(sums[n], None if value is None else Decimal(str(value)) if n == 6 else int(value))
+            sums[n] = _sum(sums[n], Decimal(str(value)) if n == 6 and value is not None else _count(value))
     usage = []
     for (day, agent, model, stated), sums in sorted(found.items(), key=lambda each: tuple(map(str, each[0]))):
         turns, spent, tokens_in, tokens_out, cache_read, cache_write, cost = sums
@@ -261,6 +261,11 @@ def _merged(rows: Iterable[tuple[Any, ...]]) -> tuple[Usage, ...]:
         stated_cost = None if cost is None else f"{cost:.6f}"
         usage.append(Usage(day, agent or "", model, bool(stated), turns, spent, *tokens, stated_cost))
     return tuple(usage)
+
+
+def _count(value: Any) -> int | None:
+    """Some databases sum up numbers as decimals."""
+    return None if value is None else int(value)
 
 
 def _sum(one: Any, two: Any) -> Any:

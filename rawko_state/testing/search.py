@@ -53,7 +53,9 @@ class SearchConformance:
         with store.start("it tells with each turn", agent="claude", model="m") as task:
             task.add_turn(said(agent="claude", model="m", tokens={"in": 3, "out": 1}, cost=Money(Decimal("0.25"))))
             task.add_turn(said(agent="claude", model="m", cost=Money(Decimal("9"), "EUR")))  # is not added to dollars
-        usage = another.stats(TaskFilter()).usage
+        stats = another.stats(TaskFilter())
+        assert (stats.tokens_in, type(stats.tokens_in)) == (103, int)
+        usage = stats.usage
         assert {row.agent for row in usage} == {"claude"}
         assert sum(row.turns for row in usage) == 3
         assert sum(row.tokens_in or 0 for row in usage) == 103
