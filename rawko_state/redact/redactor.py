@@ -139,7 +139,7 @@ class Redactor:
                 if match is not None:
                     tags.append(match.span())
             candidates = self._candidates(part)
-            if ended < 0 and _is_clean(text, candidates, progress):
+            if ended < part.start and _is_clean(text, candidates, progress):
                 candidates = []
             for at, _, rule in _in_order(candidates):
                 if at < progress.get(rule, 0):

@@ -25,7 +25,7 @@ _FEW: Final = 3_000
 _SOON: Final = 100
 """After so many looks, the expression pays."""
 _REMEMBERED: Final = 100_000
-"""How many words are remembered at most. Only plain, short ones are, so that no token stays in memory."""
+"""How many words are remembered at most. Only short and plain ones are, so that no token stays in memory."""
 
 
 class Literals:
@@ -133,8 +133,8 @@ class Literals:
 
 
 def _is_plain(word: bytes) -> bool:
-    """Whether it may be remembered: it is too short, and too plain, for a token."""
-    return len(word) < LEAST_RUN and word.translate(None, b"_.-").isalpha()
+    """Whether it may be remembered: it is too short, or too plain, for a token."""
+    return len(word) < 6 or (len(word) < LEAST_RUN and word.translate(None, b"_.-").isalpha())
 
 
 def _branches(literals: list[bytes]) -> bytes:

@@ -7,12 +7,13 @@ import re
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rawko_state.redact import scan
 from rawko_state.redact.patterns import Pattern, Refused
-from rawko_state.redact.redactor import Redactor
+from rawko_state.redact.redactor import Redactor, _in_order
 from rawko_state.redact.rules import NAMES, RULES
 from rawko_state.redact.scan import SLICE, Literals, Slice
 from rawko_state.redact.tokens import TOKENS
@@ -71,11 +72,11 @@ class TestSlices:
     def test_a_plain_word_is_looked_at_once(self) -> None:
         """From the first text on: most processes see little text."""
         literals = Literals(["token"], fold=True)
-        words = {b"a", b"plain", b"Token", b"mytoken", b"x1", b"a-word-that-is-too-long"}
+        words = {b"a1", b"plain", b"Token", b"mytoken", b"x1y2z3", b"a-word-that-is-too-long"}
         assert literals.among(words) == {"token"}
-        assert literals.unfamiliar(words) == words - {b"a", b"plain"}
+        assert literals.unfamiliar(words) == words - {b"a1", b"plain"}
         assert literals.among({b"plain"}) == set()
-        assert literals.among({b"mytoken", b"x1"}) == {"token"}
+        assert literals.among({b"mytoken", b"x1y2z3"}) == {"token"}
         assert set(literals._telling) == {b"Token", b"mytoken"}
 
     def test_a_word_is_remembered_only_if_it_is_plain(self) -> None:
@@ -84,6 +85,21 @@ class TestSlices:
         literals.among({b"hello", b"k2JdQ8sLZxYv7WbNm2Pt", b"mytoken"})
         assert literals._plain == {b"hello"}
         assert set(literals._telling) == {b"mytoken"}
+
+
+def test_after_a_secret_the_rest_of_a_text_is_looked_at_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    ordered: list[int] = []
+
+    def in_order(candidates: Any) -> Any:
+        found = _in_order(candidates)
+        ordered.append(len(found))
+        return found
+
+    monkeypatch.setattr("rawko_state.redact.redactor._in_order", in_order)
+    text = f"password='k2JdQ8sLZxYv7WbNm2Pt'\n{'a token and a key that are none, https://example.org/x ' * 2_000}"
+    assert len(Redactor(lambda secret: "0000").spans(text)) == 1
+    assert len(ordered) > 5
+    assert sum(map(bool, ordered)) == 1
 
 
 def test_with_every_rule_off_any_text_is_left_alone() -> None:
