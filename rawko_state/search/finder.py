@@ -199,7 +199,7 @@ def check_field(field: Field) -> str | None:
     if field.name in ("after", "before", "since", "until") and parse_when(field.value) is None:
         return f"Not a date or time: {field.value!r}. {WHEN_HELP}"
     if field.name == "status" and words.canonical(field.value) not in words.STATUSES:
-        return f"Unknown status: {field.value!r}.{nearest(field.value, words.STATUSES)}"
+        return f"Unknown status: {field.value!r}.{nearest(field.value, words.STATUSES, words.SYNONYMS)}"
     if field.name == "is" and field.value != "pinned" and words.canonical(field.value) not in words.STATUSES:
         return f"Unknown filter: is:{field.value!r}. Use a status or 'pinned'"
     return None

@@ -60,17 +60,17 @@ class TaskFilter(Frozen):
             raise InvalidValue(f"Unknown order: {self.sort!r}.{nearest(self.sort, SORTS)}")
         for word in self.status:
             if words.canonical(word) not in words.STATUSES:
-                raise InvalidValue(f"Unknown status: {word!r}.{nearest(word, words.STATUSES)}")
+                raise InvalidValue(f"Unknown status: {word!r}.{nearest(word, words.STATUSES, words.SYNONYMS)}")
         if isinstance(self.limit, int) and self.limit < 0:
             raise InvalidValue(f"Not a number of tasks: {self.limit}. Use 0 or more.")
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
+def nearest(word: str, known: Sequence[str], synonyms: Mapping[str, str] | None = None) -> str:
     """What was perhaps meant by a word that is not known, else all that is."""
     import difflib  # only needed for typos
 
-    near = difflib.get_close_matches(word, known, n=1)
-    return f" Did you mean {near[0]}?" if near else f" Known: {', '.join(known)}."
+    near = difflib.get_close_matches(word, [*known, *(synonyms or ())], n=1)
+    return f" Did you mean {(synonyms or {}).get(near[0], near[0])}?" if near else f" Known: {', '.join(known)}."
 
 
 class TaskSummary(Frozen):

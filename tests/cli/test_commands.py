@@ -106,6 +106,7 @@ class TestTaskCommands:
             (("history", "show", "abc123", "--turns", "x"), "Write 4, 3-7"),
             (("history", "show", "abc123", "--turn", "99"), "turn 99"),
             (("history", "--status", "faild"), "Did you mean failed?"),
+            (("history", "--status", "succes"), "Did you mean completed?"),
             (("history", "--since", "someday"), "Not a date or time"),
             (("history", "export", "abc123", "h0st1e", "--format", "task"), "need a folder"),
             (("export", "abc123", "--brief"), "--brief needs --format md or html"),
