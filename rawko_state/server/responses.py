@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
 from pathlib import Path
@@ -55,13 +56,36 @@ def answered(operation: Operation, outcome: tuple[Any, bool], run: Run, says: di
 
 
 async def piece_by_piece(pieces: Iterator[bytes], run: Run) -> AsyncGenerator[bytes, None]:
+    source = _Source(pieces)
     try:
-        while (piece := await run(next, pieces, None)) is not None:
+        while (piece := await run(source.next)) is not None:
             yield piece
     finally:
-        if isinstance(pieces, Generator):
-            with contextlib.suppress(ValueError):  # a thread is in it, and lets go of it then
-                pieces.close()
+        source.close()
+
+
+class _Source:
+    """Pieces that are closed at the end: at once, or by the thread that is in them then, when it comes out. To close a generator
+    while it runs can crash CPython 3.11."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._inside, self._is_over = pieces, threading.Lock(), False
+
+    def next(self) -> bytes | None:
+        try:
+            with self._inside:
+                return next(self._pieces, None)
+        finally:
+            if self._is_over:
+                self.close()
+
+    def close(self) -> None:
+        self._is_over = True
+        if isinstance(self._pieces, Generator) and self._inside.acquire(blocking=False):
+            try:
+                self._pieces.close()
+            finally:
+                self._inside.release()
 
 
 class Pieces(StreamingResponse):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.routing import Route
 
+from rawko_state.server.responses import piece_by_piece
 from rawko_state.server.threads import Threads
 from tests.server.clients import Client
+from tests.support.machine import wait_for
 from tests.support.serving import Served
 
 
@@ -120,3 +124,54 @@ class TestEntrance:
         assert client("PUT", "kv/a%2520b/%7Bk%7D", {"value": "x"})[0] == 204
         assert client("GET", "kv/a%2520b/%7Bk%7D")[1]["value"] == "x"
         assert client("GET", "kv?scope=a%2520b")[0] == 200
+
+
+class _Slow(Generator[bytes, None, None]):
+    """Pieces that take a while, and notice when they are closed meanwhile."""
+
+    def __init__(self) -> None:
+        self.go_on, self.begun = threading.Event(), threading.Event()
+        self.runs = False
+        self.closed: list[str] = []
+
+    def send(self, value: None) -> bytes:
+        self.runs = True
+        self.begun.set()
+        self.go_on.wait(60)
+        self.runs = False
+        return b"piece"
+
+    def throw(self, *error: Any) -> bytes:
+        raise AssertionError(error)
+
+    def close(self) -> None:
+        self.closed.append("while it runs" if self.runs else "at rest")
+
+
+class TestPieces:
+    def test_they_are_not_closed_while_a_thread_is_in_them(self) -> None:
+        async def main() -> None:
+            slow = _Slow()
+            pieces = piece_by_piece(slow, lambda *call: asyncio.to_thread(*call))
+            asked = asyncio.ensure_future(anext(pieces))
+            await asyncio.to_thread(slow.begun.wait, 60)
+            asked.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asked
+            await pieces.aclose()
+            assert slow.closed == []
+            slow.go_on.set()
+            await asyncio.to_thread(wait_for, lambda: slow.closed == ["at rest"])
+
+        asyncio.run(main())
+
+    def test_they_are_closed_when_nobody_wants_more(self) -> None:
+        async def main() -> None:
+            slow = _Slow()
+            slow.go_on.set()
+            pieces = piece_by_piece(slow, lambda *call: asyncio.to_thread(*call))
+            assert await anext(pieces) == b"piece"
+            await pieces.aclose()
+            assert slow.closed == ["at rest"]
+
+        asyncio.run(main())
