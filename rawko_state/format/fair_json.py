@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import islice
+from itertools import accumulate, chain, islice
 from json import scanner
 from typing import Any, Final, NoReturn
 
@@ -17,7 +17,13 @@ LARGE: Final = 2 << 20
 """Letters of a text that take a tenth of a second, on a slow machine."""
 MANY: Final = 200_000
 """Values in a value that take as long."""
+DEEPEST: Final = 200
+"""Values within values within values. Parsers and everything that walks through a value call themselves once for each of these:
+near the end of the stack, whatever the garbage collector calls there would fail too."""
+_TOO_DEEP: Final = f"it is nested more than {DEEPEST} levels deep"
 _TOGETHER: Final = 4096
+_STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(_STEPS))
 _HOLDS: Final = (dict, list, tuple)
 
 
@@ -38,10 +44,24 @@ _FAST: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def loads(text: str | bytes) -> Any:
-    """Like json.loads(). NaN and infinities are rejected."""
+    """Like json.loads(). NaN, infinities and what is nested too deeply are rejected."""
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
+    if text.count("[") + text.count("{") > DEEPEST and _depth(text) > DEEPEST:
+        raise ValueError(_TOO_DEEP)
     return (_FAST if len(text) <= LARGE else _FAIR).decode(text)
+
+
+def _depth(text: str) -> int:
+    """How deeply the values of a text are nested. It is read without calling itself, as a text may be nothing but brackets."""
+    outside = text.encode("utf-8", "surrogatepass").replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
+    deepest = 0
+    for depth in accumulate(_STEPS[bracket] for bracket in b"".join(outside).translate(None, _NO_BRACKETS)):
+        if depth > deepest:
+            deepest = depth
+            if deepest > DEEPEST:
+                break
+    return deepest
 
 
 def dumps(
@@ -52,7 +72,7 @@ def dumps(
     sort_keys: bool = False,
     default: Callable[[Any], Any] | None = None,
 ) -> str:
-    """Like json.dumps()."""
+    """Like json.dumps(). What is nested too deeply is rejected."""
     encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, allow_nan=allow_nan, sort_keys=sort_keys, default=default)
     if not has_many(value):
         return encoder.encode(value)
@@ -63,14 +83,17 @@ def dumps(
 
 
 def has_many(value: Any) -> bool:
-    """Whether there are so many values in a value that writing it takes long."""
-    left, count = [value] if isinstance(value, _HOLDS) else [], 0
-    for each in left:
-        count += len(each)
+    """Whether there are so many values in a value that writing it takes long. What is nested too deeply is rejected."""
+    level, depth, count = [value] if isinstance(value, _HOLDS) else [], 0, 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise ValueError(_TOO_DEEP)
+        count += sum(map(len, level))
         if count > MANY:
             return True
-        inner = each.values() if isinstance(each, dict) else each
-        left += [one for one in inner if isinstance(one, _HOLDS)]
+        inside = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)
+        level = [one for one in inside if isinstance(one, _HOLDS)]
     return False
 
 

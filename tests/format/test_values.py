@@ -9,6 +9,7 @@ import pytest
 
 import rawko_state as rawko
 from rawko_state.errors import InvalidValue
+from rawko_state.format import fair_json
 from rawko_state.format.values import write_json
 
 
@@ -39,12 +40,30 @@ def test_a_value_that_would_not_come_back_equal_is_refused_and_the_error_says_wh
     assert str(caught.value) == f"Not a JSON value: {said}."
 
 
-def test_a_value_that_is_nested_too_deeply_is_refused() -> None:
-    value: list[Any] = []
-    for _ in range(100_000):
-        value = [value]
-    with pytest.raises(InvalidValue, match="Not a JSON value"):
-        write_json(value)
+def nested(levels: int) -> Any:
+    value: Any = "]}" * 3
+    for level in range(levels):
+        value = {"a\\": value, "]]": 1} if level % 2 else ['"}', value]
+    return value
+
+
+@pytest.mark.parametrize("levels", [201, 900, 100_000])
+def test_a_value_that_is_nested_too_deeply_is_refused(levels: int) -> None:
+    """Always at the same depth, long before the stack ends: what the garbage collector calls there would fail too."""
+    with pytest.raises(InvalidValue, match="Not a JSON value: it is nested more than 200 levels deep"):
+        write_json(nested(levels))
+
+
+@pytest.mark.parametrize("text", ["[" * 201 + "]" * 201, "[" * 100_000, '{"a":' * 900, '["]", ' * 300, "[[]," * 201])
+def test_a_text_that_is_nested_too_deeply_is_refused(text: str) -> None:
+    for each in (text, text.encode()):
+        with pytest.raises(ValueError, match="it is nested more than 200 levels deep"):
+            fair_json.loads(each)
+
+
+def test_what_is_nested_as_deeply_as_it_may_be_comes_back() -> None:
+    value = [nested(199), "[" * 300, ["\\" * 3, {}] * 300]
+    assert fair_json.loads(write_json(value)) == value
 
 
 def test_a_member_of_an_enumeration_is_its_text_everywhere() -> None:
