@@ -106,7 +106,9 @@ class Facts:
         if step.prompt is not None:
             self.running = set()  # what was cut off before does not matter to how this ends
         self.running |= {call.id for call in step.calls}
-        self.running -= {output.id for output in step.outputs}
+        self.running -= {output.id for output in step.outputs if not output.goes_on}
+        if step.outcome is not None:
+            self.running.discard(step.inside or "")
         self.used = step.used or self.used
         self.is_told = self.is_told and step.turn is None
         if step.spent is not None:

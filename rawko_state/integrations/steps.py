@@ -9,12 +9,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from rawko_state.exchange.forks import forks
-from rawko_state.exchange.importing import start
-from rawko_state.exchange.linking import link, mark_recorded
-from rawko_state.exchange.sources import session_named, sessions, siblings
+from rawko_state.exchange.importing import added, start
+from rawko_state.exchange.linking import link, mark_recorded, recorded_until
+from rawko_state.exchange.sources import claude_code, session_named, sessions, siblings
 from rawko_state.exchange.transcript import Aside, Call, Output, Step, Usage, since, stated
+from rawko_state.exchange.turns import Facts, TurnBuilder
 from rawko_state.format.diffs import diff_text
-from rawko_state.model.entries import Diff, Note, Parent, Section
+from rawko_state.model.entries import Diff, Note, Parent, Section, Turn
+from rawko_state.model.frozen import replace
 from rawko_state.model.status import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -70,6 +72,8 @@ class Steps:
         self.session: str | None = None
         self._model: str | None = None
         """What the agent's own session names, if the stream does not."""
+        self._own: str | None = None
+        """Of a sub-agent: the name of its own session in that of its parent."""
         self._earlier: str | None = None
         self._read_until = 0
         self._told: list[Diff] = []
@@ -182,7 +186,7 @@ class Steps:
             found = self._subagents[call_id] = Steps(self._store, task, name, self._source)
             if own and not self.session:
                 self._unlinked[own] = task.id
-            found.session = self.session
+            found.session, found._own = self.session, own
         return found
 
     def _note(self, aside: Aside) -> None:
@@ -305,9 +309,32 @@ class Steps:
             self._leave(call_id, "interrupted")
 
     def finish(self, outcome: str, failed: str | None = None) -> None:
-        """Finishes the task of a sub-agent."""
+        """Finishes the task of a sub-agent, with what only its own session has: older versions leave its last words out."""
         self.leave()
+        session = self._own_session()
+        place = recorded_until(self._store, self._task.id, session) if session is not None else 0
+        if session is not None:
+            for record in TurnBuilder(session, place, (str(self._store.root),), []).turns():
+                # What the whole run used, with its sub-agents, is told at its end.
+                added(self._task, [replace(each, tokens={}) if isinstance(each, Turn) else each for each in record])
         self._task.finish(outcome, error=failed)
+        if session is not None:
+            mark_recorded(self._store, self._task.id, session)
+
+    def _own_session(self) -> Session | None:
+        """A sub-agent's own session, once its end is written. Another thread of the agent may do that a little later."""
+        if self._source != "claude-code" or self.session is None or self._own is None:
+            return None
+        parent = session_named(self._source, self.session)
+        for wait in (0, 0.05, 0.1, 0.2):
+            time.sleep(wait)
+            session = claude_code.subagent(parent, self._own) if parent is not None else None
+            facts = Facts()
+            for _, step in session.steps(0, []) if session is not None else ():
+                facts.take(step)
+            if facts.outcome != "interrupted":
+                break
+        return session
 
     def settle(self) -> None:
         """Notes up to where the agent's own session is recorded, once the agent has ended, so that it is not imported again."""

@@ -124,6 +124,33 @@ class TestClaudeCode:
         task = claude(store, said("Fix it"), answered(1, "Done."), {"type": "attachment", "attachment": asked})
         assert store.status(task) == "interrupted"
 
+    def test_a_session_that_is_killed_while_a_sub_agent_works_in_the_background_is_interrupted(
+        self, store: FileStore
+    ) -> None:
+        begun = gave("t1", "Launched.", toolUseResult={"status": "async_launched", "agentId": "a1"})
+        told = "<task-notification>\n<tool-use-id>t1</tool-use-id>\n<status>completed</status>\n</task-notification>"
+        records = [
+            said("Count"),
+            answered(1, called("t1", "Agent", description="Count")),
+            begun,
+            answered(2, "It works."),
+        ]
+        task = claude(store, *records)
+        assert store.status(task) == "interrupted"
+        ended = {"type": "queue-operation", "operation": "enqueue", "content": told, "uuid": None}
+        claude(store, *records, ended, said(told), answered(3, "It counted two."))
+        assert store.status(task) == "completed"
+
+    def test_what_the_program_notes_for_itself_is_known_and_ends_nothing(self, store: FileStore) -> None:
+        noted = [
+            {"type": kind, "uuid": None}
+            for kind in ("worktree-state", "agent-color", "file-history-delta", "relocated")
+        ]
+        task = claude(
+            store, said("Fix it"), answered(1, "Done."), *noted, {"type": "system", "subtype": "memory_saved"}
+        )
+        assert (store.status(task), store.summary(task).turns) == ("completed", 1)
+
     def test_a_command_that_a_person_runs_is_a_tool_call_of_the_user(self, store: FileStore) -> None:
         task = claude(
             store,
