@@ -94,6 +94,12 @@ class Recording:
         if self._broken is None:
             self._guarded(lambda: self._take(piece))
 
+    def idle(self) -> None:
+        """Nothing has come for a while. An agent may have named its session meanwhile, in a file."""
+        step_of = self._step_of
+        if self._broken is None and step_of is not None and self.steps.session is None:
+            self._guarded(lambda: self.steps.take(safely(step_of, "")))
+
     def finish(self) -> None:
         if self._broken is None:
             self._guarded(self.end)
@@ -252,7 +258,7 @@ def run(words: list[str], store: Store, task: Task, agent: str, env: dict[str, s
     steps = recording.steps
     if task.refresh().status not in FINISHED:
         outcome, trouble = _outcome(words[0], code, steps)
-        used = steps.used
+        used = steps.whole()
         task.finish(outcome, error=trouble, tokens=used.tokens, cost=stated(used.cost, used.tokens))
     with contextlib.suppress(RawkoError, OSError):  # at worst the session is imported once more
         steps.settle()
@@ -314,6 +320,7 @@ def _pass_through(process: subprocess.Popen[bytes], reading: int, recording: Rec
         ready, _, _ = select.select([reading], [], [], _LOOK_EVERY)
         if not ready:
             task.check()
+            recording.idle()
             if process.poll() is not None:
                 return  # a child process of the command holds its output open
             continue

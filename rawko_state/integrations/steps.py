@@ -90,7 +90,8 @@ class Steps:
                 self._task.say(step.prompt)
         if step.turn is not None and step.turn != self._key:
             self.end()
-        self._raw.append(step.raw)
+        if step.raw:
+            self._raw.append(step.raw)
         if step.aside is not None:
             self._note(step.aside)
         if step.turn is not None and self._turn is None:
@@ -148,14 +149,15 @@ class Steps:
         if session and self.session is None and self._source is not None:
             self.session = session
             self._earlier = link(self._store, self._task, f"{self._source}:{session}")
-            named = session_named(self._source, session)
+            named = session_named(self._source, session) if self._source == "claude-code" else None
             for _, told in named.steps(0, []) if named is not None else ():
                 self._spent = told.spent or self._spent
 
     def _since(self, used: Usage) -> Usage:
         """What this run used, of what a stream tells at its end."""
-        session = session_named(self._source, self.session) if self._source and self.session else None
-        if self._spent.cost is None and session is not None and self._is_forked(session):
+        named = self.session if self._source == "claude-code" else None
+        session = session_named("claude-code", named) if named is not None and self._spent.cost is None else None
+        if session is not None and self._is_forked(session):
             fork = forks(siblings(session), [session]).get(session.key)
             self._spent = (fork.spent if fork is not None else None) or self._spent
         return since(self._spent, used)
@@ -335,6 +337,18 @@ class Steps:
             if facts.outcome != "interrupted":
                 break
         return session
+
+    def whole(self) -> Usage:
+        """What the run used and its turns do not state. The stream of Copilot does not tell; the agent's own session does."""
+        if self._source != "copilot" or self.session is None or self.used.tokens:
+            return self.used
+        session, began, tokens = session_named(self._source, self.session), self._task.state.created, dict[str, int]()
+        for each in sessions(self._source, [session.path], self._store.root, []) if session is not None else ():
+            for _, step in each.steps(0, []):
+                is_ours = step.at is not None and began is not None and step.at >= began
+                for name, count in step.tokens.items() if is_ours else ():
+                    tokens[name] = tokens.get(name, 0) + count
+        return Usage(tokens)
 
     def settle(self) -> None:
         """Notes up to where the agent's own session is recorded, once the agent has ended, so that it is not imported again."""

@@ -13,7 +13,7 @@ import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import Belonging, Report
-from rawko_state.exchange.sources import gemini, session_named
+from rawko_state.exchange.sources import gemini, opencode, session_named
 from tests.exchange.sessions import bring, payload, turns
 from tests.exchange.test_agents import AGENTS, REAL
 
@@ -185,6 +185,27 @@ class TestDatabase:
         assert len(report.new) == 13
         assert state(database.parent) == before
         writer.rollback()
+        writer.close()
+
+    def test_a_log_that_is_written_from_its_beginning_again_is_read_again(self, database: Path) -> None:
+        def title() -> object:
+            with opencode._opened(database) as opened:
+                return opened.execute(
+                    "SELECT title FROM session WHERE id = 'ses_e189662b0fferdV2RcAcL7WnIj'"
+                ).fetchone()[0]
+
+        log, size = Path(f"{database}-wal"), set[int]()
+        writer = sqlite3.connect(database, isolation_level=None)
+        writer.execute("PRAGMA journal_mode = WAL")
+        for number in range(5):
+            writer.execute(f"UPDATE session SET title = '{number}'")
+        writer.execute("PRAGMA wal_checkpoint(RESTART)")
+        for number in range(3):  # in the place of the five, so the log does not grow, and its header stays
+            writer.execute(f"UPDATE session SET title = 'again {number}'")
+            size.add(log.stat().st_size)
+            os.utime(log, (number, number))  # as if some time had passed
+            assert title() == f"again {number}"
+        assert len(size) == 1
         writer.close()
 
     def test_a_locked_database_is_reported_soon(self, database: Path, store: FileStore) -> None:

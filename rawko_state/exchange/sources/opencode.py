@@ -150,7 +150,9 @@ def _copied(path: Path, log: Path) -> str:
     from multiprocessing import util  # its finalizers run in worker processes too, each in the process that made it
 
     made = _copies.get(path)
-    state = _state(path, log), log.stat().st_size
+    # A log that was taken into the database is written from its beginning again, and does not grow.
+    about = log.stat()
+    state = _state(path, log), about.st_size, about.st_mtime_ns
     if made is not None and (made[1] == state or made[0] != os.getpid()):
         return str(made[2])
     if made is not None:
