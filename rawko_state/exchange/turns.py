@@ -318,8 +318,8 @@ class TurnBuilder:
                 elif told:
                     yield told
                 current = OpenTurn(step, self.session.agent, self._relative)
-                for each in loose:
-                    current.add(each)
+                for each in loose:  # what went wrong before it does not concern it
+                    current.add(replace(each, failed=None, aborted=None))
                 loose = []
             if current is None:
                 loose.append(step)

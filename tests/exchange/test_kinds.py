@@ -141,6 +141,10 @@ class TestClaudeCode:
         claude(store, *records, ended, said(told), answered(3, "It counted two."))
         assert store.status(task) == "completed"
 
+    def test_an_answer_that_came_at_the_second_try_is_complete(self, store: FileStore) -> None:
+        task = claude(store, said("Fix it"), {"type": "system", "subtype": "api_error"}, answered(1, "Done."))
+        assert ([turn.status for turn in turns(store, task)], store.status(task)) == (["complete"], "completed")
+
     def test_what_the_program_notes_for_itself_is_known_and_ends_nothing(self, store: FileStore) -> None:
         noted = [
             {"type": kind, "uuid": None}

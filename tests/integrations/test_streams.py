@@ -162,6 +162,23 @@ def test_a_sub_agent_of_cline_is_a_task_of_its_own(tmp_path: Path) -> None:
     assert (request, store.summary(child).turns, store.status(child)) == ("scripted task", 1, "completed")
 
 
+def test_a_stream_of_cline_is_of_the_session_in_its_folder_that_has_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLINE_DATA_DIR", str(tmp_path / "cline"))
+    monkeypatch.chdir(tmp_path)
+    about = {"cwd": str(tmp_path), "started_at": "2026-11-17T03:09:41Z"}
+    for key, ended in (
+        ("1794884900000_first", "2026-11-17T03:09:45Z"),
+        ("1794884981352_lpkp1", "2026-11-17T03:10:02Z"),
+    ):
+        path = tmp_path / "cline/sessions" / key / f"{key}.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({**about, "session_id": key, "ended_at": ended}))
+    store, task, _ = recorded(tmp_path / "project", "cline-fixbug.jsonl")
+    assert linked(store, task) == "cline:1794884981352_lpkp1"
+
+
 def test_a_stream_that_stops_inside_a_tool_is_cut_off(tmp_path: Path) -> None:
     """A command that runs in the background is announced as a task, but is no sub-agent."""
     store = quiet(tmp_path)

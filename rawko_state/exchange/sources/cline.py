@@ -445,7 +445,7 @@ class Stream:
 
 
 def _begun_here(at: Any) -> str | None:
-    """The session that began in this folder in the last minutes, if there is just one."""
+    """The session that began in this folder in the last minutes, if there is just one that has not ended."""
     here: list[str] = []
     for path in sorted(_folder().glob("*/*.json"), reverse=True)[:200]:
         if path.stem != path.parent.name:
@@ -454,7 +454,8 @@ def _begun_here(at: Any) -> str | None:
             about = _loaded(path)[1]
         except (OSError, ValueError):
             continue
-        begun = time_of(about.get("started_at"))
-        if begun is not None and about.get("cwd") == os.getcwd() and begun - _AWAY < at < begun + _AWAY:
+        begun, ended = time_of(about.get("started_at")), time_of(about.get("ended_at"))
+        is_close = begun is not None and begun - _AWAY < at < begun + _AWAY and (ended is None or at < ended)
+        if is_close and about.get("cwd") == os.getcwd():
             here.append(path.stem)
     return here[0] if len(here) == 1 else None
