@@ -98,6 +98,8 @@ class Step(Frozen):
     """Of the turn, likewise."""
     used: Usage | None = None
     """Tokens and cost of the run so far that no turn states. The last one counts."""
+    spent: Usage | None = None
+    """Tokens and cost of the whole session so far: also of earlier runs, sub-agents, and the session that it was forked from."""
     calls: tuple[Call, ...] = ()
     outputs: tuple[Output, ...] = ()
     touches: tuple[tuple[str, str], ...] = ()
@@ -267,6 +269,14 @@ def dollars(value: object) -> Decimal | None:
 def stated(cost: Decimal | None, tokens: Mapping[str, int]) -> Decimal | None:
     """What a source says that tokens cost. Agents write 0 for models whose prices they do not know."""
     return None if cost == 0 and any(tokens.values()) else cost
+
+
+def since(before: Usage, total: Usage) -> Usage:
+    """What was used between two totals. A smaller one has begun anew."""
+    if before.cost is None or total.cost is None or total.cost < before.cost:
+        return total
+    tokens = {name: max(0, count - before.tokens.get(name, 0)) for name, count in total.tokens.items()}
+    return Usage(tokens, total.cost - before.cost)
 
 
 def in_order(steps: Iterable[tuple[int, Step]], start: int) -> Iterator[tuple[int, Step]]:
