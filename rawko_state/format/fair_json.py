@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from json import scanner
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -98,11 +98,13 @@ def has_many(value: Any) -> bool:
         depth += 1
         if depth > DEEPEST:
             raise ValueError(_TOO_DEEP)
-        count += sum(map(len, level))
-        if count > MANY:
-            return True
-        inside = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)
-        level = [one for one in inside if isinstance(one, _HOLDS)]
+        inside = []
+        for each in level:
+            count += len(each)
+            if count > MANY:
+                return True
+            inside += [one for one in (each.values() if isinstance(each, dict) else each) if isinstance(one, _HOLDS)]
+        level = inside
     return False
 
 
