@@ -64,6 +64,10 @@ class PostgresDatabase(TaskDatabase):
     def contains(self, column: str, needle: str) -> Condition:
         return f"STRPOS({column}, ?) > 0", (needle,)
 
+    def unindexed(self, column: str) -> str:
+        """PostgreSQL knows how common each value is, and chooses by that."""
+        return column
+
     def number_in(self, column: str, name: str) -> str:
         return f"CAST(json_extract_path_text(CAST({column} AS json), '{name}') AS bigint)"
 

@@ -38,6 +38,7 @@ from rawko_state.exchange.transcript import (
     words,
 )
 from rawko_state.format.diffs import compared, overwritten, replacement, structured
+from rawko_state.format.fair_json import shallow
 from rawko_state.model.entries import Diff
 from rawko_state.model.frozen import replace
 
@@ -143,8 +144,8 @@ def _about_subagent(path: Path) -> dict[str, str]:
     """What the file beside a sub-agent's session says of it: its type, its description, and the call that started it."""
     try:
         with open(path.with_suffix(".meta.json"), "rb") as stream:
-            found = json.loads(stream.read(1 << 16))
-    except (OSError, ValueError, RecursionError):
+            found = json.loads(shallow(stream.read(1 << 16)))
+    except (OSError, ValueError):
         return {}
     if not isinstance(found, dict):
         return {}
@@ -242,8 +243,8 @@ def _with_long_outputs(step: Step, session: Session) -> Step:
 def step_of(line: str, agent: str = MAIN) -> Step:
     """The step for one record. Also handles records from hooks and ``--output-format stream-json``."""
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        record = json.loads(shallow(line))
+    except ValueError:
         return Step(line, unknown="not JSON")
     if not isinstance(record, dict):
         return Step(line, unknown="not an object")
