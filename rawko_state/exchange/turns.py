@@ -402,7 +402,8 @@ def told_until(session: Session, place: int) -> Usage | None:
         if at > place:
             break
         facts.take(step)
-    return facts.totals[-1] if facts.is_told else None
+    # A session that another agent's work was handed over to has used nothing by itself.
+    return facts.totals[-1] if facts.is_told else None if facts.spoken else Usage({}, Decimal(0))
 
 
 def _passed_on(steps: list[Step]) -> Note:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import Belonging, task_id
+from rawko_state.exchange.sources import claude_code
+from rawko_state.exchange.transcript import Usage
+from rawko_state.exchange.turns import told_until
 from rawko_state.model.entries import Result, ToolCall
 from tests.exchange.sessions import bring, turns
 
@@ -101,6 +105,11 @@ class TestClaudeCode:
         written(store, *own, spent(0.375, session=fork), name=fork)
         claude(store, *guessed)
         assert costs(task_id("claude-code", fork)) == ["0.125"]
+
+    def test_what_was_handed_over_to_a_session_cost_it_nothing(self, store: FileStore) -> None:
+        folder = written(store, said("Fix it", rawko="abc123@1"), answered(1, "Done.", rawko="abc123@1"))
+        (session,) = claude_code.found([folder], folder, [])
+        assert told_until(session, session.end()) == Usage({}, Decimal(0))
 
     def test_what_is_typed_while_the_agent_works_is_a_prompt(self, store: FileStore) -> None:
         def queued(prompt: str, **more: Any) -> dict[str, Any]:
