@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rawko_state.tasks.task import Task
 
 
+_NAMELESS: Final = ("codex", "cline")
+"""Agents whose streams do not name the model."""
 _FEW: Final = 50
 """A session names its model in its first records."""
 
@@ -101,8 +103,8 @@ class Steps:
             self._add(self._turn, step)
 
     def _model_of(self, step: Step) -> str | None:
-        """The model of an answer. Some streams name it once; that of Codex does not, but the agent's own session does."""
-        if step.model is None and self._model is None and self._source == "codex" and self.session is not None:
+        """The model of an answer. Some streams name it once; others do not, but the agent's own session does."""
+        if step.model is None and self._model is None and self._source in _NAMELESS and self.session is not None:
             session = session_named(self._source, self.session)
             begin = islice(session.steps(0, []), _FEW) if session is not None else ()
             self._model = next((each.facts["model"] for _, each in begin if "model" in each.facts), None)

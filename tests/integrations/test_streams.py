@@ -174,9 +174,11 @@ def test_a_stream_of_cline_is_of_the_session_in_its_folder_that_has_not_ended(
     ):
         path = tmp_path / "cline/sessions" / key / f"{key}.json"
         path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({**about, "session_id": key, "ended_at": ended}))
+        path.write_text(json.dumps({**about, "session_id": key, "ended_at": ended, "model": "fake-model"}))
+        path.with_suffix(".messages.json").write_text('{"messages": []}')
     store, task, _ = recorded(tmp_path / "project", "cline-fixbug.jsonl")
     assert linked(store, task) == "cline:1794884981352_lpkp1"
+    assert of_agent(store, task)[0].model == "fake-model"
 
 
 def test_a_stream_that_stops_inside_a_tool_is_cut_off(tmp_path: Path) -> None:
