@@ -177,6 +177,8 @@ class TurnBuilder:
         self._steps = session.steps(start, wrong)
         self._ahead: list[tuple[int, Step]] = []
         """Steps read to learn about the session before anything is written."""
+        self._stays_interrupted = False
+        """It is known to have been cut off, and no record says anything else."""
         self.prompt: str | None = None
         for step in loose:
             self.facts.take(step)
@@ -250,6 +252,7 @@ class TurnBuilder:
         """The new records for an existing task; ``running``: its run has not ended. An ``interrupted`` task takes no new
         request: it goes on, and what the user says is a turn, unless the run was begun with it (``requested``)."""
         is_request = requested is not None and (self.prompt or "").strip()[: len(requested)] == requested.strip()
+        self._stays_interrupted = interrupted and not any(step.happened for _, step in self._ahead)
         preface, rest = self._preface(asked=(running or interrupted) and not is_request)
         again = Resumed(at=at.replace(microsecond=0), writer="detached", reason="its session has grown")
         if running:
@@ -351,10 +354,11 @@ class TurnBuilder:
         if facts.unknown:
             more["unknown"] = dict(facts.unknown)
         cost = stated(facts.used.cost if facts.used.cost is not None else self._cost(), {"out": facts.tokens})
+        is_cut_off = facts.outcome == "unknown" and self._stays_interrupted
         said = (facts.said or "").strip().split("\n")[0][:200] or None
         return [
             Result(
-                status=facts.outcome,
+                status="interrupted" if is_cut_off else facts.outcome,
                 error=facts.failed if facts.outcome == "failure" else None,
                 completed=facts.last.replace(microsecond=0) if facts.last else None,
                 duration_ms=max(0, spent) if spent is not None else None,

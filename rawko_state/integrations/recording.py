@@ -306,8 +306,8 @@ def _outcome(command: str, code: int, steps: Steps) -> tuple[str, str | None]:
     """How the run ended, in the agent's own words if it has any."""
     if code in (130, 143) or (steps.aborted and not steps.failed and not code):
         return "cancelled", f"{command} was stopped"
-    if code > 128:
-        return "interrupted", steps.failed or f"{command} was ended by signal {code - 128}"
+    if code > 128 and not steps.failed:  # Gemini CLI ends with what is left of 400, the status of HTTP
+        return "interrupted", f"{command} was ended by signal {code - 128}"
     if code or steps.failed:
         return "failure", steps.failed or f"{command} ended with exit code {code}"
     if steps.cut_off:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sqlite3
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import Belonging, Report
 from rawko_state.exchange.sources import gemini, opencode, session_named
+from rawko_state.exchange.turns import TurnBuilder
+from rawko_state.model.entries import Result
 from tests.exchange.sessions import bring, payload, turns
 from tests.exchange.test_agents import AGENTS, REAL
 
@@ -216,6 +219,21 @@ class TestDatabase:
         writer.rollback()
         writer.close()
         assert len(imported(store, "opencode", database.parent).new) == 13
+
+
+def test_a_run_that_was_cut_off_stays_so_if_its_session_does_not_tell(tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    said = {"timestamp": "2026-11-19T10:00:00Z"}
+    asked = {**said, "id": "00000000-0000-4000-8000-000000000001", "type": "user", "content": "slow"}
+    answer = {**said, "id": "2", "type": "gemini", "content": "This takes a while."}
+    path.write_text("".join(json.dumps(each) + "\n" for each in ({"sessionId": "s"}, asked, answer)))
+    session = gemini._session(path)
+    for start, expected in ((session.end(), "interrupted"), (0, "unknown")):
+        before = {"place": start, "standing": {"spoken": True, "unsure": True}}
+        builder = TurnBuilder(session, start, (), [], before=before)
+        now = datetime(2026, 11, 19, tzinfo=timezone.utc)
+        records = [entry for record in builder.more(now, running=True, interrupted=True) for entry in record]
+        assert [entry.status for entry in records if isinstance(entry, Result)] == [expected]
 
 
 class TestNamed:

@@ -12,6 +12,7 @@ import pytest
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.linking import LINKED
 from rawko_state.exchange.sources import gemini, qwen
+from rawko_state.integrations import recording
 from rawko_state.integrations.recording import Recording
 from rawko_state.integrations.steps import Steps
 from rawko_state.model.entries import Note, Turn
@@ -149,6 +150,13 @@ def test_gemini_tells_an_error_as_the_program_does(tmp_path: Path) -> None:
     _, _, steps = recorded(tmp_path / "project", "gemini-api-error.jsonl")
     assert steps.failed is not None
     assert "scripted error" in steps.failed
+    assert recording._outcome("gemini", 400 & 255, steps) == ("failure", steps.failed)  # as it ends: no signal did that
+    assert recording._outcome("gemini", 128 + 9, Steps(*idle(tmp_path)))[0] == "interrupted"
+
+
+def idle(folder: Path) -> tuple[FileStore, Any, str]:
+    store = quiet(folder)
+    return store, store.start("do it"), "agent"
 
 
 def test_a_sub_agent_of_cline_is_a_task_of_its_own(tmp_path: Path) -> None:
