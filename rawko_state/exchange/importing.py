@@ -416,13 +416,13 @@ def grow(
         )  # fmt: skip
         if dry_run:
             return not grouping.is_empty, Counter()
+        interrupted = store.status(task) == INTERRUPTED
         with store.attach(task) as opened:
             running = opened.state.status not in ENDED
             if grouping.is_empty and (not (running and ended) or own is None):
                 return False, Counter()  # it is as far as whoever runs it, or ran it, has recorded
             at = grouping.facts.first or datetime.now(timezone.utc)
             before = opened.state.turns
-            interrupted = opened.state.status == INTERRUPTED
             requested = _requested(store, task, before) if running or not start else None
             for record in grouping.more(at, running=running, interrupted=interrupted, requested=requested):
                 if not ended and running and len(record) == 1 and grouping.facts.place == start:
