@@ -33,6 +33,8 @@ def unpacked(body: bytes, encoding: str) -> bytes:
         raise InvalidValue(f"The body is not {encoding}: {error}.") from None
     if stream.unconsumed_tail:
         raise InvalidValue(f"The body is larger than {LARGEST >> 20} MB.")
+    if not stream.eof or stream.unused_data:
+        raise InvalidValue(f"The body is not {encoding}: it was cut off, or something follows it.")
     return data
 
 
