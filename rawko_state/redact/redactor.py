@@ -23,6 +23,7 @@ _SHORTEST: Final = 6
 """Shorter literals would match everywhere."""
 _TAG = re.compile(r"\[redacted:[a-z0-9-]{1,40}:[0-9a-f]{4}\]")
 _TAG_START: Final = b"[redacted:"
+_LETTER = re.compile(r"[A-Za-z0-9]")
 _ROUNDS: Final = 8
 _MACHINE: Final = frozenset(
     ("id", "status", "decision", "operation", "time", "writer", "format", "context", "kind", "currency")
@@ -105,12 +106,7 @@ class Redactor:
 
     def named(self, key: str, value: str) -> str | None:
         """The replacement for the value of a secret-looking key in structured data; None if that is no secret."""
-        if (
-            not self._assigns
-            or not is_named_secret(key, value)
-            or _TAG.search(value)
-            or self._is_allowed(value, ASSIGNED)
-        ):
+        if not self._assigns or not is_named_secret(key, value) or self._is_allowed(value, ASSIGNED):
             return None
         return self.whole(value, ASSIGNED)
 
@@ -170,7 +166,8 @@ class Redactor:
             found.extend(Span(start, end, name) for start, end in pattern.spans(text))
         if self._allowed:
             found = [span for span in found if not self._is_allowed(text[span.start : span.end], span.rule)]
-        return merged(found, tags) if found else []
+        spans = merged(found) if found else []
+        return list(_beside(tags, spans, text)) if tags else spans
 
     def openings(self, text: str, start: int) -> Iterator[tuple[int, Rule]]:
         """Where something starts, from ``start`` on, that a secret may follow."""
@@ -303,20 +300,30 @@ def _in_match(rule: Rule, match: re.Match[str]) -> Iterator[Span]:
     yield Span(start, end, rule.name)
 
 
-def merged(found: list[Span], tags: Sequence[tuple[int, int]] = ()) -> list[Span]:
-    """Sorts the spans and merges those that overlap, under the name of the first. Tags are never secrets."""
+def merged(found: Iterable[Span]) -> list[Span]:
+    """Sorts the spans and merges those that overlap, under the name of the first."""
     kept: list[Span] = []
-    at = 0
     for span in sorted(found, key=lambda span: (span.start, -span.end, span.rule in (VENDOR, SPOKEN_SECRET))):
-        while at < len(tags) and tags[at][1] <= span.start:
-            at += 1
-        if at < len(tags) and tags[at][0] < span.end:
-            continue
         if kept and span.start < kept[-1].end:
             kept[-1] = kept[-1]._replace(end=max(kept[-1].end, span.end))
         elif span.end > span.start:
             kept.append(span)
     return kept
+
+
+def _beside(tags: Sequence[tuple[int, int]], spans: Iterable[Span], text: str) -> Iterator[Span]:
+    """Tags are no secrets: of a secret with a tag in it, what stands before and behind the tag."""
+    first = 0
+    for span in spans:
+        while first < len(tags) and tags[first][1] <= span.start:
+            first += 1
+        at, each = span.start, first
+        while each < len(tags) and tags[each][0] < span.end:
+            if _LETTER.search(text, at, tags[each][0]):
+                yield span._replace(start=at, end=tags[each][0])
+            at, each = tags[each][1], each + 1
+        if at < span.end and (at == span.start or _LETTER.search(text, at, span.end)):
+            yield span._replace(start=at)
 
 
 def walked(value: Any, redact: Redacting) -> Any:

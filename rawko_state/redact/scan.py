@@ -169,7 +169,7 @@ class Slice:
 
     def has_near(self, text: str) -> bool:
         """Whether a text is in this slice, or shortly before."""
-        return self.text.find(text, max(0, self.start - _NEAR), self.end) >= 0
+        return self.text.find(text, max(0, self.start - _NEAR), self.end + REACH) >= 0
 
     def positions(self, hint: bytes, *, fold: bool = False) -> list[int]:
         """Where the hint starts in this slice."""
