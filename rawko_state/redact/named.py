@@ -383,11 +383,11 @@ def is_spoken(match: re.Match[str]) -> bool:
         and not (name == "key" and _is_of_vendor(before(match, 20)))
     ):
         return False  # the rule for assignments decides
-    if values.is_no_secret(value, uuid=name == "token" and identifies(match, name)) or _CALL.match(value):
+    if values.is_no_secret(value, uuid=name == "token" and identifies(match, name), chosen=told) or _CALL.match(value):
         return False
     if name == "token" and is_of_a_page(match):
         return False
-    if told and (by[:1] in ("=", ":") or (not by and match.string[start - 1] in "`\"'")):
+    if told and (by[:1] in ("=", ":") or by[:2] in ("is", "wa") or (not by and match.string[start - 1] in "`\"'")):
         return True
     if (
         name == "key"
@@ -401,14 +401,14 @@ def is_spoken(match: re.Match[str]) -> bool:
         return not values.is_identifier(value)
     if not by and match.string[match.end("by")] not in "`\"'":
         return False  # 'the token X' tells less than 'the token is X'
-    if not _is_personal(name) or by[:1] == "=" or _ALGORITHM.search(value) or _CONSTANT.fullmatch(value):
+    if not _is_personal(name) or by[:1] == "=" or _ALGORITHM.match(value) or _CONSTANT.fullmatch(value):
         return False
     return values.is_strong(value) or (by[:2] in ("is", "wa") and len(value) >= 8 and bool(_MIXED.fullmatch(value)))
 
 
 def _is_told(match: re.Match[str], name: str, value: str) -> bool:
     """As in 'my password: X' or 'user: bob, password: X', where the value may have the form of a variable with a number."""
-    if len(value) < 8 or not _is_personal(name) or _DIGIT.search(value) is None or value.isdigit():
+    if not _is_personal(name) or _DIGIT.search(value) is None or value.isdigit() or _ALGORITHM.match(value):
         return False
     text = before(match, 120)
     if " for " in match.string[match.end("mark") : match.start("by")] and match["by"].strip()[:1] in ("=", ":"):

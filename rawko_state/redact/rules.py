@@ -119,7 +119,11 @@ def _is_url_password(match: re.Match[str]) -> bool:
     secret = match["secret"]
     if secret == "tiger" and match[0].startswith("://scott:"):
         return False  # every database's documentation has it
-    return not values.is_no_secret(secret, uuid=False) and secret not in _USER_IS_TOKEN and not _PORT.match(secret)
+    return (
+        not values.is_no_secret(secret, uuid=False, chosen=True)
+        and secret not in _USER_IS_TOKEN
+        and not _PORT.match(secret)
+    )
 
 
 _WITH_SCHEME = Late(rf"{_SCHEME}[ \t]{{1,3}}", re.IGNORECASE)
@@ -192,7 +196,8 @@ def _is_spaced(match: re.Match[str]) -> bool:
     if not is_option and setting is None:
         return False
     value, name = match["secret"], match["name"].lower()
-    if values.is_no_secret(value, uuid=identifies(match, name)) or _ANOTHER_OPTION.match(value):
+    chosen = any(word in name for word in values.PASSWORDS)
+    if values.is_no_secret(value, uuid=identifies(match, name), chosen=chosen) or _ANOTHER_OPTION.match(value):
         return False
     is_public = before(match, 8).lower().rstrip("-_").endswith("public")
     if name[:3] == "key" and not is_kind_of_key(match) and (is_public or not values.is_random(value)):
@@ -218,7 +223,9 @@ _SECRET_WORD = Late(NAME, re.IGNORECASE)
 def _is_netrc(match: re.Match[str]) -> bool:
     text, secret = before(match, 300), match["secret"]
     login = _LOGIN.search(text)
-    if values.is_no_secret(secret) or not (login or _MACHINE.search(text) or "nmcli " in text):
+    if values.is_no_secret(secret, chosen=login is not None) or not (
+        login or _MACHINE.search(text) or "nmcli " in text
+    ):
         return False
     # Prose has these words too: then the value decides.
     return values.is_password(secret) or (login is not None and "machine " in text)
@@ -502,7 +509,7 @@ _FORMS: Final[tuple[Rule, ...]] = (
           ("curl -su bob:«hunter2" "Zebra» https://example.org/", "curl -u bob:«hunter2" "Zebra» https://example.org/", "curl -ubob:«hunter2" "Zebra» https://example.org/", "curl --user='bob:«hunter2" "Zebra»' https://example.org/", 'curl --user "bob:«hunter2' 'Zebra»" x',
            "curl -x proxy:3128 -U bob:«hunter2" "Zebra» x", "curl --ntlm -u 'ACME\\\\bob:«hunter2" "Zebra»' x"),
           ("docker run -u 1000:1000 image", "curl -u $USER:$PASS x", "docker run --user 1000:1000 x"), where=TEXT,
-          check=lambda match: not match["secret"].isdigit() and not values.is_no_secret(match["secret"], uuid=False)),
+          check=lambda match: not match["secret"].isdigit() and not values.is_no_secret(match["secret"], uuid=False, chosen=True)),
     form("command-user", ("-a",), r"(?<=http )-a[ \t]{1,2}(?:\\{0,3}[\"'])?[A-Za-z0-9._@+%-]{0,64}:", r"[^\s\"'`\\|;<>{}$/]", (4, 255),
           ("http -a bob:«hunter2" "Zebra» example.org",), ("http -a $AUTH example.org",), where=TEXT, check=_is_given, needs="http -a"),
     form("command-user", ("-u", "--user"), r"(?<=[ \t\"'])(?:-u[ \t]{0,2}|--user(?:[ \t]{1,2}|=))(?:\\{0,3}[\"'])?", r"[A-Za-z0-9_.~-]", (12, 255),
@@ -524,7 +531,7 @@ _FORMS: Final[tuple[Rule, ...]] = (
           ("the login page has a password field", "user bob password is required", "machine learning password reset"), check=_is_netrc),
     form("pgpass-password", (*_POSTGRES_PORTS, ":*:"), rf"(?:(?<=[A-Za-z0-9_.*-]:)(?:{'|'.join(_POSTGRES_PORTS)})|:\*)" r":[^:\s/\"']{1,64}:[^:\s/\"']{1,64}:", r"[^\s:\"'\\]", (4, 255),
           ("db.internal:5432:app:bob:«hunter2" "Zebra»", "*:*:*:bob:«hunter2" "Zebra»"), ("10:5432:20:30:40", "tcp:5432:x:y:", "arn:aws:rds:*:*:db:autoscaled-reader", "arn:aws:cloudwatch:*:*:alarm:eb-*"), where=TEXT,
-          check=lambda match: _AFTER_HOST.search(before(match, 300)) is not None and not match["secret"].isdigit() and not values.is_no_secret(match["secret"]) and "arn" not in before(match, 5)),
+          check=lambda match: _AFTER_HOST.search(before(match, 300)) is not None and not match["secret"].isdigit() and not values.is_no_secret(match["secret"], chosen=True) and "arn" not in before(match, 5)),
     form("docker-auth", ("auth",), r"(?<=[\"'])auth\\{0,3}[\"'][ \t]{0,3}:[ \t]{0,3}\\{0,3}[\"']", r"[A-Za-z0-9+/=]", (8, LONGEST),
           ('{"auths": {"registry.example.org": {"auth": "«Ym9iOmh1bnRl' 'cjJaZWJyYQ==»"}}}',), ('"auth": "required"', '"auth": "basic"'), check=_is_basic),
     form("composer-auth", ("github-oauth", "gitlab-token", "gitlab-oauth", "bitbucket-oauth", "bearer"), r"(?:git(?:hub|lab)-(?:oauth|token)|bearer)\\{0,3}\":\s{0,4}\{\s{0,20}\\{0,3}\"[A-Za-z0-9.-]{3,80}\\{0,3}\":[ ]?\\{0,3}\"", r"[A-Za-z0-9_-]", (16, 255),

@@ -18,7 +18,7 @@ _PLACEHOLDER = Late(
     # References: $NAME, ${…}, $(…), %NAME%, %s, <…>, {…}, #{…}, @name, and tags of YAML.
     r"|\$[a-z_][a-z0-9_]*|\$[({].*|\$[0-9@*?]|%[a-z_]+%?|%[({].*|%[sdrq]|<.*|\[[^\]]*\]|__[a-z_]+__|[#@]?\{.*|@[a-z_.]+"
     r"|!(?:vault|secret|ref|sub|env[a-z_]*|getatt|include|reference|join|importvalue|binary|encrypted[a-z/_-]*|important)\b.*"
-    r"|!![a-z_$].*|arn:.*|0x[0-9a-f]{1,16}|[a-z0-9.-]{1,100}:[0-9]{1,5}|.*(?:a-z[^a-z]{0,3}(?:0-9|\])|\(\?[:=!]|\[\^|abcdefghijklmnopqrst).*"
+    r"|!![a-z_$].*|arn:.*|0x[0-9a-f]{1,16}|[a-z0-9.-]{1,100}:[0-9]{1,5}|.*(?:a-z[^a-z]{0,3}(?:0-9|\])|\(\?[:=!]|\[\^|\[0-9[^\]]{0,9}\]\{|abcdefghijklmnopqrst).*"
     r"|.*(?:change[-_ ]?me|placeholder|example|dummy|redacted|not[-_ ]?set|replace[-_ ]?me|xxxx|\*\*\*|\.\.\.|…|\$\{|\{\{).*"
     r"|(?:none|null|nil|true|false|undefined|unset|empty|secret|passw(?:or)?d|pass|token|string|str|bytes|text|test(?:ing)?|todo|tbd"
     r"|required|optional|hidden|masked|unknown|default|admin|root|user|foo|bar|baz|foobar|value|abc|guest|invalid|valid|key|dev|prod"
@@ -55,7 +55,7 @@ _NUMBER = Late(r"[0-9]{15,20}")
 _LONG_HEX: Final = 24
 """So many hexadecimal digits are no name in code."""
 
-_PHRASE = Late(r"[a-z]{3,9}(?:[ ][a-z]{3,9}){3,7}")
+_PHRASE = Late(r"[a-z]{3,9}(?:([ -])[a-z]{3,9})(?:\1[a-z]{3,9}){2,6}")
 _SENTENCE = Late(
     r"\b(?:the|and|for|you|your|our|not|are|was|has|have|had|can|may|must|will|should|would|with|without|from|into|that|this|these|than|then"
     r"|its|all|any|but|one|two|more|less|least|too|use|used|using|enter|type|please|new|old|does|did|when|where|which|who|how|what|pass[a-z]*"
@@ -138,7 +138,12 @@ def is_password(value: str) -> bool:
     if kinds < 2:
         return is_random(value) or (len(value) >= 8 and value.lower() != value and surprise(value) >= UNLIKELY)
     # Words with dashes or a colon: a label or a slug.
-    return digits or not _SLUG.fullmatch(value) or (value.lower() != value and surprise(value) >= UNLIKELY)
+    return (
+        digits
+        or not _SLUG.fullmatch(value)
+        or _is_phrase(value)
+        or (value.lower() != value and surprise(value) >= UNLIKELY)
+    )
 
 
 def _is_phrase(value: str) -> bool:

@@ -130,6 +130,11 @@ WHOLE = {
     "a password made by a server": ("A temporary password is generated for root@localhost: %s", "hunter2-Zebra"),
     "a word with digits in a command": ("mysql -u root -p%s", "secret123"),
     "a word with digits in an env file": ("DB_PASSWORD=%s", "password123"),
+    "a word with digits in an address": ("postgres://bob:%s@db.internal/app", "admin123"),
+    "a short password in a sentence": ("the password is %s, please don't tell", "hunter2"),
+    "a short password of my own": ("my password: %s", "hunter2"),
+    "capitals in a sentence": ("the password is %s", "Sup3rS3cret"),
+    "words with dashes": ('password: "%s"', "correct-horse-battery-staple"),
     "four words": ("password = '%s'", "correct horse battery staple"),
     "letters and digits by hand": ('token = "%s"', "abc123def456ghi789"),
     "the key that AWS shows": ("AWS_SECRET_ACCESS_KEY=%s", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
@@ -150,6 +155,7 @@ NEVER = (
     "MultiHostUrl('https://foo.com:123,foo:bar@bar.com/path')", '"pattern": "arn:*:.*:.*:[0-9]+:.*"', "`Authorization: AWS4-HMAC-SHA256 Credential=`",
     '"alias/aws/xray": "e9b758eb-6230-4744-93d1-ad3b7d71f2f6"', "#define ERRCODE_INVALID_PASSWORD MAKE_SQLSTATE('2')", "password: 'should match the confirmed password'",
     "kms --public-key MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAvH3Yj0wbkLEp", "token || 'the default token'", "ok, err := <-secrets", "char token[] = {0}",
+    "the password is sha512-crypt", "your password is base64", "acme-token: 'acme_[0-9a-f]{32}'", "https://user:pass@example.org/",
 )  # fmt: skip
 
 
