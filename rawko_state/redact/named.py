@@ -80,7 +80,7 @@ _BARE = r"[^\s\"'`\\,;&<>(){}\[\]=\x1b]"
 # After an unescaped quote, an escaped quote is part of the value. An escaped newline ends it, like a real one.
 _DOUBLE, _SINGLE = (rf"(?:[^{quote}\\\n]|\\[^nrt\n])" for quote in "\"'")
 VALUE = (
-    rf"(?:[@$bfrun]{{0,2}}(?:\"(?P<double>{_DOUBLE}{{1,400}})|'(?P<single>{_SINGLE}{{1,400}})"
+    rf"(?:'\"'\"'(?P<shell>[^'\n]{{1,400}})'\"'\"'|[@$bfrun]{{0,2}}(?:\"(?P<double>{_DOUBLE}{{1,400}})|'(?P<single>{_SINGLE}{{1,400}})"
     r"|\\{1,3}\"(?P<inner_double>[^\"\\\n]{1,400})|\\{1,3}'(?P<inner_single>[^'\\\n]{1,400}))|`(?P<back>[^`\\\n]{1,400})"
     rf"|(?P<bare>{_BARE}{{1,400}}={{0,2}}|[&(][^\s\"'`\\&;]{{5,400}}))"
 )
@@ -201,7 +201,9 @@ def _starts_line(match: re.Match[str]) -> bool:
 
 
 def value_group(match: re.Match[str]) -> str:
-    return next(group for group in ("double", "single", "inner_double", "inner_single", "back", "bare") if match[group])
+    return next(
+        group for group in ("shell", "double", "single", "inner_double", "inner_single", "back", "bare") if match[group]
+    )
 
 
 def _span(match: re.Match[str], group: str) -> tuple[int, int]:

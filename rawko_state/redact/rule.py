@@ -100,7 +100,7 @@ EDGE = (
     r"|(?<=\[m)|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m)|(?<=;[0-9]m)|(?<=;[0-9]{2}m)|(?<=;[0-9]{3}m))"
 )
 """Where a word starts; also behind an escaped line break or arrow, or a colour code."""
-QUOTE = r"(?:\\{0,3}[\"'`])?"
+QUOTE = r"(?:'\"'\"'|\\{0,3}[\"'`])?"
 
 
 _NOT_IN_RUNS = re.compile(r"\[[^\]]*[+=%][^\]]*\]")

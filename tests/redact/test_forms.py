@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from rawko_state.redact import values
@@ -225,6 +227,23 @@ def test_a_name_that_was_judged_is_not_judged_again(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(values, "assigned", lambda *given, **more: calls.append(given) or assigned(*given, **more))
     REDACTOR.spans('SECRET_KEY = "plain words"\n')
     assert len(calls) == 1, calls
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mysql -u root -p'%s' app",
+        "curl -u 'bob:%s' \"$HOST\"",
+        "DB_PASSWORD='%s' make \"$TARGET\"",
+        "echo '%s' | sudo -S ls $HOME",
+        "curl -H 'Authorization: Bearer %s' $HOST",
+        "tool --token '%s' $HOST",
+    ],
+)
+def test_a_command_that_was_quoted_for_a_shell(command: str) -> None:
+    shown = REDACTOR.text(shlex.join(["sh", "-c", command % "k2JdQ8sLZx7vWbNm2Pt"]))
+    assert "k2JdQ8sLZx7vWbNm2Pt" not in shown
+    assert shlex.split(shown)[:2] == ["sh", "-c"]
 
 
 @pytest.mark.parametrize("text", NEVER)
