@@ -17,7 +17,7 @@ from rawko_state.redact.named import ASSIGNED, SPOKEN_SECRET, VENDOR, is_named_s
 from rawko_state.redact.patterns import Pattern
 from rawko_state.redact.rule import FOLD, LONGEST, RUN, TEXT, Rule
 from rawko_state.redact.rules import RULES
-from rawko_state.redact.scan import LONG_RUN, REACH, Literals, Slice, is_in_words, long_runs, slices
+from rawko_state.redact.scan import LONG_RUN, REACH, Literals, Slice, ending_word, is_in_words, long_runs, slices
 
 _SHORTEST: Final = 6
 """Shorter literals would match everywhere."""
@@ -76,7 +76,10 @@ class Redactor:
         self._in_runs = Literals(hint for hint in self._hints[RUN] if hint not in long)
         self._in_long_runs = Literals(long)
         self._in_words = Literals((*filter(is_in_words, self._hints[TEXT]), *self._hints[FOLD]), fold=True)
-        self._marks = [hint for hint in self._hints[TEXT] if not is_in_words(hint)]
+        # A mark that ends in a letter is followed by the rest of a token, so it is looked for where a long word starts so.
+        marks = [(hint, ending_word(hint)) for hint in self._hints[TEXT] if not is_in_words(hint)]
+        self._marks = [mark for mark, start in marks if not start]
+        self._marks_of_runs = [(mark, start) for mark, start in marks if start]
 
     @property
     def fingerprint(self) -> str:
@@ -210,11 +213,14 @@ class Redactor:
         """The places where each rule may match."""
         words = self._in_words.unfamiliar(part.words())
         present = self._in_words.among(words)
+        piece = part.text[part.start : part.end + REACH]
         if runs := long_runs(words):
+            for mark, start in self._marks_of_runs:
+                if any(word.startswith(start) for word in runs) and mark in piece:
+                    present.add(mark)
             present |= self._in_runs.among(runs)
             if longer := long_runs(runs, LONG_RUN):
                 present |= self._in_long_runs.among(longer)
-        piece = part.text[part.start : part.end + REACH]
         present.update([mark for mark in self._marks if mark in piece])
         found = []
         for hint in present:

@@ -192,5 +192,11 @@ def is_in_words(hint: str) -> bool:
     return all(code in _WORD for code in hint.encode())
 
 
+def ending_word(hint: str) -> bytes:
+    """The part of a hint that a word starts with."""
+    letters = hint.encode()
+    return letters[len(letters.rstrip(_WORD)) :]
+
+
 def long_runs(words: Iterable[bytes], least: int = LEAST_RUN) -> set[bytes]:
     return {word for word in words if len(word) >= least}
