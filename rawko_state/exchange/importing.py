@@ -178,8 +178,8 @@ def _brought(job: _Job, elsewhere: Store | None = None) -> _Done:
         if fork is not None and fork.is_copy:
             done.copy_of = _task_of(session.source, fork.parent)
             return done
-        start, loose = (fork.place, fork.loose) if fork is not None else (0, ())
-        grouping = TurnBuilder(session, start, job.belonging.roots, done.wrong, loose=loose)
+        start, loose, spent = (fork.place, fork.loose, fork.spent) if fork is not None else (0, (), None)
+        grouping = TurnBuilder(session, start, job.belonging.roots, done.wrong, loose=loose, spent=spent)
         if grouping.is_empty:
             done.is_empty = True
             return done
@@ -476,9 +476,9 @@ def start(
         fork = placed(store, store.by_source(source).get(source), fork)
     if fork is not None and fork.is_copy:
         return None
-    begin, loose = (fork.place, fork.loose) if fork is not None else (0, ())
+    begin, loose, spent = (fork.place, fork.loose, fork.spent) if fork is not None else (0, (), None)
     roots = (str(store.root),)
-    grouping = TurnBuilder(session, begin, roots, wrong, ended=ended, is_alive=is_alive, loose=loose)
+    grouping = TurnBuilder(session, begin, roots, wrong, ended=ended, is_alive=is_alive, loose=loose, spent=spent)
     if grouping.is_empty or (grouping.prompt is None and not ended):
         return None
     task = task_id(session.source, session.key)

@@ -43,7 +43,7 @@ def signals(body: bytes, media: str, kind: str) -> list[Signal]:
     elif media == JSON:
         try:
             whole, in_hex = fair_json.loads(body), True
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise InvalidValue(f"The body is not JSON: {error}.") from None
     else:
         raise InvalidValue(f"Unknown type of content: {media!r}. Use {JSON} or {PROTOBUF}.")

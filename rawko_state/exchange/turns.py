@@ -16,7 +16,7 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Final
 
-from rawko_state.exchange.transcript import Call, Output, Session, Step, Usage, stated
+from rawko_state.exchange.transcript import Call, Output, Session, Step, Usage, since, stated
 from rawko_state.format.values import read_time, write_time
 from rawko_state.model.entries import (
     UNKNOWN_USER,
@@ -72,6 +72,10 @@ class Facts:
     """Tool calls without output so far, since the last prompt."""
     used: Usage = field(default_factory=Usage)
     """Tokens and cost that no turn states."""
+    totals: list[Usage] = field(default_factory=list)
+    """What the whole session had used, each time that it was told."""
+    is_told: bool = False
+    """Whether the last total has all turns in it."""
     tokens: int = 0
     """All tokens that were told of, in any way."""
 
@@ -104,6 +108,10 @@ class Facts:
         self.running |= {call.id for call in step.calls}
         self.running -= {output.id for output in step.outputs}
         self.used = step.used or self.used
+        self.is_told = self.is_told and step.turn is None
+        if step.spent is not None:
+            self.totals.append(step.spent)
+            self.is_told = True
         self.tokens += sum(step.tokens.values()) + (sum(step.used.tokens.values()) if step.used else 0)
 
     def standing(self) -> dict[str, Json]:
@@ -148,11 +156,14 @@ class TurnBuilder:
         beside: Mapping[str, Json] | None = None,
         asked: str | None = None,
         loose: Sequence[Step] = (),
+        spent: Usage | None = None,
     ) -> None:
         """``ended``: no more is expected for now. Otherwise the last turn is left for next time, and the run stays open.
         ``is_alive``: the agent still runs, so a session that seems to be cut off has only not been written to its end.
         ``before``: the data of the last IMPORTED note. ``beside``: more data for the next ones. ``asked``: what a person asked
-        for, if the first prompt says more than that. ``loose``: earlier steps that belong to no turn."""
+        for, if the first prompt says more than that. ``loose``: earlier steps that belong to no turn. ``spent``: what a session
+        had used when it was forked."""
+        self._start, self._spent = start, spent
         self.session, self.facts, self._beside = session, Facts(place=start), beside or {}
         begun = (before or {}).get("since")
         self.since = read_time(begun) if isinstance(begun, str) else None
@@ -337,7 +348,7 @@ class TurnBuilder:
         more: dict[str, Json] = {"steps": facts.steps}
         if facts.unknown:
             more["unknown"] = dict(facts.unknown)
-        cost = stated(facts.used.cost, {"out": facts.tokens})
+        cost = stated(facts.used.cost if facts.used.cost is not None else self._cost(), {"out": facts.tokens})
         said = (facts.said or "").strip().split("\n")[0][:200] or None
         return [
             Result(
@@ -351,6 +362,20 @@ class TurnBuilder:
             ),
             self._how_far(title=self._title, **more),
         ]
+
+    def _cost(self) -> Decimal | None:
+        """What was spent from the place on, if the totals of the session tell. They go on over its runs; a smaller one has begun
+        anew."""
+        if not self.facts.is_told:
+            return None
+        before = self._spent or (told_until(self.session, self._start) if self._start else Usage({}, Decimal(0)))
+        if before is None:
+            return None
+        cost = Decimal(0)
+        for total in self.facts.totals:
+            cost += since(before, total).cost or 0
+            before = total
+        return cost
 
     @property
     def _title(self) -> str | None:
@@ -366,6 +391,16 @@ class TurnBuilder:
             if whole.is_relative_to(root):
                 return str(whole.relative_to(root))
         return path
+
+
+def told_until(session: Session, place: int) -> Usage | None:
+    """What a session had used up to a place in it, if its records tell that for all turns before."""
+    facts = Facts()
+    for at, step in session.steps(0, []):
+        if at > place:
+            break
+        facts.take(step)
+    return facts.totals[-1] if facts.is_told else None
 
 
 def _passed_on(steps: list[Step]) -> Note:

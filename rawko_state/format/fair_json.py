@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from itertools import accumulate, islice
 from json import scanner
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 LARGE: Final = 2 << 20
 """Letters of a text that take a tenth of a second, on a slow machine."""
@@ -47,14 +47,23 @@ def loads(text: str | bytes) -> Any:
     """Like json.loads(). NaN, infinities and what is nested too deeply are rejected."""
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
-    if text.count("[") + text.count("{") > DEEPEST and _depth(text) > DEEPEST:
+    return (_FAST if len(text) <= LARGE else _FAIR).decode(shallow(text))
+
+
+_AnyText = TypeVar("_AnyText", str, bytes)
+
+
+def shallow(text: _AnyText) -> _AnyText:
+    """The text of a value, unchanged. What is nested too deeply is rejected."""
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if data.count(b"[") + data.count(b"{") > DEEPEST and _depth(data) > DEEPEST:
         raise ValueError(_TOO_DEEP)
-    return (_FAST if len(text) <= LARGE else _FAIR).decode(text)
+    return text
 
 
-def _depth(text: str) -> int:
+def _depth(text: bytes) -> int:
     """How deeply the values of a text are nested. It is read without calling itself, as a text may be nothing but brackets."""
-    outside = text.encode("utf-8", "surrogatepass").replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
+    outside = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
     deepest = 0
     for depth in accumulate(_STEPS[bracket] for bracket in b"".join(outside).translate(None, _NO_BRACKETS)):
         if depth > deepest:

@@ -186,6 +186,9 @@ class Index(TaskDatabase):
     def contains(self, column: str, needle: str) -> Condition:
         return f"INSTR({column}, ?) > 0", (needle,)
 
+    def unindexed(self, column: str) -> str:
+        return f"+{column}"
+
     def number_in(self, column: str, name: str) -> str:
         return f"JSON_EXTRACT({column}, '$.{name}')"
 

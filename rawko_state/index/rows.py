@@ -82,6 +82,10 @@ class TaskDatabase(ABC):
         """Whether a text contains another."""
 
     @abstractmethod
+    def unindexed(self, column: str) -> str:
+        """A column that is looked at as the rows are read, not looked up in its index."""
+
+    @abstractmethod
     def number_in(self, column: str, name: str) -> str:
         """A whole number in a column of JSON objects."""
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rawko_state.errors import RawkoError, Stopped
 from rawko_state.exchange.sources import claude_code, codex
 from rawko_state.exchange.transcript import Step, safely, stated
+from rawko_state.format.fair_json import shallow
 from rawko_state.integrations.steps import Steps
 from rawko_state.model.status import FINISHED
 
@@ -173,8 +174,8 @@ class Recording:
 def _stream(line: bytes, agent: str) -> tuple[str, Callable[[str], Step]] | None:
     """Whose stream begins with this line, and how its lines are read; None for plain text."""
     try:
-        record: Any = json.loads(line)
-    except (ValueError, RecursionError):
+        record: Any = json.loads(shallow(line))
+    except ValueError:
         return None
     kind = record.get("type") if isinstance(record, dict) else None
     if not isinstance(kind, str):

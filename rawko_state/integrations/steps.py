@@ -8,10 +8,11 @@ from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from rawko_state.exchange.forks import forks
 from rawko_state.exchange.importing import start
 from rawko_state.exchange.linking import link, mark_recorded
-from rawko_state.exchange.sources import session_named, sessions
-from rawko_state.exchange.transcript import Aside, Call, Output, Step, Usage, stated
+from rawko_state.exchange.sources import session_named, sessions, siblings
+from rawko_state.exchange.transcript import Aside, Call, Output, Step, Usage, since, stated
 from rawko_state.format.diffs import diff_text
 from rawko_state.model.entries import Diff, Note, Parent, Section
 from rawko_state.model.status import INTERRUPTED
@@ -19,6 +20,7 @@ from rawko_state.model.status import INTERRUPTED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rawko_state.exchange.transcript import Session
     from rawko_state.store.contract import Store
     from rawko_state.tasks.live_turn import LiveTurn
     from rawko_state.tasks.task import Task
@@ -63,6 +65,8 @@ class Steps:
         self.cut_off = False
         """Whether the last turn ended while a tool was running."""
         self.used = Usage()
+        self._spent = Usage()
+        """What the session had used before. Newer versions of Claude Code count on from there."""
         self.session: str | None = None
         self._model: str | None = None
         """What the agent's own session names, if the stream does not."""
@@ -133,13 +137,30 @@ class Steps:
     def _learn(self, step: Step) -> None:
         self.failed = step.failed or (None if step.turn is not None or step.prompt is not None else self.failed)
         self.aborted = self.aborted if step.aborted is None else step.aborted
-        self.used = step.used or self.used
+        self.used = self._since(step.used) if step.used is not None else self.used
         self._model = step.facts.get("model") or self._model
         self._apart.update(dict.fromkeys(step.facts.get("subagents", "").split()))
         session = step.facts.get("session")
         if session and self.session is None and self._source is not None:
             self.session = session
             self._earlier = link(self._store, self._task, f"{self._source}:{session}")
+            named = session_named(self._source, session)
+            for _, told in named.steps(0, []) if named is not None else ():
+                self._spent = told.spent or self._spent
+
+    def _since(self, used: Usage) -> Usage:
+        """What this run used, of what a stream tells at its end."""
+        session = session_named(self._source, self.session) if self._source and self.session else None
+        if self._spent.cost is None and session is not None and self._is_forked(session):
+            fork = forks(siblings(session), [session]).get(session.key)
+            self._spent = (fork.spent if fork is not None else None) or self._spent
+        return since(self._spent, used)
+
+    def _is_forked(self, session: Session) -> bool:
+        """Whether the session of this run begins with what was said before."""
+        first = next((step.at for _, step in session.steps(0, []) if step.prompt is not None), None)
+        began = self._task.state.created
+        return first is not None and began is not None and first < began
 
     def _subagent(self, call_id: str, first: Step) -> Steps:
         """The steps of the sub-agent that a call started; its first step says what it was asked."""

@@ -55,9 +55,12 @@ def answered(operation: Operation, outcome: tuple[Any, bool], run: Run, says: di
     return json_answer(answer, operation.status, headers)
 
 
-async def piece_by_piece(pieces: Iterator[bytes], run: Run) -> AsyncGenerator[bytes, None]:
+async def piece_by_piece(pieces: Iterator[bytes], run: Run, first: bytes = b"") -> AsyncGenerator[bytes, None]:
+    """``first``: a piece that is there already."""
     source = _Source(pieces)
     try:
+        if first:
+            yield first
         while (piece := await run(source.next)) is not None:
             yield piece
     finally:

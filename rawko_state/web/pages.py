@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
@@ -36,7 +37,7 @@ from rawko_state.web import (
     task_page,
     tasks,
 )
-from rawko_state.web.rendering import rendered, static_file
+from rawko_state.web.rendering import beginning, rendered, static_file
 from rawko_state.web.sessions import SESSION_SECONDS, Links, Sessions, Visitor, cookie_name, is_form_token
 from rawko_state.web.visits import Reply, View, Visit
 
@@ -131,20 +132,19 @@ class Pages:
             bounced = self._checked(request)
             if bounced is not None:
                 return bounced
-            visitor = await self._visitor(request)
-            who = visitor.who.id
-            self._server.guard.check_rate(visitor.who, peer_of(request.scope))
-            form = await self._form(request, visitor) if view.method == "POST" else {}
-            response: Response = await self._server.run(self._do, view, request, visitor, form)
+            visitor, form = None, {}
+            if view.method == "POST":  # before its body is read
+                visitor = await self._server.run(self._admitted, request)
+                form = await self._form(request, visitor)
+            done: tuple[str, Response] = await self._server.run(self._do, view, request, visitor, form)
+            who, response = done
         except RawkoError as error:
             response = self._refused(request, error)
         except ClientDisconnect:
             response = Response(status_code=400)
-        except Exception as error:  # our own fault: logged without the request's content
-            _log.error(json.dumps({"at": now(), "operation": f"page {view.path}", "fault": type(error).__name__}))
-            response = self._refused(
-                request, Refused(500, "Fault", "A fault of the server. Nothing is known to be lost.")
-            )
+        except Exception as error:
+            _log_fault(view, error)
+            response = self._refused(request, Refused(500, "Fault", _FAULT))
         if _log.isEnabledFor(logging.INFO):
             spent = round((time.perf_counter() - started) * 1000, 1)
             line = {
@@ -157,8 +157,15 @@ class Pages:
             _log.info(json.dumps(line))
         return response
 
-    def _do(self, view: View, request: Request, visitor: Visitor, form: dict[str, str]) -> Response:
+    def _admitted(self, request: Request) -> Visitor:
+        peer = peer_of(request.scope)
+        visitor = self._sessions.visitor(request.headers, request.cookies, peer)
+        self._server.guard.check_rate(visitor.who, peer)
+        return visitor
+
+    def _do(self, view: View, request: Request, visitor: Visitor | None, form: dict[str, str]) -> tuple[str, Response]:
         """Runs in a worker thread: everything that may wait for a disk or a database."""
+        visitor = visitor or self._admitted(request)
         visit = self._visit(request, visitor, form)
         try:
             self._server.guard.check_role(visitor.who, view.role)
@@ -174,12 +181,29 @@ class Pages:
         elif reply.pieces is not None:
             pieces = piece_by_piece(reply.pieces, self._server.run)
             response = Pieces(pieces, 200, {**HEADERS, **reply.headers}, f"{reply.media}; charset=utf-8")
+        elif reply.begins:
+            first, rest = beginning(visit, reply.template, reply.values)
+            pieces = piece_by_piece(self._rest(view, visit, rest), self._server.run, first)
+            response = Pieces(pieces, reply.status, {**HEADERS, **reply.headers}, HTML)
         else:
             body = rendered(visit, reply.template, reply.values)
             response = Response(body, reply.status, {**HEADERS, **reply.headers}, media_type=HTML)
         if visitor.is_new:
             self._set_cookie(request, response, visitor.cookie)
-        return response
+        return visitor.who.id, response
+
+    @staticmethod
+    def _rest(view: View, visit: Visit, texts: Iterator[str]) -> Iterator[bytes]:
+        """The rest of a page that has begun, with what went wrong if something did: its status is sent already."""
+        made: list[str] = []
+        try:
+            made.extend(texts)
+        except Exception as error:
+            if not isinstance(error, RawkoError):
+                _log_fault(view, error)
+            text = _said(visit, error) if isinstance(error, RawkoError) else _FAULT
+            made.append(f'<p class="note bad" role="alert">{escape(text)}</p>')
+        yield "".join(made).encode("utf-8", "replace")
 
     def _visit(self, request: Request, visitor: Visitor, form: dict[str, str]) -> Visit:
         wanted = request.path_params.get("workspace")
@@ -196,7 +220,7 @@ class Pages:
     @staticmethod
     def _trouble(visit: Visit, error: RawkoError) -> Reply:
         status = problems.status_of(error)
-        text = str(error).replace(f"{visit.host.root}/", "")
+        text = _said(visit, error)
         task_id = visit.params.get("id") if status != 404 else None
         headers = error.headers if isinstance(error, Refused) else {}
         return Reply(
@@ -389,6 +413,19 @@ _TITLES: Final = {
     412: "It has changed since", 421: "Not this server", 422: "That can't be used", 423: "In use", 429: "Too many requests",
     500: "A fault of the server", 503: "Not reachable now",
 }  # fmt: skip
+
+
+_FAULT: Final = "A fault of the server. Nothing is known to be lost."
+
+
+def _said(visit: Visit, error: RawkoError) -> str:
+    """Without where the server keeps its files."""
+    return str(error).replace(f"{visit.host.root}/", "")
+
+
+def _log_fault(view: View, error: Exception) -> None:
+    """Our own fault: logged without the request's content."""
+    _log.error(json.dumps({"at": now(), "operation": f"page {view.path}", "fault": type(error).__name__}))
 
 
 async def _form_of(request: Request) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ from rawko_state.format.text import visible
 from rawko_state.web import wording
 from rawko_state.web.visits import FILTERS, Visit
 
+_BEGINNING: Final = 4096
+"""Characters. The styles, the scripts and the icons of every page are named in more than that."""
 _FOLDER: Final = Path(__file__).parent
 STATIC: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 ICONS: Final = {
@@ -47,6 +50,16 @@ def environment() -> Environment:
 def rendered(visit: Visit, template: str, values: dict[str, Any]) -> bytes:
     text = environment().get_template(template).render(visit=visit, **values)
     return text.encode("utf-8", "replace")
+
+
+def beginning(visit: Visit, template: str, values: dict[str, Any]) -> tuple[bytes, Iterator[str]]:
+    """The first part of a page, of what no task takes part in, and the rest: it is made when it is asked for."""
+    texts = environment().get_template(template).generate(visit=visit, **values)
+    first, size = [], 0
+    while size < _BEGINNING and (text := next(texts, None)) is not None:
+        first.append(text)
+        size += len(text)
+    return "".join(first).encode("utf-8", "replace"), texts
 
 
 def fragment(visit: Visit, template: str, **values: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -209,42 +210,63 @@ def _doing(draft: list[bytes]) -> str:
     return said if len(said) <= _LINE else f"…{said[-_LINE:]}"
 
 
+class Listed(NamedTuple):
+    """What a page of the list shows."""
+
+    rows: list[Row]
+    days: list[tuple[str, list[Row]]]
+    total: int | None
+    next: str | None
+    now: Now
+
+    @property
+    def menus(self) -> dict[str, list[str]]:
+        """Suggestions for filters, from the tasks that are shown."""
+        agents = {agent for row in self.rows for agent in row.task.agents}
+        models = {row.task.model for row in self.rows if row.task.model}
+        labels = {f"{name}={value}" if value else name for row in self.rows for name, value in row.task.labels.items()}
+        return {"agent": sorted(agents)[:12], "model": sorted(models)[:12], "label": sorted(labels)[:12]}
+
+
 def tasks(visit: Visit) -> Reply:
-    """The list. Paged by key: each page costs the same."""
+    """The list. Paged by key: each page costs the same. Whether the tasks can be read is known before the page begins."""
     wanted = filter_of(visit)
     found = visit.store.history(wanted)
-    rows = rows_of(visit, found[:PAGE], wanted.sort)
-    more = found[PAGE - 1].id if len(found) > PAGE else None
-    by_day = wanted.sort in ("updated", "created", "completed")
-    first = visit.get("after") is None
     filtered = is_filtered(visit)
+    first = visit.get("after") is None
     has_now = first and not filtered and wanted.sort == "updated"
-    now = now_list(visit) if has_now else Now([], False, False)
-    on_top = {each.row.task.id for each in now.tasks}
-    values: dict[str, Any] = {
-        "rows": rows,
-        "days": list(_days([row for row in rows if row.task.id not in on_top], by_day=by_day)),
-        "total": _total(visit, wanted, None if more or not first else len(rows)),
-        "next": visit.here(after=more, part=None) if more else None,
-        "sort": wanted.sort,
-    }
+    listed = partial(_listed, visit, wanted, found, has_now=has_now)
+    values: dict[str, Any] = {"list_tasks": listed, "sort": wanted.sort}
     if visit.is_part:
-        return Reply("tasks_rows.html", values)
-    if not rows and first and not filtered and visit.get("trashed") is None:  # undoing stays possible
+        return Reply("tasks_rows.html", {"listed": listed(), "sort": wanted.sort})
+    if not found and first and not filtered and visit.get("trashed") is None:  # undoing stays possible
         return Reply("empty.html", {"place": "tasks"})
     values |= {
         "place": "tasks",
-        "now": now,
         "has_now": has_now,
         "is_first": first,
         "filtered": filtered,
         "statuses": _STATUSES,
         "chosen": visit.query.getlist("status"),
         "sorts": SORT_WORDS,
-        "menus": _menus(rows),
         "trashed": visit.get("trashed"),
     }
-    return Reply("tasks.html", values)
+    return Reply("tasks.html", values, begins=True)
+
+
+def _listed(visit: Visit, wanted: TaskFilter, found: list[TaskSummary], *, has_now: bool) -> Listed:
+    rows = rows_of(visit, found[:PAGE], wanted.sort)
+    more = found[PAGE - 1].id if len(found) > PAGE else None
+    now = now_list(visit) if has_now else Now([], False, False)
+    on_top = {each.row.task.id for each in now.tasks}
+    by_day = wanted.sort in ("updated", "created", "completed")
+    return Listed(
+        rows,
+        list(_days([row for row in rows if row.task.id not in on_top], by_day=by_day)),
+        _total(visit, wanted, None if more or wanted.after else len(rows)),
+        visit.here(after=more, part=None) if more else None,
+        now,
+    )
 
 
 def _total(visit: Visit, wanted: TaskFilter, known: int | None) -> int | None:
@@ -252,14 +274,6 @@ def _total(visit: Visit, wanted: TaskFilter, known: int | None) -> int | None:
     if known is not None or wanted.agent or wanted.file:
         return known
     return visit.store.count(wanted)
-
-
-def _menus(rows: list[Row]) -> dict[str, list[str]]:
-    """Suggestions, from the tasks that are shown."""
-    agents = {agent for row in rows for agent in row.task.agents}
-    models = {row.task.model for row in rows if row.task.model}
-    labels = {f"{name}={value}" if value else name for row in rows for name, value in row.task.labels.items()}
-    return {"agent": sorted(agents)[:12], "model": sorted(models)[:12], "label": sorted(labels)[:12]}
 
 
 def _days(rows: list[Row], *, by_day: bool) -> Iterator[tuple[str, list[Row]]]:

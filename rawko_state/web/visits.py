@@ -104,6 +104,8 @@ class Reply:
     values: dict[str, Any] = field(default_factory=dict)
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
+    begins: bool = False
+    """Whether the beginning of the page is sent before the rest is made. What fails after that is said in the page."""
     to: str = ""
     """An address in this page to go to instead."""
     pieces: Iterator[bytes] | None = None

@@ -60,11 +60,48 @@ def gave(key: str, text: str, **more: Any) -> dict[str, Any]:
     return {"type": "user", "message": {"role": "user", "content": content}, **more}
 
 
+def spent(dollars: float, tokens: int = 0, session: str = SESSION, **more: Any) -> dict[str, Any]:
+    """What newer versions write when they end: the sum over all runs of a session, and of what it was forked from."""
+    used = {"claude-opus-5-5": {"inputTokens": tokens, "costUSD": dollars}}
+    told = {"type": "cost-state", "sessionId": session, "totalCostUSD": dollars, "modelUsage": used, **more}
+    return {**told, "uuid": None, "parentUuid": None, "timestamp": None}
+
+
 def outcome(store: FileStore, task: str) -> Result:
     return [entry for _, entry in store.entries(task) if isinstance(entry, Result)][-1]
 
 
 class TestClaudeCode:
+    def test_a_run_costs_what_its_totals_say_less_what_the_session_had_cost_before(self, store: FileStore) -> None:
+        def costs(task: str) -> list[str | None]:
+            results = [entry for _, entry in store.entries(task) if isinstance(entry, Result)]
+            return [None if each.cost is None else str(each.cost.amount) for each in results]
+
+        shared = [said("one"), answered(1, "First.")]
+        once = [*shared, spent(0.25)]
+        task = claude(store, *once)
+        assert costs(task) == ["0.25"]
+        twice = [*once, said("two"), answered(2, "Second."), spent(0.75)]
+        assert (claude(store, *twice), costs(task)) == (task, ["0.25", "0.50"])
+        open_ended = [*twice, said("three"), answered(3, "Third.")]
+        assert (claude(store, *open_ended), costs(task)) == (task, ["0.25", "0.50", None])
+        # The next total has the third run in it, too, which nothing tells apart.
+        whole = [*open_ended, said("four"), answered(4, "Fourth."), spent(1.5)]
+        assert (claude(store, *whole), costs(task)) == (task, ["0.25", "0.50", None, None])
+        guessed = [*whole, said("five"), answered(5, "Fifth."), spent(2.5, hasUnknownModelCost=True)]
+        assert (claude(store, *guessed), costs(task)[-1]) == (task, None)
+
+        fork = "8f1f7a52-6f62-4f0e-8a0c-0d8f3c7f1c22"
+        later = {"timestamp": "2026-11-19T11:00:00.000Z"}
+        copied = [{**record, "uuid": f"{SESSION}-{number}", "parentUuid": None} for number, record in enumerate(shared)]
+        own = [
+            {"sessionId": fork, **record}
+            for record in (*copied, said("fork", **later), answered(9, "Forked.", **later))
+        ]
+        written(store, *own, spent(0.375, session=fork), name=fork)
+        claude(store, *guessed)
+        assert costs(task_id("claude-code", fork)) == ["0.125"]
+
     def test_what_is_typed_while_the_agent_works_is_a_prompt(self, store: FileStore) -> None:
         def queued(prompt: str, **more: Any) -> dict[str, Any]:
             return {"type": "attachment", "attachment": {"type": "queued_command", "prompt": prompt, **more}}

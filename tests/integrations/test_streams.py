@@ -181,6 +181,40 @@ def test_a_stream_that_stops_inside_a_tool_is_cut_off(tmp_path: Path) -> None:
     assert store.children(task.id) == []
 
 
+def test_a_session_that_goes_on_counts_what_it_uses_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newer versions of Claude Code tell at the end what all runs of a session used, and what it was forked from."""
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    (tmp_path / "claude/projects/x").mkdir(parents=True)
+    store = quiet(tmp_path)
+    session, fork = "7f1f7a52-6f62-4f0e-8a0c-0d8f3c7f1c11", "8f1f7a52-6f62-4f0e-8a0c-0d8f3c7f1c22"
+
+    def has(name: str, *records: dict[str, Any]) -> None:
+        lines = [json.dumps({"sessionId": name, "cwd": str(tmp_path), **record}) + "\n" for record in records]
+        (tmp_path / f"claude/projects/x/{name}.jsonl").write_text("".join(lines))
+
+    def used(name: str, cost: float, tokens: int) -> dict[str, Any]:
+        task = store.start("go on")
+        recording = Recording(store, task, "claude", terminal=False)
+        by_model = {"m": {"inputTokens": tokens, "outputTokens": 1}}
+        for record in (
+            {"type": "system", "subtype": "init"},
+            {"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": "Done."}]}},
+            {"type": "result", "subtype": "success", "total_cost_usd": cost, "modelUsage": by_model},
+        ):
+            recording.take(json.dumps({**record, "session_id": name}).encode() + b"\n")
+        recording.finish()
+        return {**recording.steps.used.tokens, "cost": str(recording.steps.used.cost)}
+
+    assert used(session, 0.5, 100) == {"in": 100, "out": 1, "cost": "0.5"}
+    asked = {"type": "user", "uuid": "u1", "timestamp": "2026-11-19T10:00:00Z", "message": {"content": "one"}}
+    total = {"type": "cost-state", "totalCostUSD": 0.5, "modelUsage": {"m": {"inputTokens": 100, "outputTokens": 1}}}
+    has(session, asked, total)
+    assert used(session, 0.75, 140) == {"in": 40, "out": 0, "cost": "0.25"}
+    has(fork, asked, {**asked, "uuid": "u2", "message": {"content": "two"}})
+    assert used(fork, 0.625, 130) == {"in": 30, "out": 0, "cost": "0.125"}
+    assert used(session, 0.25, 7) == {"in": 7, "out": 1, "cost": "0.25"}  # an older version, which begins anew
+
+
 class TestSubagentsOfClaudeCode:
     def children(self, store: FileStore, task: str) -> list[tuple[str | None, str, int]]:
         found = [store.summary(child) for child, _, _ in store.children(task)]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.backends.memory.store import MemoryStore
 from rawko_state.errors import InvalidValue
+from rawko_state.index import queries
 from rawko_state.lifecycle.retention import Policy, plan
 from rawko_state.model.entries import Question, Turn
 from rawko_state.store import TaskFilter
@@ -162,6 +165,25 @@ class TestUpdated:
             "EXPLAIN QUERY PLAN SELECT * FROM tasks ORDER BY updated_at DESC, id DESC LIMIT 20"
         )
         assert "idx_tasks_updated" in str([tuple(row) for row in steps])
+
+    @pytest.mark.parametrize(
+        ("status", "used"), [("completed", "updated"), ("interrupted", "updated"), ("waiting", "status")]
+    )
+    def test_a_status_that_most_tasks_have_is_found_in_the_order_of_the_list(
+        self, store: FileStore, two: list[str], monkeypatch: pytest.MonkeyPatch, status: str, used: str
+    ) -> None:
+        index = store.sync.fresh()
+        asked: list[tuple[str, Sequence[Any]]] = []
+
+        def read(self: object, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+            asked.append((text, values))
+            return []
+
+        monkeypatch.setattr(type(index), "read", read)
+        queries.history(index, TaskFilter(status=(status,), limit=50), ())
+        ((text, values),) = asked
+        steps = index.connection.execute(f"EXPLAIN QUERY PLAN {text}", values)
+        assert f"idx_tasks_{used}" in str([tuple(row) for row in steps])
 
     def test_the_latest_time_counts_whatever_the_order(self, store: FileStore) -> None:
         task = store.start("x", created=LONG_AGO)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import re
+import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -11,9 +13,13 @@ from typing import NamedTuple
 import pytest
 
 from rawko_state.backends.select import open_files
+from rawko_state.errors import StorageError
 from rawko_state.model.entries import FileTouch, Question, Turn
 from rawko_state.store.contract import ProjectStore
+from rawko_state.web import tasks
 from rawko_state.web.pages import routes
+from rawko_state.web.visits import Visit
+from tests.support.machine import patience
 from tests.support.serving import served
 from tests.web.visitor import Visitor
 
@@ -102,6 +108,57 @@ def test_a_list_says_how_many_tasks_there_are(shop: Shop) -> None:
     second = shop.visitor.get(first.text.partition('rel="next" href="')[2].partition('"')[0].replace("&amp;", "&"))
     assert len(rows(second.text)) == 2
     assert "2 of 52 tasks" in second.words
+
+
+def test_a_list_begins_before_its_tasks_are_looked_up(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    with shop.store.start("Fix it"):
+        pass
+    may_go_on = threading.Event()
+    now_list = tasks.now_list
+
+    def slow(visit: Visit) -> tasks.Now:
+        assert may_go_on.wait(patience(60))
+        return now_list(visit)
+
+    monkeypatch.setattr(tasks, "now_list", slow)
+    connection = http.client.HTTPConnection("127.0.0.1", shop.visitor.port, timeout=patience(60))
+    connection.request("GET", "/")
+    response = connection.getresponse()
+    try:
+        begun = response.read(2_000).decode()
+    finally:
+        may_go_on.set()
+    assert "/static/style.css" in begun
+    assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
+    assert "Fix it" in response.read().decode()
+    connection.close()
+
+
+def test_a_list_that_can_not_be_read_says_so_with_a_true_status_if_it_has_not_begun(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shop.store.start("Fix it"):
+        pass
+
+    def away(*_: object) -> None:
+        raise StorageError("The disk is <away>", str(shop.store.root / "index.db"))
+
+    def broken(*_: object) -> None:
+        raise KeyError("what nobody should see")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tasks, "now_list", away)
+        begun = shop.visitor.get("/")
+        patched.setattr(tasks, "now_list", broken)
+        faulty = shop.visitor.get("/")
+    monkeypatch.setattr(tasks, "filter_of", away)
+    page = shop.visitor.get("/")
+    assert (begun.status, faulty.status, page.status) == (200, 200, 503)
+    assert "The disk is <away>" in begun.words
+    assert "The disk is <away>" in page.words
+    assert "A fault of the server" in faulty.words
+    for text in (begun.text, faulty.text, page.text):
+        assert not {each for each in ("<away>", "nobody", str(shop.store.root)) if each in text}
 
 
 def test_every_file_can_be_reached_also_of_more_than_a_page(shop: Shop) -> None:

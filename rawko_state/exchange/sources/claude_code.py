@@ -38,6 +38,7 @@ from rawko_state.exchange.transcript import (
     words,
 )
 from rawko_state.format.diffs import compared, overwritten, replacement, structured
+from rawko_state.format.fair_json import shallow
 from rawko_state.model.entries import Diff
 from rawko_state.model.frozen import replace
 
@@ -136,8 +137,8 @@ def _about_subagent(path: Path) -> dict[str, str]:
     """What the file beside a sub-agent's session says of it: its type, its description, and the call that started it."""
     try:
         with open(path.with_suffix(".meta.json"), "rb") as stream:
-            found = json.loads(stream.read(1 << 16))
-    except (OSError, ValueError, RecursionError):
+            found = json.loads(shallow(stream.read(1 << 16)))
+    except (OSError, ValueError):
         return {}
     if not isinstance(found, dict):
         return {}
@@ -235,8 +236,8 @@ def _with_long_outputs(step: Step, session: Session) -> Step:
 def step_of(line: str, agent: str = MAIN) -> Step:
     """The step for one record. Also handles records from hooks and ``--output-format stream-json``."""
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        record = json.loads(shallow(line))
+    except ValueError:
         return Step(line, unknown="not JSON")
     if not isinstance(record, dict):
         return Step(line, unknown="not an object")
@@ -279,6 +280,10 @@ def step_of(line: str, agent: str = MAIN) -> Step:
     if kind == "result":  # the last line of stream-json
         failed = text_of(record.get("result")) or str(record.get("subtype")) if record.get("is_error") else None
         return Step(line, at, failed=failed, used=_used(record), facts=facts)
+    if kind == "cost-state":
+        spent = _used(record, "totalCostUSD")
+        is_known = spent.cost is not None and record.get("hasUnknownModelCost") is not True
+        return Step(line, at, spent=spent if is_known else None, facts=facts)
     return Step(line, at, facts=facts, key=key, follows=follows, unknown=None if kind in _PASSED_ON else kind)
 
 
@@ -300,7 +305,7 @@ _PASSED_ON: Final = frozenset(
     (
         "queue-operation", "progress", "file-history-snapshot", "last-prompt", "mode", "permission-mode",
         "stream_event", "rate_limit_event", "tool_progress", "auth_status", "agent-name", "pr-link", "tag", "agent-setting",
-        "api-request", "api-request-blob", "api-request-shape", "atis-latch", "tools-used", "cost-state",
+        "api-request", "api-request-blob", "api-request-shape", "atis-latch", "tools-used",
     )
 )  # fmt: skip
 
@@ -338,14 +343,14 @@ def _compacted(record: Mapping[str, Any]) -> Aside:
     return Aside("compacted", f"The conversation was compacted{how}{size}.")
 
 
-def _used(record: Mapping[str, Any]) -> Usage:
+def _used(record: Mapping[str, Any], cost: str = "total_cost_usd") -> Usage:
     """What a whole run used, sub-agents included. Other lines of a stream only have the counts of when a message began."""
     by_model = record.get("modelUsage")
     tokens: dict[str, int] = {}
     for used in by_model.values() if isinstance(by_model, dict) else ():
         for name, count in counts(used, _MODEL_TOKENS).items():
             tokens[name] = tokens.get(name, 0) + count
-    return Usage(tokens or counts(record.get("usage"), _TOKENS), dollars(record.get("total_cost_usd")))
+    return Usage(tokens or counts(record.get("usage"), _TOKENS), dollars(record.get(cost)))
 
 
 def _user(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, str]) -> Step:

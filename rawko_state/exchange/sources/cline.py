@@ -38,6 +38,7 @@ from rawko_state.exchange.transcript import (
     uncached,
 )
 from rawko_state.format.diffs import compared, positionless, replacement, structured
+from rawko_state.format.fair_json import shallow
 from rawko_state.model.entries import Diff
 from rawko_state.model.frozen import replace
 
@@ -277,8 +278,8 @@ class Reader:
         given = content
         if isinstance(content, str) and content[:1] in ("{", "["):
             try:
-                given = json.loads(content)
-            except (ValueError, RecursionError):
+                given = json.loads(shallow(content))
+            except ValueError:
                 given = content
         results = objects(given) if isinstance(given, list) else [given] if isinstance(given, dict) else []
         told = [result for result in results if "success" in result]
