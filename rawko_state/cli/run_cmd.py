@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -22,7 +23,9 @@ class _NoCommand(click.ClickException):
 
 def _quoted(argument: str) -> str:
     """As a person would write it for a shell: ``"it's"``, where ``shlex`` has ``'it'"'"'s'``."""
-    return f'"{argument}"' if "'" in argument and not set(argument) & set('"$`\\!') else shlex.quote(argument)
+    if "'" not in argument:
+        return shlex.quote(argument)
+    return '"' + re.sub(r'(["$`\\])', r"\\\1", argument) + '"'
 
 
 class _Run(Page):

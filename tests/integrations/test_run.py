@@ -133,10 +133,10 @@ class TestRun:
 
     def test_a_secret_between_quotes_of_the_command_is_removed(self, project: Path) -> None:
         (project / ".rawko").mkdir()
-        rawko(project, "run", "--", "echo", "auth=('bob', 'k2JdQ8sLZx7v')")
+        rawko(project, "run", "--", "sh", "-c", "echo \"auth=('bob', 'k2JdQ8sLZx7v')\" \"$HOME\"")
         (path,) = (project / ".rawko/state/tasks").iterdir()
         text = path.read_text()
-        assert "X-Command: echo" in text
+        assert "X-Command: sh -c" in text
         assert "auth=('bob', '[redacted:call-secret:" in text
         assert "k2JdQ8sLZx7v" not in text
 
