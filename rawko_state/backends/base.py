@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rawko_state.backends import folds
     from rawko_state.backends.folds import FoldedTask, Folds
     from rawko_state.config import settings
+    from rawko_state.format import taken_back
     from rawko_state.format.reader import TaskReader
     from rawko_state.model import entries as entry_types
     from rawko_state.model.appended import BeforeWrite
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 else:
     folds = lazy("rawko_state.backends.folds")
     settings = lazy("rawko_state.config.settings")
+    taken_back = lazy("rawko_state.format.taken_back")
     entry_types = lazy("rawko_state.model.entries")
     tasks_events = lazy("rawko_state.tasks.events")
     tasks_task = lazy("rawko_state.tasks.task")
@@ -403,12 +405,13 @@ class BaseStore(ABC):
             seal = folds.seal_at(reader, at.offset) if at.offset else None
             if at.offset and (seal is None or not seal.startswith(at.seal)):
                 raise ChainMoved(f"Task {task_id} was rewritten before {after}. Read it from the start.")
+            taken = taken_back.TakenBack(reader)
             for record in reader.scan((at.offset, seal) if seal else None):
                 if record.kind == "tail":
                     return  # it is being written, or its writer died
                 if record.seal is not None and record.kind in ("sealed", "torn"):
                     at = tasks_events.Cursor(record.end, record.seal[:8])
-                entries = tuple(block.entry(reader.fetch) for block in record.blocks)
+                entries = tuple(taken.left_out(block.entry(reader.fetch), block.offset) for block in record.blocks)
                 if record.kind == "damaged":
                     entries = tuple(replace(entry, damaged=True) for entry in entries)
                 yield RecordAt(str(at), record.kind, entries)
@@ -480,11 +483,12 @@ class BaseStore(ABC):
 
 def entries_of(reader: TaskReader, *, whole: bool) -> Iterator[tuple[str, Entry]]:
     """All blocks of a task, each with the kind of its record."""
+    taken = taken_back.TakenBack(reader)
     for record in reader.records():
         if record.kind == "tail":
             yield record.kind, entry_types.Torn(length=record.torn)
         for block in record.blocks:
-            entry = block.entry(reader.fetch if whole else None)
+            entry = taken.left_out(block.entry(reader.fetch if whole else None), block.offset)
             if record.kind == "tail" and isinstance(entry, entry_types.Turn):
                 # It was never finished, whatever its status says.
                 entry = replace(entry, status="interrupted")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rawko_state.backends import redaction
     from rawko_state.backends.folds import FoldedTask
     from rawko_state.backends.protocols import SyncedIndex, TaskFiles
-    from rawko_state.format import seal
+    from rawko_state.format import seal, taken_back
     from rawko_state.format.reader import TaskReader
     from rawko_state.index import projection, survey
     from rawko_state.index import stats as index_stats
@@ -47,6 +47,7 @@ else:
     projection = lazy("rawko_state.index.projection")
     survey = lazy("rawko_state.index.survey")
     index_stats = lazy("rawko_state.index.stats")
+    taken_back = lazy("rawko_state.format.taken_back")
     appended = lazy("rawko_state.model.appended")
     entry_types = lazy("rawko_state.model.entries")
     tasks_events = lazy("rawko_state.tasks.events")
@@ -152,10 +153,11 @@ class IndexedStore(BaseStore):
 
     @staticmethod
     def _notes_at(reader: TaskReader, places: Iterable[int], kind: str | None) -> Iterator[Note]:
+        taken = taken_back.TakenBack(reader)
         for offset in places:
             entry = reader.entry_at(offset, reader.size - offset)
             if isinstance(entry, entry_types.Note) and (kind is None or entry.kind == kind):
-                yield entry
+                yield taken.left_out(entry, offset)
 
     def _viewed(self, prefix: str) -> tuple[str, FoldedTask]:
         name = self.find(prefix)
@@ -452,11 +454,7 @@ class IndexedStore(BaseStore):
         """The latest note of a kind."""
         name = self._caught_up(prefix, grown=True)
         with self.journal.reader(name) as reader:
-            for offset in queries.note_places(self.sync.index(), name.id):
-                entry = reader.entry_at(offset, reader.size - offset)
-                if isinstance(entry, entry_types.Note) and entry.kind == kind:
-                    return entry
-        return None
+            return next(self._notes_at(reader, queries.note_places(self.sync.index(), name.id), kind), None)
 
     def erase(self, prefix: str, *, by: str | None = None) -> str:
         """Deletes a task permanently, whether it is in the trash or not."""

@@ -16,8 +16,8 @@ from rawko_state.config.secret import keyed, user_key
 from rawko_state.config.settings import Settings, load
 from rawko_state.errors import InvalidValue, TaskExists
 from rawko_state.format.reader import TaskReader
+from rawko_state.format.rewriting import Rewriting, with_note
 from rawko_state.journal.reader import open_reader
-from rawko_state.journal.rewrite import Rewriting, with_note
 from rawko_state.late import late
 from rawko_state.model.entries import Blob, Entry, Note, Turn, blobs_of
 from rawko_state.model.long_texts import with_blobs_changed

@@ -23,6 +23,7 @@ from rawko_state.errors import InvalidValue, RawkoError, TaskNotFound
 from rawko_state.exchange.importing import Belonging, Report, import_sessions, plain_remote
 from rawko_state.exchange.json_form import blobs_bytes, records_bytes
 from rawko_state.exchange.sources import SOURCES
+from rawko_state.format.fair_json import shallow
 from rawko_state.model.names import parse_name
 from rawko_state.store import TaskFilter
 
@@ -337,6 +338,6 @@ def _tasks(path: Path) -> Iterator[dict[str, Any]]:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return json.loads(shallow(text))
+    except ValueError:
         return None

@@ -20,6 +20,11 @@ class _NoCommand(click.ClickException):
     exit_code = 127  # as a shell says it
 
 
+def _quoted(argument: str) -> str:
+    """As a person would write it for a shell: ``"it's"``, where ``shlex`` has ``'it'"'"'s'``."""
+    return f'"{argument}"' if "'" in argument and not set(argument) & set('"$`\\!') else shlex.quote(argument)
+
+
 class _Run(Page):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without a request, what stands behind ``--`` is the command."""
@@ -64,14 +69,15 @@ def command(
     if shutil.which(given[0]) is None:
         raise _NoCommand(f"Command not found: {given[0]}. Nothing was recorded.")
     store = store_of(ctx)
+    shown = " ".join(map(_quoted, given))
     name = agent or Path(given[0]).name
     task = store.start(
-        request if request is not None else prompt_in(given) or shlex.join(given),
+        request if request is not None else prompt_in(given) or shown,
         agent=name,
         cwd=os.getcwd(),
         by=me(store.root),
         labels=labels_of(labels),
-        fields={"Command": shlex.join(given)},
+        fields={"Command": shown},
     )
     env = {**os.environ, "RAWKO_TASK": task.id, "RAWKO_PROJECT": str(store.root)}
     try:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from rawko_state.errors import RawkoError
 from rawko_state.exchange.facts import Estimate, facts_of
 from rawko_state.exchange.json_form import records_object, task_object
 from rawko_state.exchange.shown import Shown
+from rawko_state.exchange.withheld import note_of, pieces_of
+from rawko_state.format.reader import MemoryBytes, TaskReader
+from rawko_state.format.taken_back import TakenBack
 from rawko_state.format.text import visible
 from rawko_state.model.entries import Entry
 from rawko_state.store.contract import Store
 
 EXACT: Final = ("json", "jsonl", "task")
 READABLE: Final = ("md", "html")
-_PIECE: Final = 1 << 20
 
 
 def exported(
@@ -84,10 +87,7 @@ def plain_name(store: Store, task_id: str) -> str:
 def _pieces(store: Store, task_id: str, form: str, as_is: bool) -> Iterator[bytes]:
     if form == "task":
         with store.reader(task_id) as reader:
-            offset = 0
-            while piece := reader.fetch(offset, _PIECE):
-                yield piece
-                offset += len(piece)
+            yield from pieces_of(reader)
         return
     if form in ("json", "jsonl"):
         yield json.dumps(whole_object(store, task_id), indent=1 if form == "json" else None).encode() + b"\n"
@@ -102,10 +102,11 @@ def _pieces(store: Store, task_id: str, form: str, as_is: bool) -> Iterator[byte
 
 def whole_object(store: Store, task_id: str) -> dict[str, Any]:
     """The lossless form, with the readable form beside it."""
-    summary = store.summary(task_id)
-    task = task_object(task_id, summary.status, (entry for _, entry in store.entries(task_id)))
+    summary, name, blobs = store.summary(task_id), plain_name(store, task_id), store.blobs_of(task_id)
     with store.reader(task_id) as reader:
-        whole = records_object(
-            task_id, plain_name(store, task_id), reader.records(), reader.fetch, store.blobs_of(task_id)
-        )
-    return {**whole, "task": task}
+        taken = TakenBack(reader)
+        if taken:
+            reader = TaskReader(reader.path, MemoryBytes(b"".join(pieces_of(reader))))
+        whole = records_object(task_id, name, reader.records(), reader.fetch, blobs)
+    entries = chain((entry for _, entry in store.entries(task_id)), [note_of(taken)] if taken else [])
+    return {**whole, "task": task_object(task_id, summary.status, entries)}

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta, timezone
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rawko_state.exchange.transcript import Session, Step, holds, is_session_id
-from rawko_state.exchange.turns import TurnBuilder
+from rawko_state.exchange.transcript import Session, Step, Usage, holds, is_session_id
+from rawko_state.exchange.turns import TurnBuilder, told_until
 from rawko_state.model.entries import Turn
 from rawko_state.model.frozen import replace
 
@@ -41,6 +41,8 @@ class Fork(NamedTuple):
     """It has nothing of its own, so there is nothing to record."""
     answers: int = 0
     """How many of these turns are the parent's own, and not of the user."""
+    spent: Usage | None = None
+    """What the parent had used by then. The totals of the fork go on from there."""
 
 
 class _Records(NamedTuple):
@@ -211,7 +213,14 @@ def _fork(child: _Records, parent: _Records, shared: int, above: Fork | None) ->
     turns, answers = _turns_until(parent.session, left, 0 if above is None else above.place, only_keyed=True)
     loose = tuple(step for at, step in child.session.steps(0, []) if at <= place and step.key is None)
     is_copy = shared == len(child.places)
-    return Fork(parent.session.key, place, before + turns, loose, is_copy, answers)
+    spent = _spent(parent.session, left) or (None if above is None else above.spent)
+    return Fork(parent.session.key, place, before + turns, loose, is_copy, answers, spent)
+
+
+def _spent(session: Session, place: int) -> Usage | None:
+    """What a session had used when it was forked after a place: agents say so when they end, behind their last record."""
+    own = (at - 1 for at, step in session.steps(place, []) if step.key is not None)
+    return told_until(session, next(own, session.end()))
 
 
 def placed(store: Store, task: str | None, fork: Fork | None) -> Fork | None:

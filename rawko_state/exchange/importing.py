@@ -178,8 +178,8 @@ def _brought(job: _Job, elsewhere: Store | None = None) -> _Done:
         if fork is not None and fork.is_copy:
             done.copy_of = _task_of(session.source, fork.parent)
             return done
-        start, loose = (fork.place, fork.loose) if fork is not None else (0, ())
-        grouping = TurnBuilder(session, start, job.belonging.roots, done.wrong, loose=loose)
+        start, loose, spent = (fork.place, fork.loose, fork.spent) if fork is not None else (0, (), None)
+        grouping = TurnBuilder(session, start, job.belonging.roots, done.wrong, loose=loose, spent=spent)
         if grouping.is_empty:
             done.is_empty = True
             return done
@@ -416,13 +416,13 @@ def grow(
         )  # fmt: skip
         if dry_run:
             return not grouping.is_empty, Counter()
+        interrupted = store.status(task) == INTERRUPTED
         with store.attach(task) as opened:
             running = opened.state.status not in ENDED
             if grouping.is_empty and (not (running and ended) or own is None):
                 return False, Counter()  # it is as far as whoever runs it, or ran it, has recorded
             at = grouping.facts.first or datetime.now(timezone.utc)
             before = opened.state.turns
-            interrupted = opened.state.status == INTERRUPTED
             requested = _requested(store, task, before) if running or not start else None
             for record in grouping.more(at, running=running, interrupted=interrupted, requested=requested):
                 if not ended and running and len(record) == 1 and grouping.facts.place == start:
@@ -476,9 +476,9 @@ def start(
         fork = placed(store, store.by_source(source).get(source), fork)
     if fork is not None and fork.is_copy:
         return None
-    begin, loose = (fork.place, fork.loose) if fork is not None else (0, ())
+    begin, loose, spent = (fork.place, fork.loose, fork.spent) if fork is not None else (0, (), None)
     roots = (str(store.root),)
-    grouping = TurnBuilder(session, begin, roots, wrong, ended=ended, is_alive=is_alive, loose=loose)
+    grouping = TurnBuilder(session, begin, roots, wrong, ended=ended, is_alive=is_alive, loose=loose, spent=spent)
     if grouping.is_empty or (grouping.prompt is None and not ended):
         return None
     task = task_id(session.source, session.key)

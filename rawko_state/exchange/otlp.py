@@ -33,6 +33,8 @@ def unpacked(body: bytes, encoding: str) -> bytes:
         raise InvalidValue(f"The body is not {encoding}: {error}.") from None
     if stream.unconsumed_tail:
         raise InvalidValue(f"The body is larger than {LARGEST >> 20} MB.")
+    if not stream.eof or stream.unused_data:
+        raise InvalidValue(f"The body is not {encoding}: it was cut off, or something follows it.")
     return data
 
 
@@ -43,7 +45,7 @@ def signals(body: bytes, media: str, kind: str) -> list[Signal]:
     elif media == JSON:
         try:
             whole, in_hex = fair_json.loads(body), True
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise InvalidValue(f"The body is not JSON: {error}.") from None
     else:
         raise InvalidValue(f"Unknown type of content: {media!r}. Use {JSON} or {PROTOBUF}.")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from rawko_state.format.fair_json import shallow
 from rawko_state.model.frozen import Frozen
 
 CHAT: Final = frozenset(("chat", "text_completion", "generate_content"))
@@ -81,7 +82,7 @@ def data(value: Any) -> Any:
     """A value that is sent as JSON in a string, as attributes can't be nested everywhere."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
+            return json.loads(shallow(value))
+        except ValueError:
             return value
     return value

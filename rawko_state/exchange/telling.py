@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from rawko_state.exchange.tool_output import unwrapped
 from rawko_state.format.diffs import BEFORE_UNKNOWN
+from rawko_state.format.fair_json import shallow
 from rawko_state.format.figures import changes_text, counted, size_text, took
 from rawko_state.late import late
 from rawko_state.model.entries import Diff, ToolCall, Turn, own_diffs, touched
@@ -213,8 +214,8 @@ def _given(call: ToolCall) -> Mapping[str, Any]:
         return given
     if call.args.startswith("{"):
         try:
-            found = json.loads(call.args)
-        except (ValueError, RecursionError):
+            found = json.loads(shallow(call.args))
+        except ValueError:
             return {}
         return found if isinstance(found, dict) else {}
     return {}

@@ -20,6 +20,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from rawko_state.format.fair_json import shallow
 from rawko_state.model.entries import Diff
 from rawko_state.model.frozen import Frozen, field, replace
 
@@ -97,6 +98,8 @@ class Step(Frozen):
     """Of the turn, likewise."""
     used: Usage | None = None
     """Tokens and cost of the run so far that no turn states. The last one counts."""
+    spent: Usage | None = None
+    """Tokens and cost of the whole session so far: also of earlier runs, sub-agents, and the session that it was forked from."""
     calls: tuple[Call, ...] = ()
     outputs: tuple[Output, ...] = ()
     touches: tuple[tuple[str, str], ...] = ()
@@ -226,8 +229,8 @@ def lines(path: Path, start: int, wrong: list[str]) -> Iterator[tuple[int, str]]
 def _is_whole(line: bytes) -> bool:
     """Many programs do not end their last line. Part of an object never parses as an object, so one that parses is complete."""
     try:
-        return isinstance(json.loads(line.decode("utf-8", "surrogateescape")), dict)
-    except (ValueError, RecursionError):
+        return isinstance(json.loads(shallow(line.decode("utf-8", "surrogateescape"))), dict)
+    except ValueError:
         return False
 
 
@@ -266,6 +269,14 @@ def dollars(value: object) -> Decimal | None:
 def stated(cost: Decimal | None, tokens: Mapping[str, int]) -> Decimal | None:
     """What a source says that tokens cost. Agents write 0 for models whose prices they do not know."""
     return None if cost == 0 and any(tokens.values()) else cost
+
+
+def since(before: Usage, total: Usage) -> Usage:
+    """What was used between two totals. A smaller one has begun anew."""
+    if before.cost is None or total.cost is None or total.cost < before.cost:
+        return total
+    tokens = {name: max(0, count - before.tokens.get(name, 0)) for name, count in total.tokens.items()}
+    return Usage(tokens, total.cost - before.cost)
 
 
 def in_order(steps: Iterable[tuple[int, Step]], start: int) -> Iterator[tuple[int, Step]]:
@@ -449,16 +460,16 @@ def first_record(path: Path) -> dict[str, Any]:
     """The first line of a file, if it is an object; else an empty one."""
     try:
         with open(path, "rb") as stream:
-            return mapping(json.loads(stream.readline(1 << 20).decode("utf-8", "surrogateescape")))
-    except (OSError, ValueError, RecursionError):
+            return mapping(json.loads(shallow(stream.readline(1 << 20).decode("utf-8", "surrogateescape"))))
+    except (OSError, ValueError):
         return {}
 
 
 def object_of(line: str) -> dict[str, Any]:
     """The JSON object in a line. Raises NotAnObject."""
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
+        found = json.loads(shallow(line))
+    except ValueError:
         raise NotAnObject("not JSON") from None
     if not isinstance(found, dict):
         raise NotAnObject("not an object")

@@ -16,7 +16,7 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Final
 
-from rawko_state.exchange.transcript import Call, Output, Session, Step, Usage, stated
+from rawko_state.exchange.transcript import Call, Output, Session, Step, Usage, since, stated
 from rawko_state.format.values import read_time, write_time
 from rawko_state.model.entries import (
     UNKNOWN_USER,
@@ -72,6 +72,10 @@ class Facts:
     """Tool calls without output so far, since the last prompt."""
     used: Usage = field(default_factory=Usage)
     """Tokens and cost that no turn states."""
+    totals: list[Usage] = field(default_factory=list)
+    """What the whole session had used, each time that it was told."""
+    is_told: bool = False
+    """Whether the last total has all turns in it."""
     tokens: int = 0
     """All tokens that were told of, in any way."""
 
@@ -102,8 +106,14 @@ class Facts:
         if step.prompt is not None:
             self.running = set()  # what was cut off before does not matter to how this ends
         self.running |= {call.id for call in step.calls}
-        self.running -= {output.id for output in step.outputs}
+        self.running -= {output.id for output in step.outputs if not output.goes_on}
+        if step.outcome is not None:
+            self.running.discard(step.inside or "")
         self.used = step.used or self.used
+        self.is_told = self.is_told and step.turn is None
+        if step.spent is not None:
+            self.totals.append(step.spent)
+            self.is_told = True
         self.tokens += sum(step.tokens.values()) + (sum(step.used.tokens.values()) if step.used else 0)
 
     def standing(self) -> dict[str, Json]:
@@ -148,11 +158,14 @@ class TurnBuilder:
         beside: Mapping[str, Json] | None = None,
         asked: str | None = None,
         loose: Sequence[Step] = (),
+        spent: Usage | None = None,
     ) -> None:
         """``ended``: no more is expected for now. Otherwise the last turn is left for next time, and the run stays open.
         ``is_alive``: the agent still runs, so a session that seems to be cut off has only not been written to its end.
         ``before``: the data of the last IMPORTED note. ``beside``: more data for the next ones. ``asked``: what a person asked
-        for, if the first prompt says more than that. ``loose``: earlier steps that belong to no turn."""
+        for, if the first prompt says more than that. ``loose``: earlier steps that belong to no turn. ``spent``: what a session
+        had used when it was forked."""
+        self._start, self._spent = start, spent
         self.session, self.facts, self._beside = session, Facts(place=start), beside or {}
         begun = (before or {}).get("since")
         self.since = read_time(begun) if isinstance(begun, str) else None
@@ -164,6 +177,8 @@ class TurnBuilder:
         self._steps = session.steps(start, wrong)
         self._ahead: list[tuple[int, Step]] = []
         """Steps read to learn about the session before anything is written."""
+        self._stays_interrupted = False
+        """It is known to have been cut off, and no record says anything else."""
         self.prompt: str | None = None
         for step in loose:
             self.facts.take(step)
@@ -237,6 +252,7 @@ class TurnBuilder:
         """The new records for an existing task; ``running``: its run has not ended. An ``interrupted`` task takes no new
         request: it goes on, and what the user says is a turn, unless the run was begun with it (``requested``)."""
         is_request = requested is not None and (self.prompt or "").strip()[: len(requested)] == requested.strip()
+        self._stays_interrupted = interrupted and not any(step.happened for _, step in self._ahead)
         preface, rest = self._preface(asked=(running or interrupted) and not is_request)
         again = Resumed(at=at.replace(microsecond=0), writer="detached", reason="its session has grown")
         if running:
@@ -305,8 +321,8 @@ class TurnBuilder:
                 elif told:
                     yield told
                 current = OpenTurn(step, self.session.agent, self._relative)
-                for each in loose:
-                    current.add(each)
+                for each in loose:  # what went wrong before it does not concern it
+                    current.add(replace(each, failed=None, aborted=None))
                 loose = []
             if current is None:
                 loose.append(step)
@@ -337,11 +353,12 @@ class TurnBuilder:
         more: dict[str, Json] = {"steps": facts.steps}
         if facts.unknown:
             more["unknown"] = dict(facts.unknown)
-        cost = stated(facts.used.cost, {"out": facts.tokens})
+        cost = stated(facts.used.cost if facts.used.cost is not None else self._cost(), {"out": facts.tokens})
+        is_cut_off = facts.outcome == "unknown" and self._stays_interrupted
         said = (facts.said or "").strip().split("\n")[0][:200] or None
         return [
             Result(
-                status=facts.outcome,
+                status="interrupted" if is_cut_off else facts.outcome,
                 error=facts.failed if facts.outcome == "failure" else None,
                 completed=facts.last.replace(microsecond=0) if facts.last else None,
                 duration_ms=max(0, spent) if spent is not None else None,
@@ -351,6 +368,20 @@ class TurnBuilder:
             ),
             self._how_far(title=self._title, **more),
         ]
+
+    def _cost(self) -> Decimal | None:
+        """What was spent from the place on, if the totals of the session tell. They go on over its runs; a smaller one has begun
+        anew."""
+        if not self.facts.is_told:
+            return None
+        before = self._spent or (told_until(self.session, self._start) if self._start else Usage({}, Decimal(0)))
+        if before is None:
+            return None
+        cost = Decimal(0)
+        for total in self.facts.totals:
+            cost += since(before, total).cost or 0
+            before = total
+        return cost
 
     @property
     def _title(self) -> str | None:
@@ -366,6 +397,17 @@ class TurnBuilder:
             if whole.is_relative_to(root):
                 return str(whole.relative_to(root))
         return path
+
+
+def told_until(session: Session, place: int) -> Usage | None:
+    """What a session had used up to a place in it, if its records tell that for all turns before."""
+    facts = Facts()
+    for at, step in session.steps(0, []):
+        if at > place:
+            break
+        facts.take(step)
+    # A session that another agent's work was handed over to has used nothing by itself.
+    return facts.totals[-1] if facts.is_told else None if facts.spoken else Usage({}, Decimal(0))
 
 
 def _passed_on(steps: list[Step]) -> Note:

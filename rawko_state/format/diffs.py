@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from rawko_state.errors import InvalidValue
@@ -106,10 +107,7 @@ def _read_path(line: str, mark: str, side: str) -> str | None:
 
 
 def made_of(old: str | None, new: str | None, hunks: str) -> Diff:
-    added = removed = 0
-    for line in hunks.split("\n"):
-        added += line.startswith("+")
-        removed += line.startswith("-")
+    added, removed = (hunks.startswith(sign) + hunks.count(f"\n{sign}") for sign in "+-")
     return Diff(old, new, hunks, None, added, removed)
 
 
@@ -209,8 +207,30 @@ def _range(start: int, length: int) -> str:
 
 def _lines(text: str) -> list[str]:
     """The lines, each with its newline; the last one may have none."""
+    ended = _Within("", "\n")
     lines = text.split("\n")
-    return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    last = lines.pop()
+    return [ended[line] for line in lines] + ([last] if last else [])
+
+
+class _Within(dict[str, str]):
+    """Lines between two texts. Lines that are the same are one value: millions of values take gigabytes, and freeing them keeps
+    other threads waiting."""
+
+    def __init__(self, before: str, after: str = "") -> None:
+        self._before, self._after = before, after
+
+    def __missing__(self, line: str) -> str:
+        found = self[line] = f"{self._before}{line}{self._after}"
+        return found
+
+
+class _Ended(dict[str, tuple[str, ...]]):
+    """Lines of a file as lines of a diff, which says so where the last one has no newline."""
+
+    def __missing__(self, line: str) -> tuple[str, ...]:
+        found = self[line] = (line[:-1],) if line.endswith("\n") else (line, NO_END)
+        return found
 
 
 def _hunks(old: list[str], new: list[str]) -> Iterator[list[str]]:
@@ -225,16 +245,18 @@ def _hunks(old: list[str], new: list[str]) -> Iterator[list[str]]:
     # Only what differs is compared, with the lines around it.
     start, end = max(0, first - _CONTEXT), max(0, last - _CONTEXT)
     one, two = old[start : len(old) - end], new[start : len(new) - end]
+    gone, come, ended = _Within("-"), _Within("+"), _Ended()
     for group in _groups(one, two, first - start, last - end):
         body: list[str] = []
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
                 body += [" " + line for line in one[i1:i2]]
             else:
-                body += ["-" + line for line in one[i1:i2]] + ["+" + line for line in two[j1:j2]]
+                body += [gone[line] for line in islice(one, i1, i2)]
+                body += [come[line] for line in islice(two, j1, j2)]
         _, i1, _, j1, _ = group[0]
         has_old, has_new = any(line[0] in " -" for line in body), any(line[0] in " +" for line in body)
-        shown = [part for line in body for part in ((line[:-1],) if line.endswith("\n") else (line, NO_END))]
+        shown = [part for line in body for part in ended[line]]
         yield [_head(start + i1 + has_old, start + j1 + has_new, body), *shown]
 
 

@@ -80,9 +80,11 @@ def from_json(text: str) -> str | None:
     """The string that to_json encoded, or None if it is something else."""
     import json
 
+    from rawko_state.format.fair_json import shallow
+
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = json.loads(shallow(text))
+    except ValueError:
         return None
     if isinstance(value, str):
         return value

@@ -224,6 +224,18 @@ def _models(connection: Any) -> None:
     _run(connection, _8_MODELS)
 
 
+# What the result of a run states of its cost. Only the files of tasks that state a cost are read again.
+_9_COSTS_OF_RUNS = """
+ALTER TABLE task_runs ADD COLUMN cost TEXT;
+DELETE FROM tasks WHERE cost IS NOT NULL;
+DELETE FROM index_meta WHERE k = 'tasks_stamp';
+"""
+
+
+def _costs_of_runs(connection: Any) -> None:
+    _run(connection, _9_COSTS_OF_RUNS)
+
+
 MIGRATIONS: Final = (
     Migration(1, "rfc_tables", _rfc_tables),
     Migration(2, "positions_and_runs", _positions_and_runs),
@@ -233,5 +245,6 @@ MIGRATIONS: Final = (
     Migration(6, "sources", _sources),
     Migration(7, "exact", _exact),
     Migration(8, "models", _models),
+    Migration(9, "costs_of_runs", _costs_of_runs),
 )
 VERSION: Final = MIGRATIONS[-1].number

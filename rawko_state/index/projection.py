@@ -22,6 +22,7 @@ from rawko_state.model.entries import (
     IN_CONTEXT,
     MEMORY,
     Execution,
+    Money,
     Note,
     Parent,
     Request,
@@ -156,7 +157,7 @@ class Projector:
                 "started_at": _time(turn.started),
                 "model": _safe(turn.model, SHORT),
                 "tokens": json.dumps(dict(turn.tokens)) if turn.tokens else None,
-                "cost": f"{turn.cost.amount:f} {turn.cost.currency}" if turn.cost else None,
+                "cost": _money(turn.cost),
                 "by": _safe(turn.by, SHORT),
                 "answers": turn.answers,
                 "damaged": int(damaged),
@@ -225,6 +226,7 @@ class Projector:
         done: Row = {"task_id": row["id"], "run": self._state.runs}
         done |= {"completed_at": _time(result.completed), "duration_ms": _int(result.duration_ms)}
         done |= {"summary": row["result_summary"], "error": row["error"]}
+        done |= {"cost": cost} if (cost := _money(result.cost)) is not None else {}
         rows.run_updates.append({**done, "output": None if result.output is None else _safe(json.dumps(result.output))})
 
     def _event(self, rows: NewRows, seq: int, event: RecordEvent) -> None:
@@ -276,7 +278,7 @@ _ZERO: Final = (
     "file_size", "file_mtime_ns",
 )  # fmt: skip
 _EMPTY: Final[Row] = {**dict.fromkeys(_NOTHING), **dict.fromkeys(_ZERO, 0)}
-_EMPTY_RUN: Final[Row] = dict.fromkeys(("completed_at", "duration_ms", "summary", "error", "output"))
+_EMPTY_RUN: Final[Row] = dict.fromkeys(("completed_at", "duration_ms", "summary", "error", "output", "cost"))
 
 
 def _state_of(row: Row) -> TaskState:
@@ -348,6 +350,10 @@ def _plus(total: int | None, more: int | None) -> int | None:
 def _int(value: int | None) -> int | None:
     """Limits a number to the range of a database integer; the file keeps the exact value."""
     return value if value is None or value <= _LARGEST else _LARGEST
+
+
+def _money(cost: Money | None) -> str | None:
+    return None if cost is None else f"{cost.amount:f} {cost.currency}"
 
 
 def _decimal(text: str | None) -> Decimal:

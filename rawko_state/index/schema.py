@@ -166,6 +166,7 @@ def tables_for(db: p.Database, within: str | None = None) -> Tables:
         summary = p.TextField(null=True)
         error = p.TextField(null=True)
         output = p.TextField(null=True)
+        cost = p.TextField(null=True)
 
         class Meta:
             table_name = "task_runs"

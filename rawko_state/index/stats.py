@@ -182,25 +182,25 @@ def _of_tasks(index: TaskDatabase, found: Condition | None) -> Condition:
 
 
 def _usage(index: TaskDatabase, mine: Condition, by: str = "SUBSTR(started_at, 1, 10)") -> list[tuple[Any, ...]]:
-    """Turns by day or another column, agent, model, and by whether their cost is stated, by them or for the whole task."""
+    """Turns by day or another column, agent, model, and by whether their cost is stated: by them, for their whole run, or for the
+    run of which they are a sub-agent's."""
     where, values = mine
     names = ("in", "out", "cache_read", "cache_write")
     tokens = ", ".join(f"SUM({index.number_in('tokens', name)})" for name in names)
-    is_stated = f"{_DOLLARS} IS NOT NULL OR task_id IN ({_priced_whole(index, where)})"
+    is_subagent, call = index.contains("extra", '"X-Parent-Call"')
+    is_priced = _DOLLARS.replace("cost", "runs.cost") + " IS NOT NULL"
+    runs, tasks = f"{index.at('task_runs')} AS runs", index.at("tasks")
+    is_stated = f"""{_DOLLARS} IS NOT NULL
+        OR (task_id, run) IN (SELECT task_id, run FROM {runs} WHERE {where} AND {is_priced})
+        OR task_id IN (SELECT task_id FROM (SELECT id AS task_id, parent_id, extra FROM {tasks}) AS mine
+            WHERE {where} AND {is_subagent} AND EXISTS (
+                SELECT 1 FROM {runs} WHERE runs.task_id = mine.parent_id AND {is_priced}))"""
     statement = f"""
         SELECT {by}, agent, model, CASE WHEN {is_stated} THEN 1 ELSE 0 END,
             COUNT(*), SUM(duration_ms), {tokens}, SUM({_DOLLARS})
         FROM {index.at("task_agents")} WHERE {where} GROUP BY 1, 2, 3, 4"""
     with index.mapped():
-        return [*index.read(statement, (*values, *values)), *_told_at_the_end(index, mine)]
-
-
-def _priced_whole(index: TaskDatabase, where: str) -> str:
-    """Tasks that state more than their turns do: the cost of whole runs."""
-    return f"""
-        SELECT task_id FROM (SELECT id AS task_id, cost FROM {index.at("tasks")} WHERE cost IS NOT NULL) AS priced
-        WHERE {where} AND CAST(cost AS numeric) > 0.0000000001 + COALESCE(
-            (SELECT SUM({_DOLLARS}) FROM {index.at("task_agents")} AS turns WHERE turns.task_id = priced.task_id), 0)"""
+        return [*index.read(statement, (*values, *values, *call, *values)), *_told_at_the_end(index, mine)]
 
 
 def _told_at_the_end(index: TaskDatabase, mine: Condition) -> Iterator[tuple[Any, ...]]:

@@ -12,6 +12,8 @@ from langgraph.checkpoint.base import writes_sort_key
 from rawko_state.integrations.graph_steps import GraphTeller
 from rawko_state.integrations.patches import Patch, difference, patched, to_bytes, to_text
 
+_SMALL: Final = 256
+"""Bytes that are not worth the search for a difference."""
 SKELETON: Final = ""
 """The checkpoint without its values, stored like one more channel. No channel has this name."""
 
@@ -143,12 +145,15 @@ class New:
         thread, ns, parent, at_hand = self._thread, self._ns, self._parent, dict[str, tuple[str, bytes]]()
         base = parent if (ns, parent) in thread.saved else next((key[1] for key in thread.visible(ns)), None)
         known = thread.names(ns, base)
-        before = {} if base is None else self._serde.loads_typed(thread.value(ns, base, SKELETON))["channel_versions"]
-        now = self._skeleton["channel_versions"]
+        same = known - {SKELETON} - set(self._changed)
+        if same and base is not None:
+            before = self._serde.loads_typed(thread.value(ns, base, SKELETON))["channel_versions"]
+            now = self._skeleton["channel_versions"]
+            same = frozenset(each for each in same if each in before and before[each] == now.get(each))
         values = dict[str, Any]()
         for channel, value in ((SKELETON, self._skeleton), *self._values.items()):
             is_known = channel in known
-            if channel and is_known and channel not in self._changed and before.get(channel, known) == now.get(channel):
+            if channel in same:
                 continue
             at_hand[channel] = self._serde.dumps_typed(value)
             change = self._change(base if is_known else None, channel, *at_hand[channel])
@@ -171,7 +176,7 @@ class New:
             was, old = self._thread.value(self._ns, base, channel)
             if (was, old) == (kind, data):
                 return None
-            patches = difference(old, data) if was == kind else None
+            patches = difference(old, data) if was == kind and len(data) > _SMALL else None
             if patches is not None:
                 return [kind, [[at, cut, to_text(text)] for at, cut, text in patches]]
         return [kind, to_text(data)]

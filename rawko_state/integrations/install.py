@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rawko_state.errors import RawkoError, StorageError
+from rawko_state.format.fair_json import shallow
 from rawko_state.late import late
 
 EVENTS: Final = {
@@ -84,8 +85,8 @@ def _hooks(agent: str, text: str, path: Path, install: bool) -> str:
 def json_of(text: str, path: Path) -> Any:
     """The settings in a JSON file; none if it is empty."""
     try:
-        return json.loads(text, object_pairs_hook=_once) if text.strip() else {}
-    except (ValueError, RecursionError) as error:
+        return json.loads(shallow(text), object_pairs_hook=_once) if text.strip() else {}
+    except ValueError as error:
         raise RawkoError(f"{path} is not valid JSON; left unchanged: {error}.") from None
 
 

@@ -11,9 +11,9 @@ single checkpoints, they are hidden: their bytes stay in the task file, and go w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 from langgraph.checkpoint.base import (
@@ -32,6 +32,18 @@ from rawko_state.integrations.task_log import TaskLogs
 
 if TYPE_CHECKING:
     from rawko_state.store.contract import Store
+
+
+_Given = ParamSpec("_Given")
+_Value = TypeVar("_Value")
+
+
+def _in_thread(work: Callable[_Given, _Value]) -> Callable[_Given, Coroutine[Any, Any, _Value]]:
+    @wraps(work)
+    async def done(*given: _Given.args, **named: _Given.kwargs) -> _Value:
+        return await asyncio.to_thread(work, *given, **named)
+
+    return done
 
 
 class RawkoSaver(BaseCheckpointSaver):
@@ -60,8 +72,7 @@ class RawkoSaver(BaseCheckpointSaver):
         older = get_checkpoint_id(before) if before else None
         for name in [asked["thread_id"]] if "thread_id" in asked else self._threads():
             with self._lock:
-                found = self._read_thread(name)
-                keys = found.visible(asked.get("checkpoint_ns")) if found is not None else []
+                keys = self._read_thread(name).visible(asked.get("checkpoint_ns"))
             for ns, checkpoint in keys:
                 if asked.get("checkpoint_id", checkpoint) != checkpoint or (older is not None and checkpoint >= older):
                     continue
@@ -82,11 +93,9 @@ class RawkoSaver(BaseCheckpointSaver):
         asked = config["configurable"]
         name, ns = asked["thread_id"], asked.get("checkpoint_ns", "")
         thread = self._read_thread(name)
-        if thread is None:
-            return None
-        checkpoint = get_checkpoint_id(config) or next((key[1] for key in thread.visible(ns)), None)
-        saved = thread.saved.get((ns, checkpoint or ""))
-        if saved is None or checkpoint is None or (saved.hidden and not hidden):
+        checkpoint = get_checkpoint_id(config) or next((key[1] for key in thread.visible(ns)), "")
+        saved = thread.saved.get((ns, checkpoint))
+        if saved is None or (saved.hidden and not hidden):
             return None
         whole = self.serde.loads_typed(thread.value(ns, checkpoint, SKELETON))
         names = sorted(thread.names(ns, checkpoint) - {SKELETON})
@@ -104,11 +113,13 @@ class RawkoSaver(BaseCheckpointSaver):
         about = self._dumped(get_checkpoint_metadata(config, metadata))
         with self._lock:
             log, thread = self._logs.of(quoted(name))
+            titles: Sequence[Any] = ()
             if not thread.saved:
-                log.asks(asked_of(checkpoint["channel_values"]))
-            # LangGraph does not wait for one write before it begins another, so the first may not be the one with the request.
-            titles = [] if thread.saved or not thread.writes else titled(asked_of(checkpoint["channel_values"]))
-            told = partial(self._told, name, ns, parent, titles)
+                request = asked_of(checkpoint["channel_values"])
+                log.asks(request)
+                # LangGraph does not wait for one write before it begins another: the first may not have been the request.
+                titles = titled(request) if thread.writes else ()
+            told = partial(self._told, thread, asked, parent, titles)
             new = New(thread, self.serde, ns, parent, checkpoint, about, new_versions, told)
             log.append_next(new.records)
             new.keep_at_hand()
@@ -126,32 +137,29 @@ class RawkoSaver(BaseCheckpointSaver):
             # People are told in the order of steps, with the next checkpoint; but a graph that stops here has none.
             late = (ns, checkpoint) in thread.told
             now = [each for each in writes if is_told_now(each[0], task_path, late)]
-            turns = (
-                [*self._earlier(asked, thread, checkpoint), *self._teller(thread, asked).entries(now, task_path)]
-                if now
-                else []
-            )
-            log.append([*turns, record])
+            turns = list(self._earlier(thread, asked)) if now else []
+            log.append([*turns, *(self._teller(thread, asked).entries(now, task_path) if now else ()), record])
 
-    def _earlier(self, asked: Any, thread: Thread, checkpoint: str) -> Iterator[Any]:
+    def _earlier(self, thread: Thread, asked: Any) -> Iterator[Any]:
         """The turns of steps before a checkpoint that is not stored yet itself."""
-        ns = asked.get("checkpoint_ns", "")
-        for each in sorted(
-            key[1] for key in thread.writes.keys() - thread.told if key[0] == ns and key[1] < checkpoint
+        ns, checkpoint = asked.get("checkpoint_ns", ""), asked["checkpoint_id"]
+        for key in sorted(
+            each for each in thread.writes.keys() - thread.told if each[0] == ns and each[1] < checkpoint
         ):
-            yield from self._told(asked["thread_id"], ns, each, ())
-            thread.told.add((ns, each))
+            yield from self._told(thread, asked, key[1], ())
+            thread.told.add(key)
 
-    def _told(self, name: str, ns: str, checkpoint: str | None, titles: Sequence[Any]) -> Sequence[Any]:
+    def _told(self, thread: Thread, asked: Any, checkpoint: str | None, titles: Sequence[Any]) -> Sequence[Any]:
         """The turns of what was written after a checkpoint, if people have not been told."""
-        thread, found = self._logs.of(quoted(name))[1], [*titles]
+        ns, found = asked.get("checkpoint_ns", ""), [*titles]
         tasks = dict[tuple[str, str], list[Any]]()
+        if (ns, checkpoint or "") in thread.told:
+            return found
         for task, path, channel, *value in thread.sorted_writes(ns, checkpoint):
-            if channel not in STOPS and (ns, checkpoint) not in thread.told:
+            if channel not in STOPS:
                 tasks.setdefault((task, path), []).append((channel, self._loaded(*value)))
         for (_, path), written in tasks.items():
-            teller = self._teller(thread, config_of(name, ns, checkpoint or "")["configurable"])
-            found += teller.entries(written, path)
+            found += self._teller(thread, {**asked, "checkpoint_id": checkpoint}).entries(written, path)
         return found
 
     def _teller(self, thread: Thread, asked: Any) -> GraphTeller:
@@ -169,7 +177,7 @@ class RawkoSaver(BaseCheckpointSaver):
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         for name in self._threads():
             with self._lock:
-                thread = self._read_thread(name) or Thread()
+                thread = self._read_thread(name)
                 runs = {key: self._loaded(*thread.saved[key].metadata).get("run_id") for key in thread.visible()}
                 self._hide(name, [key for key, run in runs.items() if run in run_ids])
 
@@ -178,14 +186,9 @@ class RawkoSaver(BaseCheckpointSaver):
             raise ValueError(f"Unknown strategy: {strategy!r}. Use keep_latest or delete.")
         for name in thread_ids:
             with self._lock:
-                thread = self._read_thread(name) or Thread()
-                seen = set[str]()
-                old = []
-                for ns, checkpoint in thread.visible():
-                    if strategy == "delete" or ns in seen:
-                        old.append((ns, checkpoint))
-                    seen.add(ns)
-                self._hide(name, old)
+                visible = self._read_thread(name).visible()
+                newest = {key[0]: key for key in reversed(visible)} if strategy == "keep_latest" else {}
+                self._hide(name, [key for key in visible if newest.get(key[0]) != key])
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         records = list[Any]()
@@ -198,8 +201,14 @@ class RawkoSaver(BaseCheckpointSaver):
 
     # The same for event loops
 
-    async def aget_tuple(self, config: Any) -> CheckpointTuple | None:
-        return await asyncio.to_thread(self.get_tuple, config)
+    aget_tuple = _in_thread(get_tuple)
+    aput = _in_thread(put)
+    aput_writes = _in_thread(put_writes)
+    adelete_thread = _in_thread(delete_thread)
+    adelete_for_runs = _in_thread(delete_for_runs)
+    aprune = _in_thread(prune)
+    acopy_thread = _in_thread(copy_thread)
+    aget_delta_channel_history = _in_thread(get_delta_channel_history)
 
     async def alist(
         self, config: Any, *, filter: dict[str, Any] | None = None, before: Any = None, limit: int | None = None
@@ -208,41 +217,17 @@ class RawkoSaver(BaseCheckpointSaver):
         while (each := await asyncio.to_thread(next, found, None)) is not None:
             yield each
 
-    async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
-        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
-
-    async def aput_writes(
-        self, config: Any, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        await asyncio.to_thread(self.delete_thread, thread_id)
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        await asyncio.to_thread(self.delete_for_runs, run_ids)
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        await asyncio.to_thread(lambda: self.prune(thread_ids, strategy=strategy))
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
-
-    async def aget_delta_channel_history(self, *, config: Any, channels: Sequence[str]) -> Any:
-        return await asyncio.to_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))
-
     # Parts
 
     def _threads(self) -> Sequence[str]:
         return [unquote(name) for name in self._logs.names()]
 
-    def _read_thread(self, name: str) -> Thread | None:
-        return self._logs.read(quoted(name))
+    def _read_thread(self, name: str) -> Thread:
+        return self._logs.read(quoted(name)) or Thread()
 
     def _hide(self, name: str, keys: Sequence[tuple[str, str]]) -> None:
-        namespaces = dict.fromkeys(ns for ns, _ in keys)
-        if keys:
-            hidden = [{"ns": ns, "hide": [key[1] for key in keys if key[0] == ns]} for ns in namespaces]
+        hidden = [{"ns": ns, "hide": [key[1] for key in keys if key[0] == ns]} for ns in {key[0]: 0 for key in keys}]
+        if hidden:
             self._logs.of(quoted(name))[0].append(hidden)
 
     def _dumped(self, value: Any) -> Sequence[str]:

@@ -4,8 +4,8 @@
 
     await Runner.run(agent, "Hello", session=RawkoSession(rawko_state.open("."), "user-123"))
 
-A popped item is hidden: no session returns it any more. Its bytes stay in the task file, and go with it. Clearing a session, or
-popping its last item, moves its task to the trash.
+A popped item is hidden from every read, search and export. Its bytes stay in the task file until the task is erased. Clearing a
+session, or popping its last item, moves its task to the trash.
 """
 
 from __future__ import annotations

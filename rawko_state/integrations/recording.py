@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rawko_state.errors import RawkoError, Stopped
 from rawko_state.exchange.sources import claude_code, codex
 from rawko_state.exchange.transcript import Step, safely, stated
+from rawko_state.format.fair_json import shallow
 from rawko_state.integrations.steps import Steps
 from rawko_state.model.status import FINISHED
 
@@ -93,6 +94,12 @@ class Recording:
         """Never fails the command: if recording fails, that is reported once, and the output still passes through."""
         if self._broken is None:
             self._guarded(lambda: self._take(piece))
+
+    def idle(self) -> None:
+        """Nothing has come for a while. An agent may have named its session meanwhile, in a file."""
+        step_of = self._step_of
+        if self._broken is None and step_of is not None and self.steps.session is None:
+            self._guarded(lambda: self.steps.take(safely(step_of, "")))
 
     def finish(self) -> None:
         if self._broken is None:
@@ -173,8 +180,8 @@ class Recording:
 def _stream(line: bytes, agent: str) -> tuple[str, Callable[[str], Step]] | None:
     """Whose stream begins with this line, and how its lines are read; None for plain text."""
     try:
-        record: Any = json.loads(line)
-    except (ValueError, RecursionError):
+        record: Any = json.loads(shallow(line))
+    except ValueError:
         return None
     kind = record.get("type") if isinstance(record, dict) else None
     if not isinstance(kind, str):
@@ -252,7 +259,7 @@ def run(words: list[str], store: Store, task: Task, agent: str, env: dict[str, s
     steps = recording.steps
     if task.refresh().status not in FINISHED:
         outcome, trouble = _outcome(words[0], code, steps)
-        used = steps.used
+        used = steps.whole()
         task.finish(outcome, error=trouble, tokens=used.tokens, cost=stated(used.cost, used.tokens))
     with contextlib.suppress(RawkoError, OSError):  # at worst the session is imported once more
         steps.settle()
@@ -297,11 +304,11 @@ def _bring_in(store: Store, task: Task, session: Session) -> None:
 
 def _outcome(command: str, code: int, steps: Steps) -> tuple[str, str | None]:
     """How the run ended, in the agent's own words if it has any."""
-    if code in (130, 143):
+    if code in (130, 143) or (steps.aborted and not steps.failed and not code):
         return "cancelled", f"{command} was stopped"
-    if code > 128:
-        return "interrupted", steps.failed or f"{command} was ended by signal {code - 128}"
-    if code or steps.failed or steps.aborted:
+    if code > 128 and not steps.failed:  # Gemini CLI ends with what is left of 400, the status of HTTP
+        return "interrupted", f"{command} was ended by signal {code - 128}"
+    if code or steps.failed:
         return "failure", steps.failed or f"{command} ended with exit code {code}"
     if steps.cut_off:
         return "interrupted", f"{command} ended while a tool was running"
@@ -314,6 +321,7 @@ def _pass_through(process: subprocess.Popen[bytes], reading: int, recording: Rec
         ready, _, _ = select.select([reading], [], [], _LOOK_EVERY)
         if not ready:
             task.check()
+            recording.idle()
             if process.poll() is not None:
                 return  # a child process of the command holds its output open
             continue

@@ -8,22 +8,28 @@ from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from rawko_state.exchange.importing import start
-from rawko_state.exchange.linking import link, mark_recorded
-from rawko_state.exchange.sources import session_named, sessions
-from rawko_state.exchange.transcript import Aside, Call, Output, Step, Usage, stated
+from rawko_state.exchange.forks import forks
+from rawko_state.exchange.importing import added, start
+from rawko_state.exchange.linking import link, mark_recorded, recorded_until
+from rawko_state.exchange.sources import claude_code, session_named, sessions, siblings
+from rawko_state.exchange.transcript import Aside, Call, Output, Step, Usage, since, stated
+from rawko_state.exchange.turns import Facts, TurnBuilder
 from rawko_state.format.diffs import diff_text
-from rawko_state.model.entries import Diff, Note, Parent, Section
+from rawko_state.model.entries import Diff, Note, Parent, Section, Turn
+from rawko_state.model.frozen import replace
 from rawko_state.model.status import INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rawko_state.exchange.transcript import Session
     from rawko_state.store.contract import Store
     from rawko_state.tasks.live_turn import LiveTurn
     from rawko_state.tasks.task import Task
 
 
+_NAMELESS: Final = ("codex", "cline")
+"""Agents whose streams do not name the model."""
 _FEW: Final = 50
 """A session names its model in its first records."""
 
@@ -63,9 +69,13 @@ class Steps:
         self.cut_off = False
         """Whether the last turn ended while a tool was running."""
         self.used = Usage()
+        self._spent = Usage()
+        """What the session had used before. Newer versions of Claude Code count on from there."""
         self.session: str | None = None
         self._model: str | None = None
         """What the agent's own session names, if the stream does not."""
+        self._own: str | None = None
+        """Of a sub-agent: the name of its own session in that of its parent."""
         self._earlier: str | None = None
         self._read_until = 0
         self._told: list[Diff] = []
@@ -82,7 +92,8 @@ class Steps:
                 self._task.say(step.prompt)
         if step.turn is not None and step.turn != self._key:
             self.end()
-        self._raw.append(step.raw)
+        if step.raw:
+            self._raw.append(step.raw)
         if step.aside is not None:
             self._note(step.aside)
         if step.turn is not None and self._turn is None:
@@ -92,8 +103,8 @@ class Steps:
             self._add(self._turn, step)
 
     def _model_of(self, step: Step) -> str | None:
-        """The model of an answer. Some streams name it once; that of Codex does not, but the agent's own session does."""
-        if step.model is None and self._model is None and self._source == "codex" and self.session is not None:
+        """The model of an answer. Some streams name it once; others do not, but the agent's own session does."""
+        if step.model is None and self._model is None and self._source in _NAMELESS and self.session is not None:
             session = session_named(self._source, self.session)
             begin = islice(session.steps(0, []), _FEW) if session is not None else ()
             self._model = next((each.facts["model"] for _, each in begin if "model" in each.facts), None)
@@ -133,13 +144,31 @@ class Steps:
     def _learn(self, step: Step) -> None:
         self.failed = step.failed or (None if step.turn is not None or step.prompt is not None else self.failed)
         self.aborted = self.aborted if step.aborted is None else step.aborted
-        self.used = step.used or self.used
+        self.used = self._since(step.used) if step.used is not None else self.used
         self._model = step.facts.get("model") or self._model
         self._apart.update(dict.fromkeys(step.facts.get("subagents", "").split()))
         session = step.facts.get("session")
         if session and self.session is None and self._source is not None:
             self.session = session
             self._earlier = link(self._store, self._task, f"{self._source}:{session}")
+            named = session_named(self._source, session) if self._source == "claude-code" else None
+            for _, told in named.steps(0, []) if named is not None else ():
+                self._spent = told.spent or self._spent
+
+    def _since(self, used: Usage) -> Usage:
+        """What this run used, of what a stream tells at its end."""
+        named = self.session if self._source == "claude-code" else None
+        session = session_named("claude-code", named) if named is not None and self._spent.cost is None else None
+        if session is not None and self._is_forked(session):
+            fork = forks(siblings(session), [session]).get(session.key)
+            self._spent = (fork.spent if fork is not None else None) or self._spent
+        return since(self._spent, used)
+
+    def _is_forked(self, session: Session) -> bool:
+        """Whether the session of this run begins with what was said before."""
+        first = next((step.at for _, step in session.steps(0, []) if step.prompt is not None), None)
+        began = self._task.state.created
+        return first is not None and began is not None and first < began
 
     def _subagent(self, call_id: str, first: Step) -> Steps:
         """The steps of the sub-agent that a call started; its first step says what it was asked."""
@@ -161,7 +190,7 @@ class Steps:
             found = self._subagents[call_id] = Steps(self._store, task, name, self._source)
             if own and not self.session:
                 self._unlinked[own] = task.id
-            found.session = self.session
+            found.session, found._own = self.session, own
         return found
 
     def _note(self, aside: Aside) -> None:
@@ -284,9 +313,44 @@ class Steps:
             self._leave(call_id, "interrupted")
 
     def finish(self, outcome: str, failed: str | None = None) -> None:
-        """Finishes the task of a sub-agent."""
+        """Finishes the task of a sub-agent, with what only its own session has: older versions leave its last words out."""
         self.leave()
+        session = self._own_session()
+        place = recorded_until(self._store, self._task.id, session) if session is not None else 0
+        if session is not None:
+            for record in TurnBuilder(session, place, (str(self._store.root),), []).turns():
+                # What the whole run used, with its sub-agents, is told at its end.
+                added(self._task, [replace(each, tokens={}) if isinstance(each, Turn) else each for each in record])
         self._task.finish(outcome, error=failed)
+        if session is not None:
+            mark_recorded(self._store, self._task.id, session)
+
+    def _own_session(self) -> Session | None:
+        """A sub-agent's own session, once its end is written. Another thread of the agent may do that a little later."""
+        if self._source != "claude-code" or self.session is None or self._own is None:
+            return None
+        parent = session_named(self._source, self.session)
+        for wait in (0, 0.05, 0.1, 0.2):
+            time.sleep(wait)
+            session = claude_code.subagent(parent, self._own) if parent is not None else None
+            facts = Facts()
+            for _, step in session.steps(0, []) if session is not None else ():
+                facts.take(step)
+            if facts.outcome != "interrupted":
+                break
+        return session
+
+    def whole(self) -> Usage:
+        """What the run used and its turns do not state. The stream of Copilot does not tell; the agent's own session does."""
+        if self._source != "copilot" or self.session is None or self.used.tokens:
+            return self.used
+        session, began, tokens = session_named(self._source, self.session), self._task.state.created, dict[str, int]()
+        for each in sessions(self._source, [session.path], self._store.root, []) if session is not None else ():
+            for _, step in each.steps(0, []):
+                is_ours = step.at is not None and began is not None and step.at >= began
+                for name, count in step.tokens.items() if is_ours else ():
+                    tokens[name] = tokens.get(name, 0) + count
+        return Usage(tokens)
 
     def settle(self) -> None:
         """Notes up to where the agent's own session is recorded, once the agent has ended, so that it is not imported again."""

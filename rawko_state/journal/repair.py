@@ -16,6 +16,7 @@ from rawko_state.format.codec import FORMAT_VERSION
 from rawko_state.format.conflict import conflict_in
 from rawko_state.format.reader import TaskReader
 from rawko_state.format.records import header_copies, scan_bytes
+from rawko_state.format.rewriting import Rewriting, with_note
 from rawko_state.format.scan import bounded
 from rawko_state.format.seal import HEADER_LIMIT, header_shape, start_problem
 from rawko_state.journal import disk
@@ -23,7 +24,7 @@ from rawko_state.journal.archive import is_in_place
 from rawko_state.journal.layout import Layout, TaskName
 from rawko_state.journal.locks import append_lock
 from rawko_state.journal.reader import open_reader
-from rawko_state.journal.rewrite import Rewriting, packed_copy, with_note
+from rawko_state.journal.rewrite import packed_copy
 from rawko_state.journal.source import open_source
 from rawko_state.model.entries import Entry, Note, TaskHeader
 from rawko_state.model.frozen import replace

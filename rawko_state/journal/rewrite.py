@@ -1,21 +1,13 @@
-"""Rewrites a task file with some blocks changed: writes and seals a new file next to the old one, then swaps it in atomically.
-
-Unchanged blocks keep their bytes. Content that cannot be read as blocks (a torn span, a damaged record) is changed as text. A
-note at the end says that the file was rewritten.
-"""
+"""Rewrites a task file with some blocks changed: writes the new file next to the old one, then swaps it in atomically."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rawko_state.errors import ChainMoved, RawkoError, StorageError
 from rawko_state.format.reader import TaskReader
-from rawko_state.format.records import emit_blocks, emit_record, emit_torn, seal_record
-from rawko_state.format.scan import RawBlock, Record
-from rawko_state.format.seal import GENESIS, SEAL_LENGTH, read_seal
-from rawko_state.format.text import decode
+from rawko_state.format.rewriting import Change, ChangeText, Rewriting, with_note
 from rawko_state.journal import disk
 from rawko_state.journal.archive import drop_leftover, is_in_place
 from rawko_state.journal.chain import Chain
@@ -23,76 +15,7 @@ from rawko_state.journal.layout import Layout, TaskName
 from rawko_state.journal.locks import append_lock
 from rawko_state.journal.reader import open_reader
 from rawko_state.journal.source import FileBytes, open_source, packed
-from rawko_state.model.entries import Entry, Note
-
-Change = Callable[[Entry], Entry]
-"""Must return the same object if there is nothing to change."""
-ChangeText = Callable[[str], str]
-
-
-@dataclass(slots=True)
-class Rewriting:
-    """The pieces of the new file, and how much has changed."""
-
-    change: Change
-    text: ChangeText
-    changed: int = 0
-    """Number of changed blocks and spans."""
-    seal: str = GENESIS
-    sealed: bool = True
-
-    def pieces(self, reader: TaskReader) -> Iterator[bytes]:
-        for record in reader.records():
-            if record.kind == "sealed":
-                data, self.seal = seal_record(self._body(reader, record, record.length - SEAL_LENGTH), self.seal)
-                yield data
-            elif record.kind == "torn":
-                yield self._torn(reader, record)
-            elif record.kind == "unsealed":
-                self.sealed = False
-                yield self._body(reader, record, record.length)
-            else:
-                yield self._as_text(reader, record)
-
-    def _body(self, reader: TaskReader, record: Record, length: int) -> bytes:
-        """A record's blocks, and anything between them."""
-        pieces, at, end = [], record.offset, record.offset + length
-        for block in record.blocks:
-            pieces += [self._raw(reader.fetch(at, block.offset - at)), self._block(reader, block)]
-            at = block.offset + block.length
-        pieces.append(self._raw(reader.fetch(at, max(0, end - at))))
-        return b"".join(pieces)
-
-    def _block(self, reader: TaskReader, block: RawBlock) -> bytes:
-        entry = block.entry(reader.fetch)
-        new = self.change(entry)
-        if new is entry:
-            return reader.fetch(block.offset, block.length)
-        self.changed += 1
-        return emit_blocks([new])
-
-    def _raw(self, data: bytes) -> bytes:
-        text = decode(data)
-        new = self.text(text)
-        if new is text or new == text:
-            return data
-        self.changed += 1
-        return new.encode("utf-8", "surrogateescape")
-
-    def _torn(self, reader: TaskReader, record: Record) -> bytes:
-        """The marker states the span's length, so it is regenerated."""
-        span = self._raw(reader.fetch(record.offset, record.torn))
-        data, self.seal = seal_record(span + emit_torn(len(span)), self.seal)
-        return data
-
-    def _as_text(self, reader: TaskReader, record: Record) -> bytes:
-        """A damaged record stays damaged: the next record is chained to the seal digits in the file."""
-        line = reader.fetch(record.end - SEAL_LENGTH, SEAL_LENGTH)
-        digits = read_seal(line.rstrip(b"\n"))
-        if digits is None:
-            return self._raw(reader.fetch(record.offset, record.length))
-        self.seal = digits
-        return self._raw(reader.fetch(record.offset, record.length - SEAL_LENGTH)) + line
+from rawko_state.model.entries import Note
 
 
 def rewrite(layout: Layout, name: TaskName, change: Change, text: ChangeText, note: Callable[[int], Note]) -> int:
@@ -150,13 +73,6 @@ def replaced(layout: Layout, name: TaskName, data: Iterable[bytes], size: int, s
     if done:
         disk.sync_folder(layout.tasks)
     return done
-
-
-def with_note(work: Rewriting, reader: TaskReader, note: Callable[[int], Note]) -> Iterator[bytes]:
-    """The complete new file, including the note."""
-    yield from work.pieces(reader)
-    if work.changed and work.sealed:
-        yield emit_record([note(work.changed)], work.seal)[0]
 
 
 def packed_copy(layout: Layout, plain: Path) -> Path:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from rawko_state.errors import RawkoError, Stopped
+from rawko_state.format.fair_json import shallow
 from rawko_state.model.status import RUNNING
 
 _LOOK_EVERY: Final = 0.3
@@ -191,8 +192,8 @@ def _is_protocol(line: bytes) -> bool:
     from rawko_state.tasks.lines import TYPES
 
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
+        found = json.loads(shallow(line))
+    except ValueError:
         return False
     kind = found.get("type") if isinstance(found, dict) else None
     return isinstance(kind, str) and kind in TYPES

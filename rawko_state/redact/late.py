@@ -31,3 +31,7 @@ class Late:
     @cached_property
     def finditer(self):  # type: ignore[no-untyped-def] # as of the pattern
         return self.compiled.finditer
+
+    @cached_property
+    def sub(self):  # type: ignore[no-untyped-def] # as of the pattern
+        return self.compiled.sub

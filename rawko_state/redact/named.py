@@ -17,7 +17,7 @@ SPOKEN_SECRET: Final = "spoken-secret"
 
 _KINDS = (
     r"(?:api|access|secret|private|auth|encryption|signing|account|master|consumer|subscription|license|storage|shared|app|application|deploy"
-    r"|webhook|session|admin|write|ingest|client|service|function|integration|developer|personal|rest|internal|unseal|recovery|wrapping)"
+    r"|webhook|session|admin|write|ingest|client|service|function|integration|developer|personal|rest|internal|unseal|recovery|wrapping|functions|validation|decryption|routing)"
 )
 _KIND = Late(_KINDS + r"[ _.-]?\Z", re.IGNORECASE)
 """A word before 'key' that makes it a secret. A match starts at the hint, so this is looked for when it has matched."""
@@ -41,26 +41,38 @@ HINTS: Final = (
     "pw",
     "contrase",
     "kennwort",
+    "senha",
+    "wachtwoord",
+    "creds",
 )
 _WORD = (
     r"passw(?:or)?[dt]|passphrase|passcode|pwd|(?:(?<![A-Za-z])|(?<=store)|(?<=key)|(?<=db)|(?<=ssh)|(?<=user)|(?<=smtp)|(?<=ftp)|(?<=mail)|(?<=root)"
     r"|(?<=admin)|(?<=redis)|(?<=sql)|(?<=pg)|(?<=http)|(?<=proxy)|(?<=sudo)|(?<=bind))pass|(?<![A-Za-z])pw(?![A-Za-z])"
-    r"|secret|token|credentials?|(?<=de )passe|contrase[^\s]a|kennwort"
+    r"|secret(?:[_-]?id(?![a-z]))?|token|credentials?|creds|(?<=de )passe|contrase[^\s]a|kennwort|senha|wachtwoord"
 )
 NAME = (
     rf"(?P<name>(?:{_WORD}|(?<=[A-Za-z_.-])key)"
     # A lookahead and what it found: as the group is not tried shorter, a long row of such words costs no more.
-    r"(?=(?P<more>(?:[_-]?(?:key|token|secret|value|string|base|base64|b64|prod|dev|live|test|production|staging|plain|text|[0-9]{1,2})){0,4}))(?P=more))"
+    r"(?=(?P<more>(?:[_-]?(?:key|token|secret|value|string|base|base64|b64|prod|dev|live|test|production|staging|plain|text|salt|private|[0-9]{1,2})){0,4}))(?P=more))"
 )
+NEXT_LINE = (
+    rf"{COLOUR}(?:\r?\n|\\{{1,3}}n){COLOUR}"
+    r"(?:[ \t]{0,8}[0-9]{1,6}(?:[:\t→|-]|\\{1,3}t|\\{1,2}u2192))?[ \t>+|-]{0,24}"
+)
+"""The end of a line, and what may stand before the next one: its number, the signs of a diff or a quotation, its indent."""
 # The closing quote of the name, a type, and the separator between name and value; or a second pair that holds the value.
 SEPARATOR = (
-    rf"(?P<close>\\{{0,3}}[\"'`])?\]?{COLOUR}(?P<gap>[ \t]{{0,32}})"
+    rf"(?P<close>\\{{0,3}}[\"'`])?(?:\[[0-9]{{0,4}})?\]?{COLOUR}(?P<gap>[ \t]{{0,32}})"
     r"(?:(?::[ \t]{0,2})?(?:str|string|String|bytes|Optional\[str\]|str \| None|&(?:'static )?str|any|Secret)[ \t]{1,2}(?==))?"
-    r"(?P<sep>[ \t,:={]{0,5}(?:\r?\n[ \t]{0,24}|\\{1,3}n[ \t]{0,24})?\\{0,3}[\"']?value\\{0,3}[\"']?[ \t]{0,2}[:=]"
-    r"|=>|:=|===?|=|:|>|%3D|%3A|</key>(?:\s|\\{1,3}n){0,24}<string>|,(?=[ \t]{0,3}\\{0,3}[\"']|[A-Za-z0-9!#%*+/_.@^~$-]{8}))"
-    rf"[ \t]{{0,8}}{COLOUR}"
-    # A block of YAML
-    r"(?:[|>][-+0-9]{0,2}[ \t]{0,4}(?:\r?\n|\\{1,3}n)[ \t]{1,24})?"
+    rf"(?P<sep>[ \t,:={{]{{0,5}}(?:{NEXT_LINE})?\\{{0,3}}[\"']?(?:value|content)\\{{0,3}}[\"']?[ \t]{{0,2}}[:=]"
+    r"|[ \t]?,[ \t]?\\{0,3}\"type\\{0,3}\":[ \t]?\\{0,3}\"SecureString\\{0,3}\",[ \t]?\\{0,3}\"value\\{0,3}\":|--value[ \t=]"
+    r"|\)?[ \t]{0,2}(?:\|\||\?\?|(?<=[ \t])or)[ \t]{1,3}(?=[\"'])|<-|=>[ \t]?string\([0-9]{1,5}\)"
+    r"|=>|:=|===?|=|:|>|%3D|%3A|</key>(?:\s|\\{1,3}[nrt]|[0-9]{1,6}(?=[\t→])|[→>+|]){0,24}<string>"
+    r"|,(?=[ \t]{0,3}\\{0,3}[\"']|[A-Za-z0-9!#%*+/_.@^~$-]{8}))"
+    rf"[ \t]{{0,24}}{COLOUR}"
+    # A block, an anchor or a tag of YAML
+    rf"(?:[|>][-+0-9]{{0,2}}[ \t]{{0,4}}(?={COLOUR}(?:\r?\n|\\{{1,3}}n)){NEXT_LINE}"
+    r"|&[A-Za-z0-9_-]{1,40}[ \t]{1,3}(?=\S)|!!str[ \t]{1,3})?"
     # The apparent value is itself a name, followed by the value: password: db_password=...
     rf"(?P<inner>[A-Za-z_-]{{0,30}}(?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|key)[=:][ \t]{{0,4}}(?![=:\s]))?"
 )
@@ -68,13 +80,13 @@ _BARE = r"[^\s\"'`\\,;&<>(){}\[\]=\x1b]"
 # After an unescaped quote, an escaped quote is part of the value. An escaped newline ends it, like a real one.
 _DOUBLE, _SINGLE = (rf"(?:[^{quote}\\\n]|\\[^nrt\n])" for quote in "\"'")
 VALUE = (
-    rf"(?:[@$bfru]{{0,2}}(?:\"(?P<double>{_DOUBLE}{{1,400}})|'(?P<single>{_SINGLE}{{1,400}})"
+    rf"(?:'\"'\"'(?P<shell>[^'\n]{{1,400}})'\"'\"'|[@$bfrun]{{0,2}}(?:\"(?P<double>{_DOUBLE}{{1,400}})|'(?P<single>{_SINGLE}{{1,400}})"
     r"|\\{1,3}\"(?P<inner_double>[^\"\\\n]{1,400})|\\{1,3}'(?P<inner_single>[^'\\\n]{1,400}))|`(?P<back>[^`\\\n]{1,400})"
     rf"|(?P<bare>{_BARE}{{1,400}}={{0,2}}|[&(][^\s\"'`\\&;]{{5,400}}))"
 )
 # A partial value at the end of a text.
 OPEN_VALUE = (
-    rf"(?P<secret>[@$bfru]{{0,2}}(?:\"{_DOUBLE}{{0,400}}\\?|'{_SINGLE}{{0,400}}\\?"
+    rf"(?P<secret>[@$bfrun]{{0,2}}(?:\"{_DOUBLE}{{0,400}}\\?|'{_SINGLE}{{0,400}}\\?"
     r"|\\{1,3}\"[^\"\\\n]{0,400}|\\{1,3}'[^'\\\n]{0,400}|\\{1,3})|`[^`\\\n]{0,400}"
     rf"|{_BARE}{{0,400}}={{0,2}}|[^\s\"'`\\]{{0,400}})\Z"
 )
@@ -124,7 +136,7 @@ _SHORTEST_RANDOM: Final = 20
 _SHORTEST_OF_VENDOR: Final = 14
 _OF_A_PAGE: Final = (
     "next", "page", "continuation", "pagination", "continue", "sync", "cancellation", "starting", "resume", "cursor",
-    "idempotency",
+    "idempotency", "change", "forward", "backward", "product", "unit",
 )  # fmt: skip
 """A token behind one of these words says where a list goes on, or which request this is."""
 _NAMES: Final = frozenset(
@@ -189,7 +201,9 @@ def _starts_line(match: re.Match[str]) -> bool:
 
 
 def value_group(match: re.Match[str]) -> str:
-    return next(group for group in ("double", "single", "inner_double", "inner_single", "back", "bare") if match[group])
+    return next(
+        group for group in ("shell", "double", "single", "inner_double", "inner_single", "back", "bare") if match[group]
+    )
 
 
 def _span(match: re.Match[str], group: str) -> tuple[int, int]:
@@ -315,11 +329,14 @@ def _is_personal(name: str) -> bool:
 # Prose
 
 SPOKEN = (
-    r"(?P<name>passw(?:or)?[dt]|passphrase|passcode|pwd|secret|token|credentials?|(?<=de )passe|contrase[^\s]a|kennwort"
-    r"|(?<=[A-Za-z][ _-])key)\b(?P<mark>[*_`\"']{0,3})(?:[ \t]\[[^\]\n]{0,24}\])?"
+    r"(?P<name>passw(?:or)?[dt]|passphrase|passcode|pwd|(?<![A-Za-z])pw|secret|token|credentials?|creds"
+    r"|(?<=de )passe|contrase[^\s]a|kennwort|senha|wachtwoord"
+    r"|(?<=[A-Za-z][ _-])key)\b(?P<mark>[*_`\"']{0,3})(?:[ \t]\[[^\]\n]{0,24}\]"
+    r"|[ \t]#?[0-9]{1,2}(?=:)|[ \t]is generated|[ \t](?:you|we)[ \t](?:need|want|use)|[ \t]\([^()\n]{1,30}\))?"
     r"(?:[ \t](?:for|of|on|to|in)[ \t][^\n.:;,|=]{1,40}?)??"
-    r"(?P<by>[ \t]{1,2}(?:is|was)(?:[ \t](?:now|set to|just|still))?:?[ \t]{1,2}|[ \t]to[ \t]|[ \t]{0,2}(?:->|=>|→)[ \t]{0,2}"
-    r"|[ \t]{0,2}[:=][*_]{0,2}[ \t]{0,3}(?:(?:\r?\n|\\{1,3}n)[ \t]{0,12})?"
+    r"(?P<by>[ \t]{1,2}(?:is|was)(?:[ \t](?:now|set to|just|still))?:?[ \t]{1,2}"
+    r"|[ \t]to[ \t](?=[^\s]{0,60}[0-9])|[ \t]{0,2}(?:->|=>|→)[ \t]{0,2}"
+    rf"|[ \t]{{0,2}}[:=][*_]{{0,2}}[ \t]{{0,3}}(?:(?:\r?\n|\\{{1,3}}n)?{NEXT_LINE})?"
     r"|[ \t]{0,24}\|[ \t]{0,24}|[ \t]{1,2}(?=[`\"'])|[ \t](?=[A-Za-z0-9_+/=.~-]{20}))[`\"'*]{0,3}"
 )
 """A name and a value as people write them: 'API key: X', 'the password for bob is X', '| token | X |'."""
@@ -327,12 +344,13 @@ SPOKEN_VALUE = r"[^\s\"'`\\|<>]"
 _ALGORITHM = Late(
     r"(?:sha|md|utf|base|aes|rsa|bcrypt|pbkdf|argon|scrypt|rfc|[hrep]s|iso|oauth|v)-?[0-9]", re.IGNORECASE
 )
+_NUMBERED_NAME = Late(r"[a-z]+(?:-[a-z]+)*-[0-9]{1,3}")
 _CONSTANT = Late(r"[A-Z0-9]+(?:_[A-Z0-9]+)+")
 _MIXED = Late(r"[A-Za-z]+[0-9]+[A-Za-z][A-Za-z0-9]*")
 """A digit among letters, as in hunter2zebra."""
 _OWNED = Late(
     EDGE + r"(?:my|your|our|his|her|their|the|new|old|current|initial|temporary|temp|default"
-    r"|admin|root|wifi|login|user|sudo|db|database)[ ]\Z",
+    r"|admin|root|wifi|login|user|sudo|db|database|prod|production|staging|generated|random|following|enter)[ ]\Z",
     re.IGNORECASE,
 )
 _ACCOUNT = Late(
@@ -355,6 +373,8 @@ def is_spoken(match: re.Match[str]) -> bool:
     value, name, by = match.string[start:end], match["name"].lower(), match["by"].strip()
     if len(value) < 6 or value[0] in ")]},:" or match["secret"].endswith("...") or is_of_a_kind(match):
         return False
+    if not by and _NUMBERED_NAME.fullmatch(value):
+        return False
     told = _is_told(match, name, value)
     if (
         by[:1] in ("=", ":")
@@ -365,11 +385,11 @@ def is_spoken(match: re.Match[str]) -> bool:
         and not (name == "key" and _is_of_vendor(before(match, 20)))
     ):
         return False  # the rule for assignments decides
-    if values.is_no_secret(value, uuid=name == "token" and identifies(match, name)) or _CALL.match(value):
+    if values.is_no_secret(value, uuid=name == "token" and identifies(match, name), chosen=told) or _CALL.match(value):
         return False
     if name == "token" and is_of_a_page(match):
         return False
-    if told and (by[:1] in ("=", ":") or (not by and match.string[start - 1] in "`\"'")):
+    if told and (by[:1] in ("=", ":") or by[:2] in ("is", "wa") or (not by and match.string[start - 1] in "`\"'")):
         return True
     if (
         name == "key"
@@ -383,16 +403,18 @@ def is_spoken(match: re.Match[str]) -> bool:
         return not values.is_identifier(value)
     if not by and match.string[match.end("by")] not in "`\"'":
         return False  # 'the token X' tells less than 'the token is X'
-    if not _is_personal(name) or by[:1] == "=" or _ALGORITHM.search(value) or _CONSTANT.fullmatch(value):
+    if not _is_personal(name) or by[:1] == "=" or _ALGORITHM.match(value) or _CONSTANT.fullmatch(value):
         return False
     return values.is_strong(value) or (by[:2] in ("is", "wa") and len(value) >= 8 and bool(_MIXED.fullmatch(value)))
 
 
 def _is_told(match: re.Match[str], name: str, value: str) -> bool:
     """As in 'my password: X' or 'user: bob, password: X', where the value may have the form of a variable with a number."""
-    if len(value) < 8 or not _is_personal(name) or _DIGIT.search(value) is None or value.isdigit():
+    if not _is_personal(name) or _DIGIT.search(value) is None or value.isdigit() or _ALGORITHM.match(value):
         return False
     text = before(match, 120)
+    if " for " in match.string[match.end("mark") : match.start("by")] and match["by"].strip()[:1] in ("=", ":"):
+        return True
     return bool(_OWNED.search(text[-20:]) or _ACCOUNT.search(text))
 
 
@@ -425,6 +447,8 @@ def is_vendors(match: re.Match[str]) -> bool:
     if len(value) < _SHORTEST_OF_VENDOR or sep in ("==", "===") or (match["close"] and is_of_a_kind(match)):
         return False
     front = before(match, 20)
+    if front[-1:] == "/":
+        return False  # a part of a path
     if front[-1:].isalpha() and not (front[-1:].islower() and name[0].isupper()) and not _ESCAPED.search(front):
         return False  # a part of another word: AccessEntry
     if sep == ">" and (match["gap"] or match.string[end : end + 1] != "<"):

@@ -17,12 +17,13 @@ from rawko_state.redact.named import ASSIGNED, SPOKEN_SECRET, VENDOR, is_named_s
 from rawko_state.redact.patterns import Pattern
 from rawko_state.redact.rule import FOLD, LONGEST, RUN, TEXT, Rule
 from rawko_state.redact.rules import RULES
-from rawko_state.redact.scan import LONG_RUN, REACH, Literals, Slice, is_in_words, long_runs, slices
+from rawko_state.redact.scan import LONG_RUN, REACH, Literals, Slice, ending_word, is_in_words, long_runs, slices
 
 _SHORTEST: Final = 6
 """Shorter literals would match everywhere."""
 _TAG = re.compile(r"\[redacted:[a-z0-9-]{1,40}:[0-9a-f]{4}\]")
 _TAG_START: Final = b"[redacted:"
+_LETTER = re.compile(r"[A-Za-z0-9]")
 _ROUNDS: Final = 8
 _MACHINE: Final = frozenset(
     ("id", "status", "decision", "operation", "time", "writer", "format", "context", "kind", "currency")
@@ -75,7 +76,10 @@ class Redactor:
         self._in_runs = Literals(hint for hint in self._hints[RUN] if hint not in long)
         self._in_long_runs = Literals(long)
         self._in_words = Literals((*filter(is_in_words, self._hints[TEXT]), *self._hints[FOLD]), fold=True)
-        self._marks = [hint for hint in self._hints[TEXT] if not is_in_words(hint)]
+        # A mark that ends in a letter is followed by the rest of a token, so it is looked for where a long word starts so.
+        marks = [(hint, ending_word(hint)) for hint in self._hints[TEXT] if not is_in_words(hint)]
+        self._marks = [mark for mark, start in marks if not start]
+        self._marks_of_runs = [(mark, start) for mark, start in marks if start]
 
     @property
     def fingerprint(self) -> str:
@@ -105,12 +109,7 @@ class Redactor:
 
     def named(self, key: str, value: str) -> str | None:
         """The replacement for the value of a secret-looking key in structured data; None if that is no secret."""
-        if (
-            not self._assigns
-            or not is_named_secret(key, value)
-            or _TAG.search(value)
-            or self._is_allowed(value, ASSIGNED)
-        ):
+        if not self._assigns or not is_named_secret(key, value) or self._is_allowed(value, ASSIGNED):
             return None
         return self.whole(value, ASSIGNED)
 
@@ -170,7 +169,8 @@ class Redactor:
             found.extend(Span(start, end, name) for start, end in pattern.spans(text))
         if self._allowed:
             found = [span for span in found if not self._is_allowed(text[span.start : span.end], span.rule)]
-        return merged(found, tags) if found else []
+        spans = merged(found) if found else []
+        return list(_beside(tags, spans, text)) if tags else spans
 
     def openings(self, text: str, start: int) -> Iterator[tuple[int, Rule]]:
         """Where something starts, from ``start`` on, that a secret may follow."""
@@ -213,11 +213,14 @@ class Redactor:
         """The places where each rule may match."""
         words = self._in_words.unfamiliar(part.words())
         present = self._in_words.among(words)
+        piece = part.text[part.start : part.end + REACH]
         if runs := long_runs(words):
+            for mark, start in self._marks_of_runs:
+                if any(word.startswith(start) for word in runs) and mark in piece:
+                    present.add(mark)
             present |= self._in_runs.among(runs)
             if longer := long_runs(runs, LONG_RUN):
                 present |= self._in_long_runs.among(longer)
-        piece = part.text[part.start : part.end + REACH]
         present.update([mark for mark in self._marks if mark in piece])
         found = []
         for hint in present:
@@ -303,20 +306,30 @@ def _in_match(rule: Rule, match: re.Match[str]) -> Iterator[Span]:
     yield Span(start, end, rule.name)
 
 
-def merged(found: list[Span], tags: Sequence[tuple[int, int]] = ()) -> list[Span]:
-    """Sorts the spans and merges those that overlap, under the name of the first. Tags are never secrets."""
+def merged(found: Iterable[Span]) -> list[Span]:
+    """Sorts the spans and merges those that overlap, under the name of the first."""
     kept: list[Span] = []
-    at = 0
     for span in sorted(found, key=lambda span: (span.start, -span.end, span.rule in (VENDOR, SPOKEN_SECRET))):
-        while at < len(tags) and tags[at][1] <= span.start:
-            at += 1
-        if at < len(tags) and tags[at][0] < span.end:
-            continue
         if kept and span.start < kept[-1].end:
             kept[-1] = kept[-1]._replace(end=max(kept[-1].end, span.end))
         elif span.end > span.start:
             kept.append(span)
     return kept
+
+
+def _beside(tags: Sequence[tuple[int, int]], spans: Iterable[Span], text: str) -> Iterator[Span]:
+    """Tags are no secrets: of a secret with a tag in it, what stands before and behind the tag."""
+    first = 0
+    for span in spans:
+        while first < len(tags) and tags[first][1] <= span.start:
+            first += 1
+        at, each = span.start, first
+        while each < len(tags) and tags[each][0] < span.end:
+            if _LETTER.search(text, at, tags[each][0]):
+                yield span._replace(start=at, end=tags[each][0])
+            at, each = tags[each][1], each + 1
+        if at < span.end and (at == span.start or _LETTER.search(text, at, span.end)):
+            yield span._replace(start=at)
 
 
 def walked(value: Any, redact: Redacting) -> Any:

@@ -83,7 +83,7 @@ class Rule:
     @property
     def is_bounded(self) -> bool:
         """Whether a token must not continue a word."""
-        return self.pattern.startswith(BOUNDARY)
+        return BOUNDARY in self.pattern
 
 
 LONGEST: Final = 4096
@@ -100,7 +100,7 @@ EDGE = (
     r"|(?<=\[m)|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m)|(?<=;[0-9]m)|(?<=;[0-9]{2}m)|(?<=;[0-9]{3}m))"
 )
 """Where a word starts; also behind an escaped line break or arrow, or a colour code."""
-QUOTE = r"(?:\\{0,3}[\"'`])?"
+QUOTE = r"(?:'\"'\"'|\\{0,3}[\"'`])?"
 
 
 _NOT_IN_RUNS = re.compile(r"\[[^\]]*[+=%][^\]]*\]")
@@ -122,10 +122,12 @@ def token(name: str, prefixes: str, body: str, sample: str, never: tuple[str, ..
     more = open_end[1] if open_end else None
     if open_end:
         body = body[: open_end.end(1)] + body[open_end.end(1) :].replace(",}", f",{LONGEST}}}", 1)
-    where = TEXT if _NOT_IN_RUNS.search(body) or any(sign in prefixes for sign in ":$=|") or "//" in prefixes else RUN
+    where = TEXT if _NOT_IN_RUNS.search(body) or any(sign in prefixes for sign in ":$=|/") else RUN
     samples = tuple(f"«{prefix}{sample}»" for prefix in starting)
-    pattern = f"{BOUNDARY}(?:{starts})(?P<body>{body}){end}"
     least = min(map(len, starting)) + len(sample)  # a sample is as short as its pattern allows
+    # Most places of a short prefix are in words, so their length is looked at first.
+    long_enough = f"(?=[A-Za-z0-9_.~-]{{{least}}})" if where == RUN else ""
+    pattern = f"{long_enough}{BOUNDARY}(?:{starts})(?P<body>{body}){end}"
     check = _is_random_body if weak else None
     return Rule(name, hints, pattern, samples, (*never, *starting), where, check, more=more, least=least)
 

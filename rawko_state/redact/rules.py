@@ -56,10 +56,14 @@ _POSTGRES_PORTS: Final = (
 )  # fmt: skip
 _OPTIONS: Final = {
     r"-p": r"mysql(?:dump|admin|import|show|check)?|mariadb(?:-dump|-admin)?|7za?",
-    r"-p[ \t]{1,2}": r"(?:docker|podman|nerdctl|helm[ \t]registry)[ \t]+login|mongo(?:sh|dump|restore|export|import)?|twine[ \t]upload|cqlsh",
+    r"-p[ \t]{1,2}": r"(?:docker|podman|nerdctl|helm[ \t]registry)[ \t]+login|mongo(?:sh|dump|restore|export|import)?|(?:twine[ \t]upload|poetry[ \t]publish)|cqlsh"
+    r"|rabbitmqadmin|winrm|psexec(?:64)?|keychain",
+    r"-pw[ \t]{1,2}": r"p(?:link|scp)",
+    r"/p:": r"xfreerdp[0-9]?",
+    r"-u[ \t]{0,2}[^\s,]{1,64},": r"lftp",
     r"-P[ \t]{1,2}": r"sqlcmd|bcp|ipmitool|(?:un)?zip|mosquitto_(?:pub|sub)",
-    r"-a[ \t]{1,2}": r"redis-cli",
-    r"-w[ \t]{1,2}": r"ldap(?:search|modify|add)|kadmin",
+    r"-a[ \t]{1,2}": r"redis-cli|bearer",
+    r"-w[ \t]{1,2}": r"ldap(?:search|modify|add)|kadmin|(?:generic|internet)-password",
     r"-k[ \t]{1,2}": r"openssl",
     r"-pass(?:in|out)?[ \t]+pass:": r"openssl",
     r"-[AX][ \t]{1,2}": r"snmp(?:get|walk|set|bulkwalk)",
@@ -73,7 +77,10 @@ _COMMAND_SECRET: Final = "|".join(
         r"sshpass[ \t]+(?:-[a-oq-zA-Z]+[ \t]+){0,3}-p[ \t]{0,2}",
         r"htpasswd[ \t]+-[a-mo-zB]{0,4}b[a-mo-zB]{0,4}[ \t]+[^\s]{1,200}[ \t]+[^\s]{1,100}[ \t]+",
         r"sqlplus[ \t]+(?:-[a-zA-Z]+[ \t]+){0,3}[A-Za-z0-9_]{1,64}/",
-        r"(?:requirepass|masterauth)[ \t]{1,8}",
+        r"(?:requirepass|masterauth|rootpw|r[ow]community)[ \t]{1,8}",
+        r"securestring[ \t]{1,3}(?:-string[ \t]{1,3})?(?=[\"'])",
+        r"alias[ \t]+set[ \t]+[^\s]{1,64}[ \t]+https?://[^\s]{1,200}[ \t]+[^\s]{1,100}[ \t]+",
+        r"reset-admin-password[ \t]{1,3}",
         r"(?<=[0-9]> )auth[ \t]{1,3}(?:[a-z0-9_-]{1,40}[ \t]{1,3})??",
         r"(?<=::)add-mask::",
         r"(?<=--)(?:password-stdin|with-token)[ \t]{0,3}<<<[ \t]{0,3}",
@@ -87,18 +94,24 @@ _GIVEN_LAST: Final = (
 _COMMANDS_WITH_SECRETS: Final = (
     "mysql", "mariadb", "sshpass", "redis-cli", "mongo", "ldapsearch", "ldapmodify", "ldapadd", "sqlcmd", "docker", "podman", "nerdctl", "helm", "twine",
     "htpasswd", "openssl", "smbclient", "ipmitool", "7z", "zip", "unzip", "sqlplus", "requirepass", "masterauth", "auth", "add-mask", "password-stdin",
-    "with-token", "cqlsh", "bcp", "mosquitto_", "kadmin", "snmp", "netlify",
+    "with-token", "cqlsh", "bcp", "mosquitto_", "kadmin", "snmp", "netlify", "poetry", "rabbitmqadmin", "winrm", "psexec", "keychain", "plink", "pscp",
+    "xfreerdp", "lftp", "bearer", "generic-password", "internet-password", "rootpw", "rocommunity", "rwcommunity", "securestring", "alias", "reset-admin-password",
 )  # fmt: skip
 _READS_A_SECRET: Final = (
-    r"(?:(?:sudo[ \t]+)?chpasswd|sudo[ \t]+-S|passwd[ \t]+--stdin|kinit|gh[ \t]+(?:auth|secret)|(?:npx[ \t]+)?wrangler[ \t]+secret|(?:docker|podman)[ \t]+secret[ \t]+create"
+    r"(?:(?:sudo[ \t]+)?chpasswd|sudo[ \t]+-S|passwd[ \t]+--stdin|kinit|gh[ \t]+(?:auth|secret)|(?:npx[ \t]+)?wrangler[ \t]+secret|(?:docker|podman)[ \t]+secret[ \t]+create|gcloud[ \t]+secrets"
     rf"|{_SAME_COMMAND}{{0,100}}--(?:password-stdin|with-token))"
+)
+
+
+_PHRASE_LEAD: Final = (
+    r"(?:mnemonic|seed(?:[ _-]?phrase)?|(?<=recovery )phrase)\\{0,3}[\"']?[ \t]{0,3}(?:[:=]|is)[ \t]{0,3}\\{0,3}[\"'`]?"
 )
 
 
 # Checks
 
 
-_PORT = Late(r"[0-9]{1,5}(?:/|\Z)")
+_PORT = Late(r"[0-9]{1,5}(?:[/,]|\Z)")
 _USER_IS_TOKEN: Final = ("x-oauth-basic", "x-token-auth")
 
 
@@ -106,7 +119,11 @@ def _is_url_password(match: re.Match[str]) -> bool:
     secret = match["secret"]
     if secret == "tiger" and match[0].startswith("://scott:"):
         return False  # every database's documentation has it
-    return not values.is_no_secret(secret, uuid=False) and secret not in _USER_IS_TOKEN and not _PORT.match(secret)
+    return (
+        not values.is_no_secret(secret, uuid=False, chosen=True)
+        and secret not in _USER_IS_TOKEN
+        and not _PORT.match(secret)
+    )
 
 
 _WITH_SCHEME = Late(rf"{_SCHEME}[ \t]{{1,3}}", re.IGNORECASE)
@@ -116,8 +133,10 @@ def _is_header(match: re.Match[str]) -> bool:
     value = match["secret"]
     if values.is_no_secret(value, uuid=False) or len(value) < 8 or is_of_a_kind(match):
         return False
-    if "[" in value or (
-        values.is_identifier(value) and not _WITH_SCHEME.search(match[0][: match.start("secret") - match.start()])
+    if (
+        "[" in value
+        or value.startswith("AWS4-HMAC-")
+        or (values.is_identifier(value) and not _WITH_SCHEME.search(match[0][: match.start("secret") - match.start()]))
     ):
         return False
     return values.is_random(value) or values.UUID.fullmatch(value) is not None or values.is_password(value)
@@ -126,12 +145,26 @@ def _is_header(match: re.Match[str]) -> bool:
 def _is_given(match: re.Match[str]) -> bool:
     """What follows an option that is always a secret."""
     value = match["secret"]
-    return not values.is_no_secret(value, uuid=False) and not (value.isdigit() and len(value) < 6) and value != "-"
+    return (
+        not values.is_no_secret(value, uuid=False, chosen=True)
+        and not (value.isdigit() and len(value) < 6)
+        and value != "-"
+    )
 
 
 def _is_sent(match: re.Match[str]) -> bool:
     """The answer of a script to a prompt for a password."""
     return "assword" in before(match, 120) and _is_given(match)
+
+
+def _is_chosen(match: re.Match[str]) -> bool:
+    value = match["secret"]
+    return _is_given(match) and (values.is_password(value) or values.is_random(value))
+
+
+def _is_phrase(match: re.Match[str]) -> bool:
+    """Words that make no sentence."""
+    return not values.is_sentence(" ".join(match["secret"].split()[:12]))
 
 
 def _is_random(match: re.Match[str]) -> bool:
@@ -144,7 +177,7 @@ _ANOTHER_OPTION = Late(r"-{1,2}[A-Za-z][A-Za-z-]*(?:=|\Z)")
 _BLANK: Final = ("", " ", "\t", "\n")
 _SETTING = Late(
     EDGE
-    + r"(?:ENV|ARG|SetEnv|setenv|setx|set -g?x|set -xg|heroku config:set|(?P<prose>config(?:ure)?(?:[ \t]+--?[a-z]+)?(?:[ \t]+set)?))[ \t]+[^\s=]{0,80}\Z"
+    + r"(?:ENV|ARG|#?define|SetEnv|setenv|setx|set -g?x|set -xg|heroku config:set|(?P<prose>config(?:ure)?(?:[ \t]+--?[a-z]+)?(?:[ \t]+set)?))[ \t]+[^\s=]{0,80}\Z"
 )
 
 
@@ -156,19 +189,23 @@ def _is_spaced(match: re.Match[str]) -> bool:
     # Prose has these words all the time, and neither an option's dash nor a setting's command before them: each of those has
     # one of these in it.
     is_option = text[-1:] not in _BLANK and _FLAG.search(text) is not None
-    may_set = "set" in text or "config" in text or "ENV" in text or "ARG" in text or "SetEnv" in text
+    may_set = (
+        "set" in text or "config" in text or "ENV" in text or "ARG" in text or "SetEnv" in text or "define" in text
+    )
     setting = _SETTING.search(text) if may_set and not is_option else None
     if not is_option and setting is None:
         return False
     value, name = match["secret"], match["name"].lower()
-    if values.is_no_secret(value, uuid=identifies(match, name)) or _ANOTHER_OPTION.match(value):
+    chosen = any(word in name for word in values.PASSWORDS)
+    if values.is_no_secret(value, uuid=identifies(match, name), chosen=chosen) or _ANOTHER_OPTION.match(value):
         return False
-    if name[:3] == "key" and not (is_kind_of_key(match) or values.is_random(value)):
+    is_public = before(match, 8).lower().rstrip("-_").endswith("public")
+    if name[:3] == "key" and not is_kind_of_key(match) and (is_public or not values.is_random(value)):
         return False
     if name == "token" and is_of_a_page(match):
         return False
     if setting is not None and not setting["prose"]:
-        return len(value) >= 4
+        return len(value) >= 4 and "(" not in value
     # "the config token parser" is prose, so the value decides.
     return values.is_password(value) or values.is_random(value)
 
@@ -186,7 +223,9 @@ _SECRET_WORD = Late(NAME, re.IGNORECASE)
 def _is_netrc(match: re.Match[str]) -> bool:
     text, secret = before(match, 300), match["secret"]
     login = _LOGIN.search(text)
-    if values.is_no_secret(secret) or not (login or _MACHINE.search(text) or "nmcli " in text):
+    if values.is_no_secret(secret, chosen=login is not None) or not (
+        login or _MACHINE.search(text) or "nmcli " in text
+    ):
         return False
     # Prose has these words too: then the value decides.
     return values.is_password(secret) or (login is not None and "machine " in text)
@@ -351,7 +390,7 @@ _FORMS: Final[tuple[Rule, ...]] = (
         ("looks for -----END RSA PRIVATE KEY----- in the text",), TEXT, None, parts=_lines_above,
     ),
     Rule(
-        "private-key", ("Private-Lines:",), rf"Private-Lines: [0-9]{{1,3}}(?P<secret>(?:{_BETWEEN}{{1,24}}{_BASE64_LINE}{{16,64}}){{1,400}})",
+        "private-key", ("Private-Lines",), rf"Private-Lines: [0-9]{{1,3}}(?P<secret>(?:{_BETWEEN}{{1,24}}{_BASE64_LINE}{{16,64}}){{1,400}})",
         ("Private-Lines: 2«\nh2pQwErTyUiOpAsDfGhJkLzXc3VbNm1qAz2wSx3eDc4rFv5tGb6yHn7uJm8k9Lo0\npQwErTyUiOpAsDfGhJkLz" "Xc3VbNm1qAz2w»",),
         ("Private-Lines: 14\n",), TEXT, _is_key_body, rf"Private-Lines:(?P<secret>[^:]{{0,{LONGEST}}})\Z",
     ),
@@ -359,7 +398,7 @@ _FORMS: Final[tuple[Rule, ...]] = (
         "kubernetes-secret", ("kind",), r"kind\\{0,3}[\"']?:[ \t]{0,4}\\{0,3}[\"']?secret\b",
         ("kind: Secret\nmetadata:\n  name: db\ndata:\n  config: «azJKZFE4c0xaeFl2" "N1diTm0yUHQ=»\n", "data:\n  config: «azJKZFE4c0xaeFl2" "N1diTm0yUHQ=»\nkind: Secret\n"),
         ("kind: Secret\nmetadata:\n  name: db\n", "kind: SecretStore\ndata:\n  config: azJKZFE4c0xaeFl2N1diTm0yUHQ=\n"), FOLD, None, parts=_kubernetes_data,
-        opening=r"kind: Secret\b(?P<secret>(?=[\s\S]{0,300}\bdata:)[\s\S]{0,900})\Z", needs="data",
+        opening=r"kind: Secret\b(?P<secret>(?=[\s\S]{0,300}\bdata:)[\s\S]{0,900})\Z", needs="ecret",
     ),
     # Tokens that are recognised by something other than their beginning
     Rule("azure-secret", tuple(f"{digit}Q~" for digit in range(10)), r"(?<=[A-Za-z0-9_~.-]{3})[0-9]Q~(?P<secret>[A-Za-z0-9_~.-]{31,34})(?![A-Za-z0-9_~.-])",
@@ -388,7 +427,11 @@ _FORMS: Final[tuple[Rule, ...]] = (
     Rule("jwt", ("eyJ",), BOUNDARY + rf"(?<![_-])eyJ[A-Za-z0-9_-]{{8,65536}}\.eyJ[A-Za-z0-9_-]{{8,65536}}\.[A-Za-z0-9_-]{{8,{LONGEST}}}",
          ("«eyJ" "hbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U»",),
          ("eyJhbGciOiJIUzI1NiJ9", "keyJson.keyJson.keyJson"), more="[A-Za-z0-9_-]"),
-    # Webhooks and signed URLs
+    # Addresses with a key in their path, webhooks and signed URLs
+    form("url-key", ("infura.io", "alchemy.com", "alchemyapi.io", "quiknode.pro", "ankr.com"), r"(?:infura\.io|(?:alchemy\.com|alchemyapi\.io)|quiknode\.pro|ankr\.com)(?:/[a-z]{1,20})?/(?:v[0-9]/)?", r"[A-Za-z0-9_-]", (32, 64),
+          ("https://mainnet.infura.io/v3/«8e2b7c1d9f3a4056" "b8c7d2e1f0a93b54»", "https://eth-mainnet.g.alchemy.com/v2/«k2JdQ8sLZxYv7WbNm2Pt" "Rf5GhTyUiOpA»"), ("https://docs.infura.io/api/networks/ethereum/json-rpc-methods",), check=_is_random),
+    form("aws-signature", ("signature",), r"Signature=", r"[0-9a-f]", (64, 64),
+          ("AWS4-HMAC-SHA256 Credential=x, SignedHeaders=host, Signature=«8e2b7c1d9f3a4056b8c7d2e1f0a93b54" "8e2b7c1d9f3a4056b8c7d2e1f0a93b54»",), ("Signature=sha256",), check=_is_random),
     form("slack-webhook", ("hooks.slack",), r"hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/", r"[A-Za-z0-9/]", (24, 200),
           ("https://hooks.slack.com/services/«T01ABCDEF" "/B02GHIJKL/k2JdQ8sLZxYv7WbNm2PtRf5G»",), ("https://hooks.slack.com/services/T000/B000/XXX",), check=lambda match: re.fullmatch("[A-Z0-9]{6,}/[A-Z0-9]{6,}/[A-Za-z0-9]{16,}", match["secret"]) is not None or values.is_random(match["secret"]), where=TEXT),
     form("discord-webhook", ("webhooks",), r"webhooks/[0-9]{15,22}/", r"[A-Za-z0-9_-]", (50, 200),
@@ -413,7 +456,7 @@ _FORMS: Final[tuple[Rule, ...]] = (
           "postgres://app:«p@ss/w0rd" "#Zx9»@db.internal:5432/app", "mysql://root:«a@b@" "c99»@localhost/x"),
          ("http://localhost:8080/a@b", "postgres://user:password@localhost/db", "postgres://app:$DB_PASSWORD@db/app", "oracle://scott:tiger@localhost/x", "https://example.org/~bob:x"), TEXT, _is_url_password,
          rf"://[^\s:/@\"'`<>\\\[\]]{{0,128}}:(?![0-9]{{1,5}}(?:/|\Z))(?P<secret>{_URL_TEXT}{{0,256}})\Z"),
-    form("url-password", (":thin:",), r"(?<=oracle):thin:[A-Za-z0-9_]{1,64}/", r"[^\s\"'`@\\]", (3, 128),
+    form("url-password", ("oracle",), r"oracle:thin:[A-Za-z0-9_]{1,64}/", r"[^\s\"'`@\\]", (3, 128),
          ("jdbc:oracle:thin:bob/«hunter2" "Zebra»@db:1521/x",), ("jdbc:oracle:thin:@db:1521/x",), check=_is_given, where=TEXT),
     Rule("url-token", ("://",), r"://(?P<secret>[A-Za-z0-9_.~%-]{16,256})(?::(?:x-oauth-basic|x-token-auth|))?@(?=[A-Za-z0-9\[])",
          ("git clone https://«8e2b7c1d9f3a4056" "b8c7d2e1f0a93b548e2b7c1d»@github.com/acme/app.git", "https://«k2JdQ8sLZx" "Yv7WbNm2Pt»:x-oauth-basic@github.com/acme/app"),
@@ -429,7 +472,7 @@ _FORMS: Final[tuple[Rule, ...]] = (
     form("bearer-token", ("bearer",), EDGE + r"bearer(?:[ ]{1,3}|%20|\+)", r"[A-Za-z0-9._~+/=-]", (16, LONGEST),
           ("send it as Bearer «k2JdQ8sLZx" "Yv7WbNm2Pt»", "Bearer «8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»"), ("the bearer of-this-letter-is-welcome", "Bearer authentication-scheme"),
           check=_is_random),
-    Rule("cookie", ("cookie",), rf"(?:set-)?cookie2?{QUOTE}[ \t]{{0,3}}[:=,][ \t]{{0,3}}{QUOTE}(?P<secret>[^\n\"'\\]{{8,{LONGEST}}})",
+    Rule("cookie", ("cookie",), rf"(?:set-)?cookie2?{QUOTE}[ \t]{{0,3}}[:=,][ \t]{{0,3}}(?:\\{{0,3}}\"value\\{{0,3}}\"[ \t]?:[ \t]?)?{QUOTE}(?P<secret>[^\n\"'\\]{{8,{LONGEST}}})",
          ("Cookie: theme=dark; session=«k2JdQ8sLZx" "Yv7WbNm2Pt»", "Set-Cookie: sid=«s%3Ak2JdQ8sL" "ZxYv7WbNm2Pt.Rf5GhTyU»; Path=/; HttpOnly", '"cookie": "connect.sid=«k2JdQ8sLZx' 'Yv7WbNm2Pt»"'),
          ("Set-Cookie: theme=dark; Path=/; HttpOnly", "Cookie: lang=en-GB; consent=accepted", "document.cookie = 'a=' + name"), FOLD, None,
          rf"(?:set-)?cookie2?{QUOTE}[ \t]{{0,3}}[:=,][ \t]{{0,3}}{QUOTE}(?P<secret>[^\n\"'\\]{{0,{LONGEST}}})\Z", parts=_cookies),
@@ -439,43 +482,62 @@ _FORMS: Final[tuple[Rule, ...]] = (
     # Commands
     form("command-password", HINTS, NAME + r"[ \t]{1,3}" + QUOTE, _OPTION, (4, 400),
           ("mysql --user root --password «hunter2" "Zebra» app", "tool --api-key «k2JdQ8sLZx" "Yv7WbNm2Pt» run", "ENV DB_PASSWORD «hunter2" "Zebra»", "keytool -storepass «hunter2" "Zebra»",
-           "setenv API_TOKEN «k2JdQ8sLZx" "Yv7WbNm2Pt»"),
+           "setenv API_TOKEN «k2JdQ8sLZx" "Yv7WbNm2Pt»", "skopeo copy --src-creds «bob:hunter2" "Zebra» docker://a b"),
           ("--password PASSWORD", "--token TOKEN is required", "the layout of the config token parser", "--password-stdin", "--password $DB_PASSWORD", "keytool --genkey --token-type x", "ENV PASSWORD $X", "the password is", "--token-file path/to/file1"),
           check=_is_spaced),
     form("command-secret", _COMMANDS_WITH_SECRETS, EDGE + rf"(?:{_COMMAND_SECRET})" + QUOTE, _OPTION, (3, 400),
           ("mysql -u root -p«hunter2" "Zebra» app", "mysqldump -h db -p«S3cr" "3t!» x", "sshpass -p «hunter2" "Zebra» ssh bob@host", "sshpass -v -p '«hunter2" "Zebra»' ssh h", "redis-cli -h cache -a «hunter2" "Zebra» ping",
            "docker login -u bob -p «hunter2" "Zebra» registry.example.org", "openssl rsa -in k.pem -passin pass:«hunter2" "Zebra»", "ldapsearch -D cn=admin -w «hunter2" "Zebra» -b dc=x",
            "requirepass «hunter2" "Zebra»", "127.0.0.1:6379> AUTH «hunter2" "Zebra»", "docker login -u bob --password-stdin <<< '«hunter2" "Zebra»'", "::add-mask::«hunter2" "Zebra»",
-           "unzip -P «hunter2" "Zebra» a.zip", "sqlplus scott/«hunter2" "Zebra»", "7z x -p«hunter2" "Zebra» a.7z", "cqlsh -u bob -p «hunter2" "Zebra»", "gh auth login --with-token <<< «hunter2" "Zebra»"),
-          ("mysql -u root -p app", "requirepass $PASS", "docker run -p 8080:80 image", "mysql -P 3306 -p", "zip -r a.zip b", "docker login -p $PASS", "mongo --port 27017",), check=_is_given),
+           "unzip -P «hunter2" "Zebra» a.zip", "sqlplus scott/«hunter2" "Zebra»", "7z x -p«hunter2" "Zebra» a.7z", "cqlsh -u bob -p «hunter2" "Zebra»", "gh auth login --with-token <<< «hunter2" "Zebra»",
+           "poetry publish -u bob -p «hunter2" "Zebra»", "security unlock-keychain -p «hunter2" "Zebra» login.keychain", "security add-generic-password -a bob -s x -w «hunter2" "Zebra»", "http -A bearer -a «k2JdQ8sLZx" "Yv7WbNm2Pt» example.org",
+           "ConvertTo-SecureString '«hunter2" "Zebra»' -AsPlainText -Force", "mc alias set m https://s3.example.org bob «hunter2" "Zebra»", "lftp -u bob,«hunter2" "Zebra» ftp.example.org", "rocommunity «hunter2" "Zebra»"),
+          ("ConvertTo-SecureString $pass", "alias set in the shell", "a bearer of bad news", "security-keychain -l", "poetry publish --build", "mysql -u root -p app", "requirepass $PASS", "docker run -p 8080:80 image", "mysql -P 3306 -p", "zip -r a.zip b", "docker login -p $PASS", "mongo --port 27017",), check=_is_given),
     form("command-secret", ("htpasswd", "rabbitmqctl", "vault", "rclone", "poetry"), EDGE + _GIVEN_LAST + QUOTE, _OPTION, (6, 400),
          ("rabbitmqctl add_user bob «hunter2" "Zebra»", "htpasswd -nb bob «hunter2" "Zebra»", "vault login «hunter2" "Zebra»", "poetry config http-basic.acme bob «hunter2" "Zebra»"),
          ("vault login -method=github", "after vault login, the tests passed", "htpasswd -c .htpasswd bob", "rabbitmqctl add_user bob"),
          check=lambda match: _is_given(match) and (values.is_password(match["secret"]) or values.is_random(match["secret"]))),
-    form("command-secret", ("login", "secret"), rf"(?:(?<=az[ ])login(?:[ \t]{_SAME_COMMAND}{{0,160}}?)??[ \t]-p[ \t]{{1,2}}|(?<=gh[ ])secret[ \t]+set(?:[ \t]{_SAME_COMMAND}{{0,160}}?)??[ \t](?:-b|--body)(?:=|[ \t]{{1,2}}))" + QUOTE, _OPTION, (3, 400),
-         ("az login -u app -p «hunter2" "Zebra» --tenant t", "gh secret set NPM -b «hunter2" "Zebra»"), ("gh secret list", "az login"), check=_is_given),
-    Rule("command-secret", ("echo", "printf"), EDGE + rf"(?:echo|printf)[ \t]+(?:-n[ \t]+)?[\"']?(?:[A-Za-z0-9_.-]{{1,64}}:)?(?P<secret>(?:[^\s\"'|$]|\$(?!(?-i:[A-Z_{{(]))){{4,200}})[\"']?[ \t]*\|[ \t]*{_READS_A_SECRET}",
+    form("command-secret", ("login", "secret"), rf"(?:(?<=az[ ])login(?:[ \t]{_SAME_COMMAND}{{0,160}}?)??[ \t]-p[ \t]{{1,2}}|(?<=gh[ ])secret[ \t]+set(?:[ \t]{_SAME_COMMAND}{{0,160}}?)??[ \t](?:-b|--body)(?:=|[ \t]{{1,2}})|(?<=keyvault[ ])secret[ \t]+set(?:[ \t]{_SAME_COMMAND}{{0,160}}?)??[ \t]--value(?:=|[ \t]{{1,2}}))" + QUOTE, _OPTION, (3, 400),
+         ("az login -u app -p «hunter2" "Zebra» --tenant t", "gh secret set NPM -b «hunter2" "Zebra»", "az keyvault secret set --vault-name v -n db --value '«hunter2" "Zebra»'"), ("gh secret list", "az login"), check=_is_given),
+    Rule("command-secret", ("echo", "printf"), EDGE + rf"(?:echo|printf)[ \t]+(?:-n[ \t]+)?(?:'\"'\"'|[\"'])?(?:[A-Za-z0-9_.-]{{1,64}}:)?(?P<secret>(?:[^\s\"'|$]|\$(?!(?-i:[A-Z_{{(]))){{4,200}})(?:'\"'\"'|[\"'])?[ \t]*\|[ \t]*{_READS_A_SECRET}",
          ("echo 'bob:«hunter2" "Zebra»' | chpasswd", "echo «hunter2" "Zebra» | docker login --password-stdin", "echo «hunter2" "Zebra» | sudo -S ls", "echo «hunter2" "Zebra» | gh secret set NPM", "echo «hunter2" "Zebra» | passwd --stdin bob"),
          ("echo done | tee log", "echo $PASS | sudo -S ls"), FOLD, _is_given,
          EDGE + r"(?:echo|printf)[ \t]+(?:-n[ \t]+)?(?P<secret>[^\n]{0,320})\Z"),
     form("command-secret", ("send",), r"send[ \t]{1,3}(?:--[ \t]{1,3})?\\{0,3}[\"']", r"[^\s\"'\\$]", (4, 200),
          ('expect "password:" { send "«hunter2' 'Zebra»\\r" }', 'expect "assword:"\nsend "«hunter2' 'Zebra»\\r"'), ('send "hello\\r"', 'expect "assword:"\nsend "$PASS\\r"'), check=_is_sent, tail=r"(?=\\{1,3}[rn])", needs="assword"),
-    form("command-user", ("-u", "-U", "--user", "--proxy-user", "http -a", "curl"), r"(?:(?<=[ \t\"'])-[uU][ \t]{0,2}|curl[ \t](?:" + _SAME_COMMAND + r"{0,160}?[ \t])??-[a-zA-Z#]{1,8}u[ \t]{0,2}|http -a[ \t]{1,2}|(?<=[ \t\"'])--(?:proxy-)?user(?:[ \t]{1,2}|=))(?:\\{0,3}[\"'])?[A-Za-z0-9._@+%-]{0,64}:", r"(?:[^\s\"'`\\|;<>{}$/]|\$(?!(?-i:[A-Z_{(])))", (4, 255),
+    form("command-user", ("-u", "-U", "--user", "--proxy-user", "curl"), r"(?:(?<=[ \t\"'])-[uU][ \t]{0,2}|curl[ \t](?:" + _SAME_COMMAND + r"{0,160}?[ \t])??-[a-zA-Z#]{1,8}u[ \t]{0,2}|(?<=[ \t\"'])--(?:proxy-)?user(?:[ \t]{1,2}|=))(?:'\"'\"'|\\{0,3}[\"'])?(?:[A-Za-z0-9._-]{1,40}\\{1,4})?[A-Za-z0-9._@+%-]{0,64}:", r"(?:[^\s\"'`\\|;<>{}$/]|\$(?!(?-i:[A-Z_{(])))", (4, 255),
           ("curl -su bob:«hunter2" "Zebra» https://example.org/", "curl -u bob:«hunter2" "Zebra» https://example.org/", "curl -ubob:«hunter2" "Zebra» https://example.org/", "curl --user='bob:«hunter2" "Zebra»' https://example.org/", 'curl --user "bob:«hunter2' 'Zebra»" x',
-           "curl -x proxy:3128 -U bob:«hunter2" "Zebra» x"),
+           "curl -x proxy:3128 -U bob:«hunter2" "Zebra» x", "curl --ntlm -u 'ACME\\\\bob:«hunter2" "Zebra»' x"),
           ("docker run -u 1000:1000 image", "curl -u $USER:$PASS x", "docker run --user 1000:1000 x"), where=TEXT,
-          check=lambda match: not match["secret"].isdigit() and not values.is_no_secret(match["secret"], uuid=False)),
+          check=lambda match: not match["secret"].isdigit() and not values.is_no_secret(match["secret"], uuid=False, chosen=True)),
+    form("command-user", ("-a",), r"(?<=http )-a[ \t]{1,2}(?:\\{0,3}[\"'])?[A-Za-z0-9._@+%-]{0,64}:", r"[^\s\"'`\\|;<>{}$/]", (4, 255),
+          ("http -a bob:«hunter2" "Zebra» example.org",), ("http -a $AUTH example.org",), where=TEXT, check=_is_given, needs="http -a"),
     form("command-user", ("-u", "--user"), r"(?<=[ \t\"'])(?:-u[ \t]{0,2}|--user(?:[ \t]{1,2}|=))(?:\\{0,3}[\"'])?", r"[A-Za-z0-9_.~-]", (12, 255),
          ("curl -u «k2JdQ8sLZx" "Yv7WbNm2Pt»: https://example.org/",), ("docker run -u appuser-of-the-image: x", "chown -u k2JdQ8sLZxYv7: x"), where=TEXT, check=_is_random, tail=r"(?=:(?:[\s\"'\\]|\Z))", needs="curl"),
+    # Calls
+    form("call-secret", ("auth", "basic_auth", "basicauth", "bearer_auth"), r"(?:(?<![A-Za-z0-9_.])auth[ ]?=[ ]?\(|basic_?auth\(|bearer_?auth\()(?:[ ]?[a-z]{0,2}\\{0,3}[\"'][^\"'\n]{0,100}[\"'],[ ]?)?(?:Some\()?[a-z]{0,2}\\{0,3}[\"']", r"[^\"'\s\\]", (6, 400),
+         ("requests.get(url, auth=('bob', '«hunter2" "Zebra»'))", "HTTPBasicAuth('bob', '«hunter2" "Zebra»')", '.basic_auth("bob", Some("«hunter2' 'Zebra»"))', '.bearer_auth("«k2JdQ8sLZx' 'Yv7WbNm2Pt»")'),
+         ("auth=('user', 'pass')", "auth=('user', PASSWORD)", "auth = ('basic', 'digest')", "basic_auth('user', 'password')"), check=_is_chosen, tail=r"(?=\\{0,3}[\"'])"),
+    form("call-secret", ("getconnection", "pdo", "dbi", "wifi.begin", "secretstr"), r"(?:getConnection\((?:[^\"'\n,]{1,100}|\\{0,3}\"[^\"'\n]{1,200}\"),[ ]?\\{0,3}\"[^\"\n]{0,100}\",[ ]?|pdo\([ ]?[^\n,]{1,200},[ ]?[^\n,]{1,100},[ ]?|dbi->connect\([ ]?[^\n,]{1,200},[ ]?[^\n,]{1,100},[ ]?|wifi\.begin\([^\n,]{1,100},[ ]?|secretstr\([ ]?)\\{0,3}[\"']", r"[^\"'\s\\]", (6, 400),
+         ('DriverManager.getConnection(url, "bob", "«hunter2' 'Zebra»")', "new PDO('mysql:host=x', 'bob', '«hunter2" "Zebra»')", 'WiFi.begin("Home", "«hunter2' 'Zebra»");', "SecretStr('«hunter2" "Zebra»')", 'DBI->connect("dbi:x", "bob", "«hunter2' 'Zebra»")'),
+         ("new PDO($dsn, $user, $pass)", "SecretStr('**********')", 'getConnection(url, "user", "password")'), check=_is_chosen, tail=r"(?=\\{0,3}[\"'])"),
+    Rule("recovery-phrase", ("mnemonic", "seed", "phrase"), _PHRASE_LEAD + r"(?P<secret>(?:[a-z]{3,8}[ ]){11}(?:(?:[a-z]{3,8}[ ]){12})?[a-z]{3,8})",
+         ("seed phrase: «ripple velvet copper orchid saturn harbor walnut maple thunder " "quartz granite abandon»", 'MNEMONIC="«ripple velvet copper orchid saturn harbor walnut maple thunder ' 'quartz granite abandon»"'),
+         ("seed = 42", "the seed phrase is a list of twelve words that open a wallet of yours, all of them are needed", "mnemonic: one word"), FOLD, _is_phrase,
+         _PHRASE_LEAD + r"(?P<secret>[a-z ]{0,216})\Z"),
     # Files
     form("netrc-password", ("password", "passwd"), r"passw(?:or)?d[ \t]{1,8}", r"[^\s\"'\\]", (3, 400),
           ("machine api.example.org login bob password «hunter2" "Zebra»", "machine api.example.org\n  login bob\n  password «hunter2" "Zebra»"),
           ("the login page has a password field", "user bob password is required", "machine learning password reset"), check=_is_netrc),
     form("pgpass-password", (*_POSTGRES_PORTS, ":*:"), rf"(?:(?<=[A-Za-z0-9_.*-]:)(?:{'|'.join(_POSTGRES_PORTS)})|:\*)" r":[^:\s/\"']{1,64}:[^:\s/\"']{1,64}:", r"[^\s:\"'\\]", (4, 255),
           ("db.internal:5432:app:bob:«hunter2" "Zebra»", "*:*:*:bob:«hunter2" "Zebra»"), ("10:5432:20:30:40", "tcp:5432:x:y:", "arn:aws:rds:*:*:db:autoscaled-reader", "arn:aws:cloudwatch:*:*:alarm:eb-*"), where=TEXT,
-          check=lambda match: _AFTER_HOST.search(before(match, 300)) is not None and not match["secret"].isdigit() and not values.is_no_secret(match["secret"])),
+          check=lambda match: _AFTER_HOST.search(before(match, 300)) is not None and not match["secret"].isdigit() and not values.is_no_secret(match["secret"], chosen=True) and "arn" not in before(match, 5)),
     form("docker-auth", ("auth",), r"(?<=[\"'])auth\\{0,3}[\"'][ \t]{0,3}:[ \t]{0,3}\\{0,3}[\"']", r"[A-Za-z0-9+/=]", (8, LONGEST),
           ('{"auths": {"registry.example.org": {"auth": "«Ym9iOmh1bnRl' 'cjJaZWJyYQ==»"}}}',), ('"auth": "required"', '"auth": "basic"'), check=_is_basic),
+    form("composer-auth", ("github-oauth", "gitlab-token", "gitlab-oauth", "bitbucket-oauth", "bearer"), r"(?:git(?:hub|lab)-(?:oauth|token)|bearer)\\{0,3}\":\s{0,4}\{\s{0,20}\\{0,3}\"[A-Za-z0-9.-]{3,80}\\{0,3}\":[ ]?\\{0,3}\"", r"[A-Za-z0-9_-]", (16, 255),
+          ('{"github-oauth": {"github.com": "«8e2b7c1d9f3a4056b8c7' 'd2e1f0a93b548e2b7c1d»"}}',), ('{"github-oauth": {"github.com": "token"}}',), check=_is_random),
+    form("terraform-result", ("result",), r"result\\{0,3}\":[ ]?\\{0,3}\"", r"[^\"\s\\]", (8, 400),
+          ('"type": "random_password", "instances": [{"attributes": {"result": "«k2JdQ8sLZx' 'Yv7WbNm2Pt»"}}]',), ('"random_password": {"result": "success"}',), check=_is_random, needs="random_password"),
     form("npmrc-auth", ("_auth",), r"(?:(?<![A-Za-z0-9.])|(?<=\\n)|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m))_auth(?:token)?[\"']?(?:[ \t]{0,3}[:=][ \t]{0,3}|[ \t]{1,2})" + QUOTE, r"[A-Za-z0-9_+/=.~:-]", (8, 1000),
           ("//packages.shop.test/:_authToken=«8e2b7c1d-9f3a-4056-b8c7-" "d2e1f0a93b54»", "_auth=«Ym9iOmh1bnRl" "cjJaZWJyYQ==»"), ("_authToken=${NPM_TOKEN}", "user_auth = authenticate"), check=_is_npm),
     form("gitlab-session", ("_gitlab_session",), r"_gitlab_session" + _PAIR, r"[0-9a-z]", (32, 32),

@@ -169,7 +169,7 @@ class Slice:
 
     def has_near(self, text: str) -> bool:
         """Whether a text is in this slice, or shortly before."""
-        return self.text.find(text, max(0, self.start - _NEAR), self.end) >= 0
+        return self.text.find(text, max(0, self.start - _NEAR), self.end + REACH) >= 0
 
     def positions(self, hint: bytes, *, fold: bool = False) -> list[int]:
         """Where the hint starts in this slice."""
@@ -190,6 +190,12 @@ def slices(text: str) -> Iterator[Slice]:
 
 def is_in_words(hint: str) -> bool:
     return all(code in _WORD for code in hint.encode())
+
+
+def ending_word(hint: str) -> bytes:
+    """The part of a hint that a word starts with."""
+    letters = hint.encode()
+    return letters[len(letters.rstrip(_WORD)) :]
 
 
 def long_runs(words: Iterable[bytes], least: int = LEAST_RUN) -> set[bytes]:

@@ -11,7 +11,7 @@ from typing import Final
 
 TOKENS: Final[tuple[tuple[str, str, str, str] | tuple[str, str, str, str, tuple[str, ...]], ...]] = (
     # Clouds and hosting
-    ("aws-access-key", "AKIA ASIA ABIA ACCA", r"[A-Z2-7]{16}!", "2TXSLRHBPY2QUZID", ("AKIAIMPORTANT", "MAKIA2345678901234567")),
+    ("aws-access-key", "AKIA ASIA ABIA ACCA", r"[A-Z0-9]{16}!", "2TXSLRHBPY2QUZID", ("AKIAIMPORTANT", "MAKIA2345678901234567")),
     ("aws-access-key", "A3T", r"~[A-Z0-9][A-Z2-7]{16}!", "CUMPMHS6PJARB7LMY", ("A3TIMPORTANTMESSAGES",)),
     ("aws-bedrock-key", "bedrock-api-key-", r"[A-Za-z0-9+/=]{28,}", "zymMlopiWfqUyHRSIf8NFmAUNLnY"),
     ("aws-bedrock-key", "ABSK", r"[A-Za-z0-9+/]{90,}", "I0y4MJ4tijz9rNViH4toETaFg82eomJrza0g6VBbXkD5wvWD9eXlxA3ZPHjN9Ph9XDREyRMvm1jij5IQqT6WUKVG6k"),
@@ -39,6 +39,7 @@ TOKENS: Final[tuple[tuple[str, str, str, str] | tuple[str, str, str, str, tuple[
     ("yandex-key", "t1.", r"[A-Za-z0-9_=-]{2,400}\.[A-Za-z0-9_-]{86}={0,2}", "0b.wUslUzyq4LyWlmqUmP0Rkc7cHIB5IdgJtc6lA4ALYYqsZGRMMJtBm88dUJeO9bsXQtu5ceFLGPfPTGQhulQUcQ"),
     ("neon-key", "napi_", r"[a-z0-9]{40,}", "6za2rk6nngcwhcmwuon6lka5c300v783dbfeksyc", ("napi_create_function",)),
     ("render-key", "rnd_", r"[A-Za-z0-9]{28,}", "J0SLzV1vK6u2V7UfOkd90SpvotaN"),
+    ("vercel-token", "vercel_blob_rw_", r"[A-Za-z0-9]{10,24}_[A-Za-z0-9]{20,}", "Kkmb647TdiToDtxy_hvVI99UCdPE0SPgjtHfb"),
     ("vercel-token", "vcp_ vci_ vca_ vcr_ vck_", r"[A-Za-z0-9]{24,}", "Kkmb647TdiToDtxyhvVI99UC"),
     ("cloudflare-origin-key", "v1.0-", r"[0-9a-f]{24}-[0-9a-f]{146}", "0932b362b5ffa4ef67d0762d-7f895ae4a882f8ec05da061f93b8b97170f2d1cb7889108b074e1a2b169860bd388c64915e93521667b9f02de53afc0de60308a656c386684b4922f9dda67798c956ca7806ab9ebcc8", ("v1.0-beta",)),
     ("cloudflare-token", "cfk_ cfut_ cfat_", r"[A-Za-z0-9_-]{40,}", "dPE0SPgjtHfb1F6w70WAKadYEjW1W5bSapfQ7Dh3", ("cfk_short",)),
@@ -209,5 +210,14 @@ TOKENS: Final[tuple[tuple[str, str, str, str] | tuple[str, str, str, str, tuple[
     ("confluent-key", "cflt", r"~[A-Za-z0-9+/]{60}!", "NeRtIay4/Kj4kCAlfZ4v+DrAsOFnIPHFiuJFEIhaLQIppNE9+5F45mTQxjeX"),
     ("knock-key", "sk_", r"~[A-Za-z0-9_-]{43}!", "76DrYjTG6dLyOSM5Ycke39MARd5u1aXWICodqJMtvUy", ("sk_learn_contrib_package_name_of_a_long_module",)),
     ("svix-key", "testsk_ sk_", r"~[A-Za-z0-9]{32}(?:\.(?:us|eu|ca|au|in))!", "tPBJzatSzfWQEIaq3GcJmViW1f4As8ZH.eu"),
+    ("cartesia-key", "sk_car_", r"[A-Za-z0-9]{20,}", "J0SLzV1vK6u2V7UfOkd9"),
+    ("context7-key", "ctx7sk-", r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "dd7bfe80-32f7-a701-b96b-819bfc56f9f8"),
+    ("mem0-key", "m0-", r"~[A-Za-z0-9]{40}!", "dPE0SPgjtHfb1F6w70WAKadYEjW1W5bSapfQ7Dh3"),
+    ("letta-key", "sk-let-", r"[A-Za-z0-9+/=]{60,}", "fOOVaHP4vExmndJ0SLzV1vK6u2V7UfOkd90SpvotaNdPE0SPgjtHfb1F6w70"),
+    ("arize-key", "ak-", r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-[A-Za-z0-9_-]{32}", "dd7bfe80-32f7-a701-b96b-819bfc56f9f8-dPE0SPgjtHfb1F6w70WAKadYEjW1W5bS"),
+    ("nostr-key", "nsec1", r"[a-z0-9]{58}!", "q6k72srpxi4tbx336jjs647uxzzske5kgzk2rnc3dk5nv6yyr7rpxcazey"),
+    ("statsig-key", "secret-", r"~[A-Za-z0-9]{43}!", "SQ6rqXAyMkNOdKbmgryCfdUNZM5rAl1aJ4JFYip2etq"),
+    ("liveblocks-key", "sk_prod_ sk_dev_", r"~[A-Za-z0-9_-]{60,}", "76DrYjTG6dLyOSM5Ycke39MARd5u1aXWICodqJMtvUyfOOVaHP4vExmndJ0S"),
+    ("k3s-token", "K10", r"[0-9a-f]{64}(?:::[a-z]{1,20}:[A-Za-z0-9.]{8,100})?", "92be01e4fc2d031c41885221c25f6aaf76fdc6c369aad6b68b75b48e99f73f28"),
     ("rawko-token", "rawko_", r"[0-9a-f]{12}_[A-Za-z0-9_-]{43}", "cdd80d550dcf_eodj7wARdVUu8lSqhlWUSQsCH7ik8wmhwhcms4RWLk0", ("rawko_state_backends_redaction",)),
 )  # fmt: skip

@@ -36,14 +36,18 @@ class Packed(formats.Format):
 
 
 class Terms(fields.FieldType):
-    """The terms of one page. Whoosh passes in the page and gets its terms with their packed postings."""
+    """The terms of one page. Whoosh passes in the page and gets its terms with their packed postings, which it sorts. They are
+    taken out of the page: to free millions of them at once would keep other threads waiting."""
 
     def __init__(self, name: str) -> None:
         super().__init__(format=Packed(), analyzer=None, scorable=False, stored=False)
         self.name = name
 
     def index(self, value: PackedPage, **_: Any) -> Iterator[tuple[bytes, int, float, bytes]]:
-        return ((term, 1, 1.0, postings) for term, postings in value.terms[self.name])
+        terms = value.terms[self.name]
+        while terms:
+            term, postings = terms.pop()
+            yield term, 1, 1.0, postings
 
 
 def _schema() -> Any:
@@ -217,6 +221,7 @@ def write(folder: Path, name: str, pages: Iterable[PackedPage], drop: frozenset[
                 newest = page.newest.to_bytes(8, "little", signed=True)
                 writer.add_document(**{TEXT: page, TOOL: page, "page": page.page, "newest": newest})
             writer.commit(mergetype=lambda _, segments: [each for each in segments if each.segment_id() not in drop])
+            _empty(writer)
         except BaseException:
             with contextlib.suppress(Exception):
                 writer.cancel()
@@ -224,6 +229,13 @@ def write(folder: Path, name: str, pages: Iterable[PackedPage], drop: frozenset[
         finally:
             storage.close_all()
         _sync(folder, name, before)
+
+
+def _empty(writer: Any) -> None:
+    """Frees what Whoosh keeps of each term, piece by piece: with millions of terms, other threads would wait for all of it."""
+    dictionary = getattr(getattr(writer, "fieldwriter", None), "_tindex", None)
+    for bucket in getattr(dictionary, "buckets", ()):
+        bucket.clear()
 
 
 def _sync(folder: Path, name: str, before: set[str]) -> None:

@@ -92,6 +92,8 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
             super().connection_made(transport)
             self._address = self.client[0] if self.client else "local"
             self._rejected = False
+            self._answering: Any = None
+            """The request that is being answered. ``cycle`` is the newest, which may have to wait."""
             self._begin_head()
             self._awaited, self._began = _HEAD, self.loop.time()
             self._unread = _Unread(transport, limits.unread_seconds, self._began)
@@ -141,7 +143,10 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
             if self._rejected:
                 return
             self._received, self._awaited, self._began = 0, _BODY, self.loop.time()
+            waiting = len(self.pipeline)
             super().on_headers_complete()
+            if len(self.pipeline) == waiting:
+                self._answering = self.cycle
 
         def on_body(self, body: bytes) -> None:
             self._between = 0
@@ -156,6 +161,8 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
                 super().on_message_complete()
 
         def on_response_complete(self) -> None:
+            if self.pipeline:
+                self._answering = self.pipeline[-1][0]
             super().on_response_complete()
             if self.pipeline:
                 self.flow.pause_reading()  # no more of them, before those that wait are answered
@@ -202,8 +209,11 @@ def protocol_with(limits: Limits) -> type[HttpToolsProtocol]:
                 return
             self._rejected = True
             self._awaited = _NOTHING
-            if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            now = self._answering
+            if now is None or now.response_complete or not now.response_started:
                 self.transport.write(_response(status, title, detail))
+            if now is not None:
+                now.disconnected = True  # the rest of its answer is not sent
             self.transport.close()
 
     return Protocol

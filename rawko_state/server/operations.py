@@ -208,6 +208,6 @@ class Operation(Frozen):
                 return
             try:
                 call.data = fair_json.loads(call.body)
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 raise InvalidValue(f"The body is not valid JSON: {error}.") from None
             check(call.data, self.body or ANY)

@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import islice
 from typing import Any, Final
 
 from rawko_state.errors import InvalidValue, RawkoError
 from rawko_state.exchange.exporting import exported
+from rawko_state.format import fair_json
 from rawko_state.format.json_form import plain
 from rawko_state.format.records import emit_blocks
 from rawko_state.format.values import read_time
@@ -29,6 +29,8 @@ from rawko_state.store.wire import summary_json, to_wire
 _PAGE: Final = 1_000
 _PIECE: Final = 1 << 20
 _EVENTS: Final = 5_000
+_EVENTS_SIZE: Final = 4 << 20
+"""Letters of events after which an answer ends. An event may be as long as a turn."""
 _FORMS: Final = {"json": "application/json", "md": "text/markdown", "html": "text/html", "task": "text/plain"}
 ID: Final = Param("id", {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"}, "Task id, or a unique prefix", True)
 _TURN: Final = Param("n", {"type": "integer", "minimum": 1, "maximum": 10**15}, "Turn number", True)
@@ -228,8 +230,16 @@ def list_messages(call: Call) -> Any:
 
 
 def list_events(call: Call) -> Any:
-    events = list(islice(call.store.events(call.id, call.params["after"]), call.params["limit"] or _PAGE))
-    return {"version": 1, "events": to_wire(events), "next": events[-1].cursor if events else call.params["after"]}
+    """Up to ``limit`` events, or fewer if they are long: ``more`` says whether others follow now."""
+    events: list[Any] = []
+    most, size, following = call.params["limit"] or _PAGE, 0, call.params["after"]
+    for event in call.store.events(call.id, following):
+        if len(events) == most or size >= _EVENTS_SIZE:
+            return {"version": 1, "events": events, "next": following, "more": True}
+        events.append(to_wire(event))
+        size += len(fair_json.dumps(events[-1]))
+        following = event.cursor
+    return {"version": 1, "events": events, "next": following, "more": False}
 
 
 def get_now(call: Call) -> Any:
@@ -402,7 +412,7 @@ OPERATIONS: Final = (
     Operation("GET", "/tasks/{id}/question", "Get the open question", READ, get_question, (ID,), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/context", "Get the context for resuming", READ, get_context, (ID, Param("at_turn", {"type": "integer", "minimum": 1, "maximum": 10**15}), _BUDGET, Param("format", {"type": "string", "enum": ["json", "messages", "prompt"]})), answer={"type": "object"}),
     Operation("GET", "/tasks/{id}/messages", "Get the conversation as messages", READ, list_messages, (ID, _BUDGET), answer={"type": "object"}),
-    Operation("GET", "/tasks/{id}/events", "List events after a cursor", READ, list_events, (ID, CURSOR, Param("limit", {"type": "integer", "minimum": 1, "maximum": _EVENTS})), answer={"type": "object", "properties": {"events": lists(of_type(Event))}}),
+    Operation("GET", "/tasks/{id}/events", "List events after a cursor", READ, list_events, (ID, CURSOR, Param("limit", {"type": "integer", "minimum": 1, "maximum": _EVENTS})), answer=obj({"version": COUNT, "events": lists(of_type(Event)), "next": {"type": ["string", "null"]}, "more": FLAG})),
     Operation("GET", "/tasks/{id}/cursor", "Get the newest cursor", READ, get_now, (ID,), answer=obj({"version": COUNT, "cursor": STRING})),
     Operation("GET", "/cursors", "Get the newest cursor of every task", READ, list_cursors, answer={"type": "object"}),
     Operation("GET", "/active", "List tasks that are open or running", READ, list_active, answer={"type": "object"}),

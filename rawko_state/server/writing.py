@@ -309,7 +309,7 @@ def _clean(call: Call, body: bytes) -> bytes:
         if line.strip():
             try:
                 value = fair_json.loads(line)
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 raise InvalidValue(f"A draft must be JSON lines: {error}.") from None
             if not isinstance(value, dict):
                 raise InvalidValue("A draft must be JSON lines, one object each.")

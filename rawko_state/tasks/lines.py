@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from rawko_state.errors import InvalidValue
 from rawko_state.format.diffs import compared, unified
+from rawko_state.format.fair_json import shallow
 from rawko_state.format.parts import read_money
 from rawko_state.format.values import read_time, read_tokens, write_tokens
 from rawko_state.model.appended import Appended, BeforeWrite
@@ -56,8 +57,8 @@ class Recorder:
     def take(self, line: bytes) -> dict[str, Any]:
         """Executes one line durably, and returns the acknowledgement."""
         try:
-            data = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            data = json.loads(shallow(line))
+        except ValueError as error:
             raise InvalidValue(f"Not valid JSON: {error}.") from None
         if not isinstance(data, dict):
             raise InvalidValue("Not a JSON object.")

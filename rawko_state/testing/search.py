@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from rawko_state.model.entries import FileTouch, Money
+from rawko_state.model.entries import FileTouch, Money, Parent
 from rawko_state.store import TaskFilter
 from rawko_state.store.contract import Store
 from rawko_state.testing.common import said
@@ -62,14 +62,23 @@ class SearchConformance:
         assert sum(row.tokens_out or 0 for row in usage) == 11
         assert sum(Decimal(row.cost or 0) for row in usage) == Decimal("0.75")
 
-    def test_what_a_whole_task_cost_leaves_nothing_to_estimate(self, store: Store, another: Store) -> None:
+    def test_what_a_whole_run_cost_leaves_nothing_of_it_to_estimate(self, store: Store, another: Store) -> None:
+        tokens = {"in": 100, "out": 10}
         with store.start("its end states the cost", agent="cline", model="m") as task:
-            task.add_turn(said(agent="cline", model="m", tokens={"in": 100, "out": 10}))
-            task.finish(tokens={"in": 100, "out": 10}, cost=Decimal("0.5"))
-        with store.start("nobody states a cost", agent="pi", model="m") as task:
+            task.add_turn(said(agent="cline", model="m", tokens=tokens))
+            task.finish(tokens=tokens, cost=Decimal("0.5"))
+        with store.start(
+            "it helps", agent="helper", model="m", parent=Parent(task.id), fields={"Parent-Call": "c1"}
+        ) as helper:
+            helper.add_turn(said(agent="helper", model="m", tokens=tokens))
+        with store.attach(task.id) as task:
+            task.reopen(message="the next run does not state its cost")
             task.add_turn(said(agent="pi", model="m", tokens={"in": 3, "out": 1}))
+        with store.start("a fork", agent="codex", model="m", parent=Parent(task.id)) as fork:
+            fork.add_turn(said(agent="codex", model="m", tokens=tokens))
         usage = another.stats(TaskFilter()).usage
-        assert {(row.agent, row.stated) for row in usage} == {("cline", True), ("pi", False)}
+        stated = {(row.agent, row.stated) for row in usage}
+        assert stated == {("cline", True), ("helper", True), ("pi", False), ("codex", False)}
         assert sum(Decimal(row.cost or 0) for row in usage) == Decimal("0.5")
 
     def test_a_task_without_turns_is_found_by_the_agent_that_it_is_for(self, store: Store, another: Store) -> None:

@@ -411,7 +411,7 @@ class TestExport:
         assert "Another task already has the id abc123" in done.err
 
     def test_deep_values_are_shown_and_exported(self, rawko, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-        deep = json.loads("[" * 600 + "1" + "]" * 600)
+        deep = json.loads("[" * 200 + "1" + "]" * 200)
         with FileStore(tmp_path).start("x") as task:
             task.add_turn(Turn(number=1, agent="d", state=deep))
         assert rawko("history", "show", task.id, "--json").code == 0

@@ -7,13 +7,16 @@ import json
 import os
 import shutil
 import sqlite3
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import Belonging, Report
-from rawko_state.exchange.sources import gemini, session_named
+from rawko_state.exchange.sources import gemini, opencode, session_named
+from rawko_state.exchange.turns import TurnBuilder
+from rawko_state.model.entries import Result
 from tests.exchange.sessions import bring, payload, turns
 from tests.exchange.test_agents import AGENTS, REAL
 
@@ -187,6 +190,27 @@ class TestDatabase:
         writer.rollback()
         writer.close()
 
+    def test_a_log_that_is_written_from_its_beginning_again_is_read_again(self, database: Path) -> None:
+        def title() -> object:
+            with opencode._opened(database) as opened:
+                return opened.execute(
+                    "SELECT title FROM session WHERE id = 'ses_e189662b0fferdV2RcAcL7WnIj'"
+                ).fetchone()[0]
+
+        log, size = Path(f"{database}-wal"), set[int]()
+        writer = sqlite3.connect(database, isolation_level=None)
+        writer.execute("PRAGMA journal_mode = WAL")
+        for number in range(5):
+            writer.execute(f"UPDATE session SET title = '{number}'")
+        writer.execute("PRAGMA wal_checkpoint(RESTART)")
+        for number in range(3):  # in the place of the five, so the log does not grow, and its header stays
+            writer.execute(f"UPDATE session SET title = 'again {number}'")
+            size.add(log.stat().st_size)
+            os.utime(log, (number, number))  # as if some time had passed
+            assert title() == f"again {number}"
+        assert len(size) == 1
+        writer.close()
+
     def test_a_locked_database_is_reported_soon(self, database: Path, store: FileStore) -> None:
         writer = sqlite3.connect(database)
         writer.execute("BEGIN EXCLUSIVE")
@@ -195,6 +219,21 @@ class TestDatabase:
         writer.rollback()
         writer.close()
         assert len(imported(store, "opencode", database.parent).new) == 13
+
+
+def test_a_run_that_was_cut_off_stays_so_if_its_session_does_not_tell(tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    said = {"timestamp": "2026-11-19T10:00:00Z"}
+    asked = {**said, "id": "00000000-0000-4000-8000-000000000001", "type": "user", "content": "slow"}
+    answer = {**said, "id": "2", "type": "gemini", "content": "This takes a while."}
+    path.write_text("".join(json.dumps(each) + "\n" for each in ({"sessionId": "s"}, asked, answer)))
+    session = gemini._session(path)
+    for start, expected in ((session.end(), "interrupted"), (0, "unknown")):
+        before = {"place": start, "standing": {"spoken": True, "unsure": True}}
+        builder = TurnBuilder(session, start, (), [], before=before)
+        now = datetime(2026, 11, 19, tzinfo=timezone.utc)
+        records = [entry for record in builder.more(now, running=True, interrupted=True) for entry in record]
+        assert [entry.status for entry in records if isinstance(entry, Result)] == [expected]
 
 
 class TestNamed:

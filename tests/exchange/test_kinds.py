@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import Belonging, task_id
+from rawko_state.exchange.sources import claude_code
+from rawko_state.exchange.transcript import Usage
+from rawko_state.exchange.turns import told_until
 from rawko_state.model.entries import Result, ToolCall
 from tests.exchange.sessions import bring, turns
 
@@ -60,11 +64,53 @@ def gave(key: str, text: str, **more: Any) -> dict[str, Any]:
     return {"type": "user", "message": {"role": "user", "content": content}, **more}
 
 
+def spent(dollars: float, tokens: int = 0, session: str = SESSION, **more: Any) -> dict[str, Any]:
+    """What newer versions write when they end: the sum over all runs of a session, and of what it was forked from."""
+    used = {"claude-opus-5-5": {"inputTokens": tokens, "costUSD": dollars}}
+    told = {"type": "cost-state", "sessionId": session, "totalCostUSD": dollars, "modelUsage": used, **more}
+    return {**told, "uuid": None, "parentUuid": None, "timestamp": None}
+
+
 def outcome(store: FileStore, task: str) -> Result:
     return [entry for _, entry in store.entries(task) if isinstance(entry, Result)][-1]
 
 
 class TestClaudeCode:
+    def test_a_run_costs_what_its_totals_say_less_what_the_session_had_cost_before(self, store: FileStore) -> None:
+        def costs(task: str) -> list[str | None]:
+            results = [entry for _, entry in store.entries(task) if isinstance(entry, Result)]
+            return [None if each.cost is None else str(each.cost.amount) for each in results]
+
+        shared = [said("one"), answered(1, "First.")]
+        once = [*shared, spent(0.25)]
+        task = claude(store, *once)
+        assert costs(task) == ["0.25"]
+        twice = [*once, said("two"), answered(2, "Second."), spent(0.75)]
+        assert (claude(store, *twice), costs(task)) == (task, ["0.25", "0.50"])
+        open_ended = [*twice, said("three"), answered(3, "Third.")]
+        assert (claude(store, *open_ended), costs(task)) == (task, ["0.25", "0.50", None])
+        # The next total has the third run in it, too, which nothing tells apart.
+        whole = [*open_ended, said("four"), answered(4, "Fourth."), spent(1.5)]
+        assert (claude(store, *whole), costs(task)) == (task, ["0.25", "0.50", None, None])
+        guessed = [*whole, said("five"), answered(5, "Fifth."), spent(2.5, hasUnknownModelCost=True)]
+        assert (claude(store, *guessed), costs(task)[-1]) == (task, None)
+
+        fork = "8f1f7a52-6f62-4f0e-8a0c-0d8f3c7f1c22"
+        later = {"timestamp": "2026-11-19T11:00:00.000Z"}
+        copied = [{**record, "uuid": f"{SESSION}-{number}", "parentUuid": None} for number, record in enumerate(shared)]
+        own = [
+            {"sessionId": fork, **record}
+            for record in (*copied, said("fork", **later), answered(9, "Forked.", **later))
+        ]
+        written(store, *own, spent(0.375, session=fork), name=fork)
+        claude(store, *guessed)
+        assert costs(task_id("claude-code", fork)) == ["0.125"]
+
+    def test_what_was_handed_over_to_a_session_cost_it_nothing(self, store: FileStore) -> None:
+        folder = written(store, said("Fix it", rawko="abc123@1"), answered(1, "Done.", rawko="abc123@1"))
+        (session,) = claude_code.found([folder], folder, [])
+        assert told_until(session, session.end()) == Usage({}, Decimal(0))
+
     def test_what_is_typed_while_the_agent_works_is_a_prompt(self, store: FileStore) -> None:
         def queued(prompt: str, **more: Any) -> dict[str, Any]:
             return {"type": "attachment", "attachment": {"type": "queued_command", "prompt": prompt, **more}}
@@ -86,6 +132,37 @@ class TestClaudeCode:
         asked = {"type": "queued_command", "prompt": "one more thing", "commandMode": "prompt"}
         task = claude(store, said("Fix it"), answered(1, "Done."), {"type": "attachment", "attachment": asked})
         assert store.status(task) == "interrupted"
+
+    def test_a_session_that_is_killed_while_a_sub_agent_works_in_the_background_is_interrupted(
+        self, store: FileStore
+    ) -> None:
+        begun = gave("t1", "Launched.", toolUseResult={"status": "async_launched", "agentId": "a1"})
+        told = "<task-notification>\n<tool-use-id>t1</tool-use-id>\n<status>completed</status>\n</task-notification>"
+        records = [
+            said("Count"),
+            answered(1, called("t1", "Agent", description="Count")),
+            begun,
+            answered(2, "It works."),
+        ]
+        task = claude(store, *records)
+        assert store.status(task) == "interrupted"
+        ended = {"type": "queue-operation", "operation": "enqueue", "content": told, "uuid": None}
+        claude(store, *records, ended, said(told), answered(3, "It counted two."))
+        assert store.status(task) == "completed"
+
+    def test_an_answer_that_came_at_the_second_try_is_complete(self, store: FileStore) -> None:
+        task = claude(store, said("Fix it"), {"type": "system", "subtype": "api_error"}, answered(1, "Done."))
+        assert ([turn.status for turn in turns(store, task)], store.status(task)) == (["complete"], "completed")
+
+    def test_what_the_program_notes_for_itself_is_known_and_ends_nothing(self, store: FileStore) -> None:
+        noted = [
+            {"type": kind, "uuid": None}
+            for kind in ("worktree-state", "agent-color", "file-history-delta", "relocated")
+        ]
+        task = claude(
+            store, said("Fix it"), answered(1, "Done."), *noted, {"type": "system", "subtype": "memory_saved"}
+        )
+        assert (store.status(task), store.summary(task).turns) == ("completed", 1)
 
     def test_a_command_that_a_person_runs_is_a_tool_call_of_the_user(self, store: FileStore) -> None:
         task = claude(

@@ -229,7 +229,8 @@ def test_a_compressed_body_is_bounded() -> None:
     assert unpacked(gzip.compress(b"x" * 1000), "gzip") == b"x" * 1000
     with pytest.raises(InvalidValue, match="larger"):
         unpacked(gzip.compress(bytes(LARGEST + 1)), "gzip")
-    for body, encoding in ((b"no", "gzip"), (b"", "br")):
+    whole = gzip.compress(b"x" * 1000)
+    for body, encoding in ((b"no", "gzip"), (b"", "br"), (whole[:-1], "gzip"), (whole + whole, "gzip")):
         with pytest.raises(InvalidValue):
             unpacked(body, encoding)
 

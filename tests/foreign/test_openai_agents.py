@@ -41,12 +41,16 @@ def test_popped_and_cleared_items_are_hidden_and_their_bytes_go_with_the_task(ro
         task = store.history(rawko.TaskFilter())[0].id
         assert store.search("wallaby").hits
         assert not store.search("zebra").hits
-        for form in ("md", "html", "atif"):
+        for form in ("md", "html", "atif", "json", "jsonl", "task"):
             assert b"zebra" not in b"".join(exported(store, task, form))
-        for command in (["show", "--full", task], ["history", "show", task], ["resume", "--dry-run", task]):
+        shows = (["show", "--full", task], ["show", "--json", task], ["history", "show", task])
+        for command in (*shows, ["resume", "--dry-run", task]):
             shown = CliRunner().invoke(cli, ["-C", str(root), *command])
             assert shown.exit_code == 0, shown.output
             assert "zebra" not in shown.output
+        elsewhere = rawko.open(":memory:")
+        elsewhere.add_file(store.find(task).filename, b"".join(exported(store, task, "task")))
+        assert await RawkoSession(elsewhere, "s").get_items() == [said("The first wallaby")]
         await session.clear_session()
         assert await again.get_items() == await session.get_items() == []
         assert store.history(rawko.TaskFilter()) == []

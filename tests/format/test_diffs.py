@@ -1,6 +1,7 @@
 """The [Diff] section: what a turn changed, and that nothing in it is mistaken for something else."""
 
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -151,3 +152,16 @@ def test_what_a_diff_changes_counts_as_touched() -> None:
     assert touched(Turn(number=1, agent="a", files=(FileTouch("write", "x"),), diffs=turn.diffs[:1])) == (
         FileTouch("write", "x"),
     )
+
+
+def test_lines_that_are_the_same_are_kept_once() -> None:
+    """Millions of values take gigabytes, and freeing them keeps other threads waiting."""
+    before = "a\n" * 100_000
+    tracemalloc.start()
+    try:
+        found = compared("x", before, "b\n")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (found.removed, found.added, found.hunks.count("\n-a")) == (100_000, 1, 100_000)
+    assert peak < 8 << 20

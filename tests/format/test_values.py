@@ -66,6 +66,17 @@ def test_what_is_nested_as_deeply_as_it_may_be_comes_back() -> None:
     assert fair_json.loads(write_json(value)) == value
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_depth_is_the_same_wherever_a_large_text_is_cut(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """It is read in pieces, so that other threads are not kept waiting."""
+    monkeypatch.setattr(fair_json, "_PIECE", size)
+    deep = '["\\\\\\"[[[", {"]": "\\\\"}, ' * 100 + "[[]]"
+    assert "".join(fair_json._pieces(deep)) == deep
+    assert max(map(len, fair_json._pieces(deep))) <= size + 3
+    assert fair_json._depth(deep) == 102
+    assert fair_json._depth("[" * 200 + "]" * 200 + "[" * 150) == 200
+
+
 def test_a_member_of_an_enumeration_is_its_text_everywhere() -> None:
     store = rawko.open(":memory:")
     with store.start("x", exact=True) as task:

@@ -14,6 +14,7 @@ import pytest
 
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.importing import Belonging, task_id
+from rawko_state.exchange.sources import copilot
 from rawko_state.exchange.sources.claude_code import step_of
 from rawko_state.integrations.hook_event import note_event, process_stat
 from rawko_state.integrations.hooks import LOG, end_abandoned, sweep
@@ -106,6 +107,28 @@ class TestRunThenImport:
         assert [(turn.status, turn.content) for turn in found] == [("interrupted", "This takes a while.")]
         assert task.status == "interrupted"
 
+    def test_a_session_that_is_written_while_its_stream_is_silent_is_known_then(
+        self, store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Copilot CLI, in its first tool. Its stream does not tell either what was used."""
+        session = "b84eabc9-d47a-49dd-9cad-9691919df887"
+        whole = (REAL / f"copilot/session-state/{session}/events.jsonl").read_bytes()
+        task = store.start("fix it")
+        recording = Recording(store, task, "copilot", terminal=False)
+        monkeypatch.setenv("COPILOT_HOME", str(tmp_path / "copilot"))
+        recording.take(b"".join((STREAMS / "copilot-fixbug.jsonl").read_bytes().splitlines(keepends=True)[:-1]))
+        recording.idle()
+        assert store.source(task.id) is None
+        path = tmp_path / f"copilot/session-state/{session}/events.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(whole.replace(b'"timestamp":"2026-', b'"timestamp":"9026-'))
+        monkeypatch.setattr(copilot, "_PAUSE", 0)
+        recording.idle()
+        assert store.source(task.id) == f"copilot:{session}"
+        recording.finish()
+        used = {"in": 3871, "out": 1281, "cache_read": 4200, "cache_write": 0}
+        assert recording.steps.whole().tokens == used
+
     def test_a_stream_that_names_its_session_at_its_end_is_known_by_its_events(
         self, store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -138,12 +161,16 @@ class TestRunThenImport:
         assert (turn, request) == (None, "SUBREAD please count the functions in calc.py")
         assert store.summary(child).agents == ("general-purpose",)
         assert store.source(child) == f"claude-code:{SUB}/agent-a7e6d2d0f7764d8c4"
+        # This version leaves the last words of a sub-agent out of the stream: they are in its own session.
+        said = [turn.content for turn in turns(store, child)]
+        assert said == [None, "There are two functions: add and sub (wombat report)."]
+        before = len(list(store.entries(child)))
         summary = store.summary(task)
         # As the last line of the stream says, sub-agents included; the lines before only have counts of when a message began.
         assert (summary.tokens_in, summary.tokens_out, summary.cost) == (466, 146, "0.01123")
         everything(store, home / "projects/x" / SUB)
         assert len(store.history(TaskFilter())) == 2
-        assert store.summary(child).turns == 2
+        assert len(list(store.entries(child))) == before
 
     def test_a_streams_edit_is_a_diff_and_its_error_is_its_own(self, store: FileStore, home: Path) -> None:
         task = played(store, STREAMS / "claude-fixbug.jsonl")

@@ -131,6 +131,15 @@ class TestRun:
         assert rawko(project, "run", "x", "--", code=2).stderr.count("\n") == 2
         assert rawko(project, "run", code=2).stderr.count("\n") == 2
 
+    def test_a_secret_between_quotes_of_the_command_is_removed(self, project: Path) -> None:
+        (project / ".rawko").mkdir()
+        rawko(project, "run", "--", "echo", "auth=('bob', 'k2JdQ8sLZx7v')")
+        (path,) = (project / ".rawko/state/tasks").iterdir()
+        text = path.read_text()
+        assert "X-Command: echo" in text
+        assert "auth=('bob', '[redacted:call-secret:" in text
+        assert "k2JdQ8sLZx7v" not in text
+
 
 class TestWithoutARequest:
     def test_the_command_is_the_request(self, tmp_path: Path) -> None:

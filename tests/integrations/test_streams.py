@@ -12,6 +12,7 @@ import pytest
 from rawko_state.backends.files.store import FileStore
 from rawko_state.exchange.linking import LINKED
 from rawko_state.exchange.sources import gemini, qwen
+from rawko_state.integrations import recording
 from rawko_state.integrations.recording import Recording
 from rawko_state.integrations.steps import Steps
 from rawko_state.model.entries import Note, Turn
@@ -149,6 +150,13 @@ def test_gemini_tells_an_error_as_the_program_does(tmp_path: Path) -> None:
     _, _, steps = recorded(tmp_path / "project", "gemini-api-error.jsonl")
     assert steps.failed is not None
     assert "scripted error" in steps.failed
+    assert recording._outcome("gemini", 400 & 255, steps) == ("failure", steps.failed)  # as it ends: no signal did that
+    assert recording._outcome("gemini", 128 + 9, Steps(*idle(tmp_path)))[0] == "interrupted"
+
+
+def idle(folder: Path) -> tuple[FileStore, Any, str]:
+    store = quiet(folder)
+    return store, store.start("do it"), "agent"
 
 
 def test_a_sub_agent_of_cline_is_a_task_of_its_own(tmp_path: Path) -> None:
@@ -160,6 +168,25 @@ def test_a_sub_agent_of_cline_is_a_task_of_its_own(tmp_path: Path) -> None:
     ]
     ((child, _, request),) = store.children(task)
     assert (request, store.summary(child).turns, store.status(child)) == ("scripted task", 1, "completed")
+
+
+def test_a_stream_of_cline_is_of_the_session_in_its_folder_that_has_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLINE_DATA_DIR", str(tmp_path / "cline"))
+    monkeypatch.chdir(tmp_path)
+    about = {"cwd": str(tmp_path), "started_at": "2026-11-17T03:09:41Z"}
+    for key, ended in (
+        ("1794884900000_first", "2026-11-17T03:09:45Z"),
+        ("1794884981352_lpkp1", "2026-11-17T03:10:02Z"),
+    ):
+        path = tmp_path / "cline/sessions" / key / f"{key}.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({**about, "session_id": key, "ended_at": ended, "model": "fake-model"}))
+        path.with_suffix(".messages.json").write_text('{"messages": []}')
+    store, task, _ = recorded(tmp_path / "project", "cline-fixbug.jsonl")
+    assert linked(store, task) == "cline:1794884981352_lpkp1"
+    assert of_agent(store, task)[0].model == "fake-model"
 
 
 def test_a_stream_that_stops_inside_a_tool_is_cut_off(tmp_path: Path) -> None:
@@ -179,6 +206,40 @@ def test_a_stream_that_stops_inside_a_tool_is_cut_off(tmp_path: Path) -> None:
     (turn,) = of_agent(store, task.id)
     assert turn.status == "interrupted"
     assert store.children(task.id) == []
+
+
+def test_a_session_that_goes_on_counts_what_it_uses_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newer versions of Claude Code tell at the end what all runs of a session used, and what it was forked from."""
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    (tmp_path / "claude/projects/x").mkdir(parents=True)
+    store = quiet(tmp_path)
+    session, fork = "7f1f7a52-6f62-4f0e-8a0c-0d8f3c7f1c11", "8f1f7a52-6f62-4f0e-8a0c-0d8f3c7f1c22"
+
+    def has(name: str, *records: dict[str, Any]) -> None:
+        lines = [json.dumps({"sessionId": name, "cwd": str(tmp_path), **record}) + "\n" for record in records]
+        (tmp_path / f"claude/projects/x/{name}.jsonl").write_text("".join(lines))
+
+    def used(name: str, cost: float, tokens: int) -> dict[str, Any]:
+        task = store.start("go on")
+        recording = Recording(store, task, "claude", terminal=False)
+        by_model = {"m": {"inputTokens": tokens, "outputTokens": 1}}
+        for record in (
+            {"type": "system", "subtype": "init"},
+            {"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": "Done."}]}},
+            {"type": "result", "subtype": "success", "total_cost_usd": cost, "modelUsage": by_model},
+        ):
+            recording.take(json.dumps({**record, "session_id": name}).encode() + b"\n")
+        recording.finish()
+        return {**recording.steps.used.tokens, "cost": str(recording.steps.used.cost)}
+
+    assert used(session, 0.5, 100) == {"in": 100, "out": 1, "cost": "0.5"}
+    asked = {"type": "user", "uuid": "u1", "timestamp": "2026-11-19T10:00:00Z", "message": {"content": "one"}}
+    total = {"type": "cost-state", "totalCostUSD": 0.5, "modelUsage": {"m": {"inputTokens": 100, "outputTokens": 1}}}
+    has(session, asked, total)
+    assert used(session, 0.75, 140) == {"in": 40, "out": 0, "cost": "0.25"}
+    has(fork, asked, {**asked, "uuid": "u2", "message": {"content": "two"}})
+    assert used(fork, 0.625, 130) == {"in": 30, "out": 0, "cost": "0.125"}
+    assert used(session, 0.25, 7) == {"in": 7, "out": 1, "cost": "0.25"}  # an older version, which begins anew
 
 
 class TestSubagentsOfClaudeCode:

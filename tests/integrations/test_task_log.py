@@ -12,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rawko_state as rawko
+from rawko_state.backends.files.store import FileStore
+from rawko_state.backends.files.sync import Sync
 from rawko_state.cli import cli
+from rawko_state.index import queries
+from rawko_state.index.database import Index
 from rawko_state.integrations import task_log
 from rawko_state.integrations.patches import difference, patched, to_bytes, to_text
 from rawko_state.integrations.task_log import TaskLog, TaskLogs
@@ -143,6 +147,49 @@ def test_an_append_that_depends_on_what_was_there_reads_nothing_if_nobody_else_w
     for _ in range(5):
         log.append_next(lambda: [len(values.found)])
     assert (values.found, looks) == ([0, 1, 2, 3, 4, 5], [])
+
+
+def test_a_query_looks_at_a_log_once_after_each_append(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = rawko.open(root)
+    logs = TaskLogs(store, "test:", "adapter", Values)
+    looks: list[str] = []
+    look = Sync._catch_up_marked
+
+    def counted(self: Sync, index: Index, mark: str) -> None:
+        looks.append(mark)
+        look(self, index, mark)
+
+    monkeypatch.setattr(Sync, "_catch_up_marked", counted)
+    for number in range(5):
+        logs.of(str(number))[0].append([number])
+    looks.clear()
+    for appended_to in ([], ["1"], ["2", "3", "2"]):
+        store.find_source("test:none")
+        looks.clear()
+        for name in appended_to:
+            logs.of(name)[0].append(["more"])
+        store.find_source("test:none")
+        assert len(looks) == len(set(appended_to))
+    logs.close()
+
+
+def test_what_is_appended_while_a_query_looks_is_in_the_next_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FileStore(root, warn=print)
+    log, _ = TaskLogs(store, "test:", "adapter", Values).of("t")
+    log.append([1])
+    (task_id,) = store.by_source("test:").values()
+    log.append([2])
+    catch_up = Sync.catch_up
+
+    def interrupted(self: Sync, *given: Any, **named: Any) -> None:
+        catch_up(self, *given, **named)
+        monkeypatch.setattr(Sync, "catch_up", catch_up)
+        log.append([3])
+
+    monkeypatch.setattr(Sync, "catch_up", interrupted)
+    assert len(list(queries.note_places(store.sync.fresh(), task_id))) == 2
+    assert len(list(queries.note_places(store.sync.fresh(), task_id))) == 3
+    log.close()
 
 
 def test_the_least_used_are_closed_and_go_on_where_they_were(root: Path) -> None:

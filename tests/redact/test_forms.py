@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from rawko_state.redact import values
@@ -114,6 +116,33 @@ WHOLE = {
     "a UUID as an access token": ('"access_token": "%s"', "9fa5ff51-80bc-40db-ac0e-15637ebb8e3b"),
     "a UUID as a password": ("https://oauth2:%s@gitlab.com/x/y.git", "9fa5ff51-80bc-40db-ac0e-15637ebb8e3b"),
     "a UUID in a header": ("curl -H 'PRIVATE-TOKEN: %s' https://x", "9fa5ff51-80bc-40db-ac0e-15637ebb8e3b"),
+    "an anchor of YAML": ("password: &db %s\n", "hunter2zebra"),
+    "a long gap": ("password:               %s\n", "hunter2zebra"),
+    "a default in code": ("const token = process.env.TOKEN || '%s'", "k2JdQ8sLZxYv7WbNm2PtRf5G"),
+    "a default of Python": ("os.environ.get('API_KEY') or '%s'", "k2JdQ8sLZxYv7WbNm2PtRf5G"),
+    "an array of C": ('char apiKey[] = "%s";', "k2JdQ8sLZxYv7WbNm2PtRf5G"),
+    "an assignment of R": ('password <- "%s"', "hunter2zebra9"),
+    "a dump of PHP": ('["password"]=> string(12) "%s" }', "hunter2zebra"),
+    "text of SQL Server": ("WITH PASSWORD = N'%s';", "hunter2-Zebra"),
+    "an element of HTML": ('<meta name="api-key" content="%s">', "k2JdQ8sLZxYv7WbNm2PtRf5G"),
+    "a parameter of AWS": ('"Name":"/db/password","Type":"SecureString","Value":"%s"', "hunter2-Zebra"),
+    "a list of YAML with line numbers": ("    41\t- name: API_KEY\n    42\t  value: %s\n", "k2JdQ8sLZxYv7WbNm2PtRf5G"),
+    "a block of YAML in a diff": ("+api_key: |\n+  %s\n", "k2JdQ8sLZxYv7WbNm2PtRf5G"),
+    "a key with a number": ("Unseal Key 1: %s", "k2JdQ8sLZxYv7WbNm2PtRf5GhTyUiOpAsDfGhJkLzXc="),
+    "a password made by a server": ("A temporary password is generated for root@localhost: %s", "hunter2-Zebra"),
+    "a word with digits in a command": ("mysql -u root -p%s", "secret123"),
+    "a word with digits in an env file": ("DB_PASSWORD=%s", "password123"),
+    "a word with digits in an address": ("postgres://bob:%s@db.internal/app", "admin123"),
+    "a short password in a sentence": ("the password is %s, please don't tell", "hunter2"),
+    "a short password of my own": ("my password: %s", "hunter2"),
+    "capitals in a sentence": ("the password is %s", "Sup3rS3cret"),
+    "words with dashes": ('password: "%s"', "correct-horse-battery-staple"),
+    "four words": ("password = '%s'", "correct horse battery staple"),
+    "letters and digits by hand": ('token = "%s"', "abc123def456ghi789"),
+    "the key that AWS shows": ("AWS_SECRET_ACCESS_KEY=%s", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
+    "an id that AWS can't make": ("use %s", "AKIA1234567890ABCDEF"),
+    "a user of a domain": ("curl --ntlm -u 'ACME\\bob:%s' https://x", "hunter2-Zebra"),
+    "a cookie of a HAR file": ('{"name":"cookie","value":"sid=%s"}', "k2JdQ8sLZxYv7WbNm2PtRf5G"),
     "an internal key": ("acme internal key %s was used", "ak9_roMuAN9mvrn8OaNdG0g0GEig"),
 }
 NEVER = (
@@ -124,6 +153,11 @@ NEVER = (
     "        private_key: PrivateKeyTypes,\n", "n.password=!!e.password,n.ignoreFocusOut=1", "let PW=VB;const iZ=1",
     "password=&next=1", "the token test_tokens_are_listed_2", "a secret my-rather-long-file-name-v2.yaml", "password = md5(salt1)", "kind: SecretStore\ndata:\n  config: eThxV1ZJekZTTjZzYmVDSUk1Z2c=\n", "| token | string |",
     "password: getPassword(user1)\n", "if token===119||i.kind===265&&t.parent.x", "echo done | tee log", "zip -r a.zip folder1",
+    "waf update --change-token 12cs345-67cd-890b-1cd2-c3a4567d89f1 x", "the password for the cluster named ``cluster-2``",
+    "MultiHostUrl('https://foo.com:123,foo:bar@bar.com/path')", '"pattern": "arn:*:.*:.*:[0-9]+:.*"', "`Authorization: AWS4-HMAC-SHA256 Credential=`",
+    '"alias/aws/xray": "e9b758eb-6230-4744-93d1-ad3b7d71f2f6"', "#define ERRCODE_INVALID_PASSWORD MAKE_SQLSTATE('2')", "password: 'should match the confirmed password'",
+    "kms --public-key MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAvH3Yj0wbkLEp", "token || 'the default token'", "ok, err := <-secrets", "char token[] = {0}",
+    "the password is sha512-crypt", "your password is base64", "acme-token: 'acme_[0-9a-f]{32}'", "https://user:pass@example.org/",
 )  # fmt: skip
 
 
@@ -156,6 +190,27 @@ def test_the_whole_value_goes(where: str) -> None:
     assert secret[-6:] not in shown, shown
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        'password="%s"',
+        "API_KEY=%s",
+        "postgres://app:%s@db.internal/app",
+        'curl -b "session=%s; theme=dark" https://example.org/',
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEAn4Zq0vYyQbX3c9T1\n%s\n-----END RSA PRIVATE KEY-----",
+    ],
+)
+def test_a_secret_around_a_removed_one_goes_too(form: str) -> None:
+    tag = "[redacted:jwt:0000]"
+    shown = REDACTOR.text(form % f"k2JdQ8sLZx{tag}Yv7WbNm2Pt")
+    assert tag in shown
+    assert "k2JdQ8sLZx" not in shown
+    assert "Yv7WbNm2Pt" not in shown
+    assert REDACTOR.text(shown) == shown
+    assert REDACTOR.named("password", f"k2JdQ8sLZx{tag}Yv7WbNm2Pt") == "[redacted:assigned-secret:0000]"
+    assert REDACTOR.named("password", tag) is None
+
+
 @pytest.mark.parametrize("end", ["\n", "\\n"])
 def test_the_beginning_of_a_cut_off_key_is_not_streamed(end: str) -> None:
     text = f"see {end}{LINE}{end}{LINE}{end}{LINE}{end}-----END RSA PRIVATE KEY-----{end}"
@@ -172,6 +227,23 @@ def test_a_name_that_was_judged_is_not_judged_again(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(values, "assigned", lambda *given, **more: calls.append(given) or assigned(*given, **more))
     REDACTOR.spans('SECRET_KEY = "plain words"\n')
     assert len(calls) == 1, calls
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mysql -u root -p'%s' app",
+        "curl -u 'bob:%s' \"$HOST\"",
+        "DB_PASSWORD='%s' make \"$TARGET\"",
+        "echo '%s' | sudo -S ls $HOME",
+        "curl -H 'Authorization: Bearer %s' $HOST",
+        "tool --token '%s' $HOST",
+    ],
+)
+def test_a_command_that_was_quoted_for_a_shell(command: str) -> None:
+    shown = REDACTOR.text(shlex.join(["sh", "-c", command % "k2JdQ8sLZx7vWbNm2Pt"]))
+    assert "k2JdQ8sLZx7vWbNm2Pt" not in shown
+    assert shlex.split(shown)[:2] == ["sh", "-c"]
 
 
 @pytest.mark.parametrize("text", NEVER)

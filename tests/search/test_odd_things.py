@@ -10,6 +10,7 @@ import pytest
 from rawko_state.backends.files import flush
 from rawko_state.backends.files.store import FileStore
 from rawko_state.model.entries import ToolCall, Turn
+from rawko_state.search import whoosh_index
 from rawko_state.store import TIME, TaskFilter
 from tests.search.searching import (
     ids,
@@ -44,6 +45,20 @@ class TestOddThings:
             assert len(ids(store, '"' + "foo_bar " * 40 + '"')) == 1
             store.flush()
         assert time.process_time() - began < 20
+
+    def test_the_terms_of_a_fold_are_not_freed_at_once(self, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Freeing millions of values in one go keeps other threads waiting."""
+        pages, writers = [], []
+        add, empty = whoosh_index.Terms.index, whoosh_index._empty
+        monkeypatch.setattr(whoosh_index.Terms, "index", lambda *given: pages.append(given[1]) or add(*given))
+        monkeypatch.setattr(whoosh_index, "_empty", lambda writer: writers.append(writer) or empty(writer))
+        task_id = said(store, " ".join(f"w{n}" for n in range(300)))
+        store.flush()
+        assert not any(terms for page in pages for terms in page.terms.values())
+        kept = [writer.fieldwriter._tindex.buckets for writer in writers]
+        assert kept
+        assert not any(bucket for buckets in kept for bucket in buckets)
+        assert ids(store, "w299") == [task_id]
 
     def test_long_and_deep_queries(self, store: FileStore) -> None:
         task_id = said(store, "the quick fox " * 1_000)

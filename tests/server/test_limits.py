@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -11,13 +12,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from rawko_state.exchange.otlp import signals
 from rawko_state.format import fair_json
 from rawko_state.server import writing
-from rawko_state.server.limits import Limits
+from rawko_state.server.limits import Limits, protocol_with
 from tests.server.clients import Client
 from tests.support.machine import patience, wait_for
 from tests.support.serving import Served, served
@@ -90,6 +94,42 @@ class TestHeaders:
         status, sent = _raw(server.port, more=(one * 1000 for _ in range(600)))
         assert status in (0, 200, 429)
         assert sent < 20 << 20, "most of 27 MB were taken"
+
+    @pytest.mark.parametrize("begun", [False, True])
+    def test_who_is_rejected_gets_one_answer(self, begun: bool) -> None:
+        """While a first request is answered, so many others come that the connection ends: nothing is put into the answer to the
+        first, and nothing is written behind the end."""
+        written: list[bytes] = []
+
+        async def talk() -> None:
+            answer = asyncio.Event()
+
+            async def app(scope: Any, receive: Any, send: Any) -> None:
+                if begun:
+                    await send({"type": "http.response.start", "status": 200, "headers": []})
+                await answer.wait()
+                if not begun:
+                    await send({"type": "http.response.start", "status": 200, "headers": []})
+                await send({"type": "http.response.body", "body": b"x"})
+
+            config = uvicorn.Config(app, log_config=None, lifespan="off")
+            config.load()
+            protocol = protocol_with(Limits(pipelined=1))(config, ServerState(), {}, asyncio.get_running_loop())
+            closed: list[bool] = []
+            transport = Mock(is_closing=lambda: bool(closed), close=lambda: closed.append(True), write=written.append)
+            transport.get_extra_info.return_value = None
+            protocol.connection_made(transport)
+            one = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            protocol.data_received(one)
+            await asyncio.sleep(0)
+            protocol.data_received(one * 2)
+            answer.set()
+            await asyncio.gather(*protocol.tasks)
+            protocol.connection_lost(None)
+            assert closed
+
+        asyncio.run(talk())
+        assert [int(each.split()[1]) for each in written] == [200 if begun else 429]
 
     def test_ordinary_headers_pass(self, client: Client) -> None:
         assert client("GET", "tasks", X="x" * 8_000)[0] == 200

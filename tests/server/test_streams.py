@@ -16,6 +16,7 @@ from websockets.sync.client import connect
 from rawko_state.backends.files.store import FileStore
 from rawko_state.backends.remote.store import RemoteStore
 from rawko_state.model.entries import Turn
+from rawko_state.server import reading
 from rawko_state.server.app import PREFIX
 from tests.server.clients import Client, _follow
 from tests.support.machine import patience, slowness, wait_for
@@ -99,6 +100,28 @@ class TestLive:
     def test_a_cursor_that_is_none(self, client: Client) -> None:
         task = client.start()
         assert client("GET", f"tasks/{task}/events/stream?after=nonsense")[0] == 422
+
+    def test_a_list_of_long_events_comes_in_parts(
+        self, server: Served, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its events are as long as what was written, so their number alone does not bound an answer."""
+        task = client.start()
+        for number in range(5):
+            client("POST", f"tasks/{task}/notes", {"text": f"{number}" * 3000})
+        whole = client("GET", f"tasks/{task}/events")[1]
+        assert (whole["events"][-1]["text"], whole["more"]) == ("4" * 3000, False)
+        monkeypatch.setattr(reading, "_EVENTS_SIZE", 5000)
+        found, sizes, more, after = [], [], True, ""
+        while more:
+            part = client("GET", f"tasks/{task}/events{after}")[1]
+            found += part["events"]
+            sizes.append(len(json.dumps(part["events"])))
+            more, after = part["more"], f"?after={part['next']}"
+        assert found == whole["events"]
+        assert max(sizes) < 9000
+        assert client("GET", f"tasks/{task}/events{after}")[1]["events"] == []
+        with RemoteStore(server.url, root=tmp_path) as store:
+            assert [event.cursor for event in store.events(task)] == [event["cursor"] for event in found]
 
     def test_what_others_write_past_the_server_is_seen(self, server: Served, project: Path) -> None:
         store = FileStore(project)

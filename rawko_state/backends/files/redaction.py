@@ -8,11 +8,12 @@ from pathlib import Path
 from rawko_state.backends.files.sync import Sync
 from rawko_state.backends.redaction import Counting, Found, count_draft, noted
 from rawko_state.format.reader import TaskReader
+from rawko_state.format.rewriting import Rewriting, with_note
 from rawko_state.index import retention
 from rawko_state.journal import disk, trash
 from rawko_state.journal.drafts import draft_lines
 from rawko_state.journal.locks import gate
-from rawko_state.journal.rewrite import Rewriting, packed_copy, rewrite, with_note
+from rawko_state.journal.rewrite import packed_copy, rewrite
 from rawko_state.journal.source import open_source_as
 from rawko_state.model.entries import Blob
 from rawko_state.model.names import TaskName

@@ -80,10 +80,13 @@ class Sync:
         """The tasks whose files could not be read at the last look at all of them."""
         self._mine: set[str] = set()
         """Marks of this process's writers that the index is up to date with."""
+        self._behind: dict[str, int] = {}
+        """How many appends of this process's writers the index was not given, by their marks."""
+        self._keeping = threading.Lock()
         renew_after_fork(self)
 
     def after_fork(self) -> None:
-        self._lock = threading.RLock()
+        self._lock, self._keeping = threading.RLock(), threading.Lock()
 
     # Opening
 
@@ -189,8 +192,15 @@ class Sync:
 
     def keeps_up(self, mark: Mark | None, *, current: bool) -> None:
         """Records whether the index has the last append of a writer in this process. If so, queries here can skip its mark."""
-        if mark is not None:
-            (self._mine.add if current and not self._aside else self._mine.discard)(mark.path.name)
+        if mark is None:
+            return
+        name = mark.path.name
+        with self._keeping:
+            if current and not self._aside:
+                self._mine.add(name)
+            else:
+                self._mine.discard(name)
+                self._behind[name] = self._behind.get(name, 0) + 1
 
     def checkpoint(self, name: TaskName) -> Checkpoint | None:
         """How far the index knows this file, so that a writer need not read it from the start."""
@@ -232,7 +242,9 @@ class Sync:
         """Removes a closing writer's mark once the index has everything durably. ``current``: it has the last append."""
         if mark is None:
             return
-        self._mine.discard(mark.path.name)
+        with self._keeping:
+            self._mine.discard(mark.path.name)
+            self._behind.pop(mark.path.name, None)
         try:
             index = self.index()
             if not current or self._aside:
@@ -315,6 +327,7 @@ class Sync:
     def _catch_up_marked(self, index: Index, filename: str) -> None:
         task_id = filename.split(".")[0]
         path = self.journal.layout.live / filename
+        behind = self._behind.get(filename)
         dead = Mark.of_dead_writer(path)
         row = index.row(task_id)
         name = parse_name(Path(row["file_path"]).name) if row else None
@@ -324,6 +337,15 @@ class Sync:
                 name = self.journal.find(task_id)
             if name.id == task_id:
                 self.catch_up(name, index, grown=True)
+                with self._keeping:
+                    # Until its next append, queries here need not look at it again.
+                    if (
+                        behind is not None
+                        and behind == self._behind.get(filename)
+                        and index is self._index
+                        and not self._aside
+                    ):
+                        self._mine.add(filename)
         except TaskNotFound:
             pass  # its file was never created, or is gone: the sweep handles that
         except RawkoError as error:

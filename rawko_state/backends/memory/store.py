@@ -36,6 +36,7 @@ from rawko_state.errors import (
 )
 from rawko_state.format.reader import MemoryBytes, TaskReader
 from rawko_state.format.records import first_record, header_copies
+from rawko_state.format.rewriting import Rewriting, with_note
 from rawko_state.format.scan import Scan
 from rawko_state.format.seal import HEADER_LIMIT, header_shape
 from rawko_state.format.values import seconds
@@ -43,7 +44,6 @@ from rawko_state.index import flushed, retention
 from rawko_state.index.database import Index
 from rawko_state.index.projection import NewRows, Projector, located
 from rawko_state.journal.layout import Layout, new_id
-from rawko_state.journal.rewrite import Rewriting, with_note
 from rawko_state.journal.verify import Verdict, verify, walk
 from rawko_state.model.appended import BeforeWrite
 from rawko_state.model.entries import Blob, Entry, TaskHeader, ToolCall

@@ -260,6 +260,18 @@ UPDATE {s}.tasks t SET model = (
 ) WHERE model IS NULL
 """
 """The model of a task is that of its first turn, if its header names none."""
+_7_COSTS_OF_RUNS: Final = f"""
+ALTER TABLE {{s}}.task_runs ADD COLUMN cost {_TEXT};
+UPDATE {{s}}.task_runs r SET cost = told.cost || ' USD' FROM (
+    SELECT t.id, t.cost::numeric - coalesce((
+        SELECT sum(split_part(a.cost, ' ', 1)::numeric) FROM {{s}}.task_agents a WHERE a.task_id = t.id AND a.cost LIKE '% USD'
+    ), 0) AS cost FROM {{s}}.tasks t WHERE t.cost IS NOT NULL
+) told
+WHERE told.id = r.task_id AND told.cost > 0.0000000001 AND r.run = (
+    SELECT max(run) FROM {{s}}.task_runs WHERE task_id = r.task_id AND completed_at IS NOT NULL
+)
+"""
+"""What the result of a run states of its cost. Of several runs of a task, the last one has it all."""
 MIGRATIONS: Final = (
     ("tables", _1_TABLES),
     ("registry", _2_REGISTRY),
@@ -267,4 +279,5 @@ MIGRATIONS: Final = (
     ("locks", _4_LOCKS),
     ("exact", _5_EXACT),
     ("models", _6_MODELS),
+    ("costs_of_runs", _7_COSTS_OF_RUNS),
 )

@@ -26,10 +26,10 @@ from rawko_state.backends.redaction import Counting, Found, count_draft, noted
 from rawko_state.errors import AmbiguousTask, InvalidValue, RawkoError, StorageError, TaskBusy, TaskExists, TaskNotFound
 from rawko_state.format.reader import MemoryBytes, TaskBytes, TaskReader, entry_of
 from rawko_state.format.records import BuiltRecord, first_record
+from rawko_state.format.rewriting import Rewriting, with_note
 from rawko_state.format.seal import GENESIS
 from rawko_state.index import queries, retention
 from rawko_state.journal.layout import new_id
-from rawko_state.journal.rewrite import Rewriting, with_note
 from rawko_state.journal.verify import Verdict
 from rawko_state.model.appended import BeforeWrite
 from rawko_state.model.entries import Entry, TaskHeader, Turn

@@ -26,6 +26,7 @@ from rawko_state.errors import (
 )
 from rawko_state.format import fair_json
 from rawko_state.format.codec import FORMAT_VERSION
+from rawko_state.format.fair_json import shallow
 from rawko_state.format.reader import TaskBytes, TaskReader
 from rawko_state.format.records import BuiltRecord, HeaderCopy, build_record, header_copies
 from rawko_state.format.scan import Scan
@@ -358,8 +359,8 @@ def _put_state(tasks: TaskTables, task_id: str, entry: Entry) -> None:
 
 def _json_of(line: str) -> Any:
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
+        return json.loads(shallow(line))
+    except ValueError:
         return line
 
 

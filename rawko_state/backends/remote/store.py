@@ -315,12 +315,12 @@ class RemoteStore(BaseStore):
     def events(self, prefix: str, after: str | None = None) -> Iterator[Event]:
         self.about(prefix)
         while True:
-            found = self.get("tasks", prefix, "events", after=after, limit=1000)["events"]
-            for each in found:
+            found = self.get("tasks", prefix, "events", after=after, limit=1000)
+            for each in found["events"]:
                 event = from_wire(Event, each)
                 after = event.cursor
                 yield event
-            if len(found) < 1000:
+            if not found["more"]:
                 return
 
     def follow(

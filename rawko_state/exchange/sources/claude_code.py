@@ -38,6 +38,7 @@ from rawko_state.exchange.transcript import (
     words,
 )
 from rawko_state.format.diffs import compared, overwritten, replacement, structured
+from rawko_state.format.fair_json import shallow
 from rawko_state.model.entries import Diff
 from rawko_state.model.frozen import replace
 
@@ -92,6 +93,13 @@ def named(key: str) -> Session | None:
     return next(_one(paths[0], []), None) if paths else None
 
 
+def subagent(session: Session, name: str) -> Session | None:
+    """A sub-agent's session, by the name of its file."""
+    plain = "".join(c for c in name if c.isalnum() or c in "-_")
+    path = session.path.with_suffix("") / "subagents" / f"{plain}.jsonl"
+    return next(_one(path, []), None) if path.is_file() else None
+
+
 def siblings(session: Session) -> list[Session]:
     """The sessions that were run in the same folder."""
     return [each for path in sorted(session.path.parent.glob("*.jsonl")) for each in _one(path, [])]
@@ -136,8 +144,8 @@ def _about_subagent(path: Path) -> dict[str, str]:
     """What the file beside a sub-agent's session says of it: its type, its description, and the call that started it."""
     try:
         with open(path.with_suffix(".meta.json"), "rb") as stream:
-            found = json.loads(stream.read(1 << 16))
-    except (OSError, ValueError, RecursionError):
+            found = json.loads(shallow(stream.read(1 << 16)))
+    except (OSError, ValueError):
         return {}
     if not isinstance(found, dict):
         return {}
@@ -235,8 +243,8 @@ def _with_long_outputs(step: Step, session: Session) -> Step:
 def step_of(line: str, agent: str = MAIN) -> Step:
     """The step for one record. Also handles records from hooks and ``--output-format stream-json``."""
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        record = json.loads(shallow(line))
+    except ValueError:
         return Step(line, unknown="not JSON")
     if not isinstance(record, dict):
         return Step(line, unknown="not an object")
@@ -255,7 +263,7 @@ def step_of(line: str, agent: str = MAIN) -> Step:
         by_agent = record.get("isSidechain") is True and agent == MAIN  # a sub-agent's, in the file of its session
         step = _user(line, record, at, facts) if kind == "user" else _assistant(line, record, at, facts, agent)
         step = replace(step, prompt=None, aborted=None) if by_agent and step.prompt is not None else step
-        return replace(step, key=key, follows=follows, inside=inside if isinstance(inside, str) else None)
+        return replace(step, key=key, follows=follows, inside=inside if isinstance(inside, str) else step.inside)
     for name in ("customTitle", "aiTitle", "summary"):
         if kind in ("custom-title", "ai-title", "summary") and isinstance(record.get(name), str):
             return Step(line, at, title=record[name], facts=facts)
@@ -274,11 +282,19 @@ def step_of(line: str, agent: str = MAIN) -> Step:
         unknown = None if subtype in _SYSTEM else f"system/{subtype}"
         return Step(line, at, aborted=aborted, aside=aside, facts=facts, key=key, follows=follows, unknown=unknown)
     if kind == "attachment":
-        asked = _asked_meanwhile(mapping(record.get("attachment")))
-        return Step(line, at, prompt=asked, facts=facts, key=key, follows=follows)
+        about = mapping(record.get("attachment"))
+        asked, told = _asked_meanwhile(about), _told(about.get("prompt"))
+        return Step(line, at, prompt=asked, facts=facts, key=key, follows=follows, inside=told[0], outcome=told[1])
     if kind == "result":  # the last line of stream-json
         failed = text_of(record.get("result")) or str(record.get("subtype")) if record.get("is_error") else None
         return Step(line, at, failed=failed, used=_used(record), facts=facts)
+    if kind == "queue-operation":
+        told = _told(record.get("content"))
+        return Step(line, at, facts=facts, inside=told[0], outcome=told[1])
+    if kind == "cost-state":
+        spent = _used(record, "totalCostUSD")
+        is_known = spent.cost is not None and record.get("hasUnknownModelCost") is not True
+        return Step(line, at, spent=spent if is_known else None, facts=facts)
     return Step(line, at, facts=facts, key=key, follows=follows, unknown=None if kind in _PASSED_ON else kind)
 
 
@@ -293,14 +309,23 @@ _SYSTEM: Final = frozenset(
         "compact_boundary", "local_command", "turn_duration", "api_error", "informational", "init", "stop_hook_summary",
         "thinking_tokens", "task_started", "task_progress", "task_updated", "task_notification", "status", "hook_started",
         "hook_progress", "hook_response", "background_tasks_changed", "files_persisted", "away_summary", "scheduled_task_fire",
-        "microcompact_boundary",
+        "microcompact_boundary", "agents_killed", "api_retry", "bridge_state", "bridge_status", "commands_changed",
+        "file_snapshot", "instruction_size_warning", "memory_recall", "memory_saved", "model_fallback", "model_refusal_fallback",
+        "notification", "per_turn_effort_changed", "permission_check_status", "permission_denied", "permission_retry",
+        "plugin_install", "post_turn_summary", "session_metadata", "session_state_changed", "session_title_changed",
+        "task_summary", "turn_starting", "vcs_state_changed",
     )
 )  # fmt: skip
 _PASSED_ON: Final = frozenset(
     (
-        "queue-operation", "progress", "file-history-snapshot", "last-prompt", "mode", "permission-mode",
-        "stream_event", "rate_limit_event", "tool_progress", "auth_status", "agent-name", "pr-link", "tag", "agent-setting",
-        "api-request", "api-request-blob", "api-request-shape", "atis-latch", "tools-used", "cost-state",
+        "progress", "file-history-snapshot", "file-history-delta", "last-prompt", "mode", "permission-mode", "repl-mode",
+        "memory-mode", "stream_event", "rate_limit_event", "tool_progress", "tool_use_summary", "auth_status", "agent-name",
+        "agent-color", "agent-setting", "pr-link", "frame-link", "tag", "api-request", "api-request-blob", "api-request-shape",
+        "api-request-resumed", "atis-latch", "isolation-latch", "tools-used", "artifact-autoreact-ledger",
+        "artifact-comment-monitor", "attribution-snapshot", "bridge-session", "content-replacement", "continued-in",
+        "data-flow-incomplete", "data-flow-records", "derived-from", "dev-mods", "ended-by-model", "fork-context-ref",
+        "history-suppression", "observer-ref", "relocated", "resume-head-vouch", "session-owner", "task-summary",
+        "worktree-state",
     )
 )  # fmt: skip
 
@@ -316,6 +341,15 @@ def _asked_meanwhile(about: Mapping[str, Any]) -> str | None:
 
 
 _ENDED: Final = {"completed": "success", "failed": "failure", "killed": "cancelled", "stopped": "cancelled"}
+
+
+_OF_CALL = re.compile(r"<tool-use-id>([^<]*)</tool-use-id>.*?<status>([^<]*)</status>", re.DOTALL)
+
+
+def _told(text: object) -> tuple[str, str] | tuple[None, None]:
+    """The call that started something in the background which has ended, and how that ended."""
+    found = _OF_CALL.search(text) if isinstance(text, str) and text.startswith(_TOLD_BY_THE_PROGRAM) else None
+    return (None, None) if found is None else (found[1], _ENDED.get(found[2], "unknown"))
 
 
 def _ended(line: str, at: Any, record: Mapping[str, Any], facts: Mapping[str, str]) -> Step:
@@ -338,14 +372,14 @@ def _compacted(record: Mapping[str, Any]) -> Aside:
     return Aside("compacted", f"The conversation was compacted{how}{size}.")
 
 
-def _used(record: Mapping[str, Any]) -> Usage:
+def _used(record: Mapping[str, Any], cost: str = "total_cost_usd") -> Usage:
     """What a whole run used, sub-agents included. Other lines of a stream only have the counts of when a message began."""
     by_model = record.get("modelUsage")
     tokens: dict[str, int] = {}
     for used in by_model.values() if isinstance(by_model, dict) else ():
         for name, count in counts(used, _MODEL_TOKENS).items():
             tokens[name] = tokens.get(name, 0) + count
-    return Usage(tokens or counts(record.get("usage"), _TOKENS), dollars(record.get("total_cost_usd")))
+    return Usage(tokens or counts(record.get("usage"), _TOKENS), dollars(record.get(cost)))
 
 
 def _user(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, str]) -> Step:
@@ -384,7 +418,8 @@ def _user(line: str, record: dict[str, Any], at: Any, facts: Mapping[str, str]) 
         prompt = f"{asked[1]} {asked[2] or ''}".strip()
         return Step(line, at, prompt=prompt, aborted=False, facts=facts)
     if text.startswith(_TOLD_BY_THE_PROGRAM):  # something in the background has ended; the model answers it
-        return Step(line, at, working=True, facts=facts)
+        told = _told(text)
+        return Step(line, at, working=True, facts=facts, inside=told[0], outcome=told[1])
     if text.startswith(_SAID_BY_THE_PROGRAM):
         return Step(line, at, facts=facts)
     return Step(line, at, prompt=text, aborted=False, facts=facts)

@@ -38,6 +38,7 @@ from rawko_state.exchange.transcript import (
     uncached,
 )
 from rawko_state.format.diffs import compared, positionless, replacement, structured
+from rawko_state.format.fair_json import shallow
 from rawko_state.model.entries import Diff
 from rawko_state.model.frozen import replace
 
@@ -277,8 +278,8 @@ class Reader:
         given = content
         if isinstance(content, str) and content[:1] in ("{", "["):
             try:
-                given = json.loads(content)
-            except (ValueError, RecursionError):
+                given = json.loads(shallow(content))
+            except ValueError:
                 given = content
         results = objects(given) if isinstance(given, list) else [given] if isinstance(given, dict) else []
         told = [result for result in results if "success" in result]
@@ -445,7 +446,7 @@ class Stream:
 
 
 def _begun_here(at: Any) -> str | None:
-    """The session that began in this folder in the last minutes, if there is just one."""
+    """The session that began in this folder in the last minutes, if there is just one that has not ended."""
     here: list[str] = []
     for path in sorted(_folder().glob("*/*.json"), reverse=True)[:200]:
         if path.stem != path.parent.name:
@@ -454,7 +455,8 @@ def _begun_here(at: Any) -> str | None:
             about = _loaded(path)[1]
         except (OSError, ValueError):
             continue
-        begun = time_of(about.get("started_at"))
-        if begun is not None and about.get("cwd") == os.getcwd() and begun - _AWAY < at < begun + _AWAY:
+        begun, ended = time_of(about.get("started_at")), time_of(about.get("ended_at"))
+        is_close = begun is not None and begun - _AWAY < at < begun + _AWAY and (ended is None or at < ended)
+        if is_close and about.get("cwd") == os.getcwd():
             here.append(path.stem)
     return here[0] if len(here) == 1 else None

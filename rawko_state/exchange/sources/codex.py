@@ -36,6 +36,7 @@ from rawko_state.exchange.transcript import (
     words,
 )
 from rawko_state.format.diffs import compared, unified
+from rawko_state.format.fair_json import shallow
 from rawko_state.model.entries import Diff
 from rawko_state.model.frozen import replace
 
@@ -149,8 +150,8 @@ def _started_by(session: Session, parent: str) -> dict[str, str]:
 
 
 def _json(text: str) -> object:
-    with contextlib.suppress(ValueError, RecursionError):
-        return json.loads(text)
+    with contextlib.suppress(ValueError):
+        return json.loads(shallow(text))
     return None
 
 
@@ -203,8 +204,8 @@ class Reader:
 
     def step_of(self, line: str) -> Step:
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
+            record = json.loads(shallow(line))
+        except ValueError:
             return Step(line, unknown="not JSON")
         if not isinstance(record, dict):
             return Step(line, unknown="not an object")
@@ -418,8 +419,8 @@ def _told(payload: Mapping[str, Any]) -> tuple[str, int | None]:
     """The text of an output, and the exit code if it is told."""
     given = payload.get("output")
     if isinstance(given, str) and given.startswith("{"):
-        with contextlib.suppress(ValueError, RecursionError):
-            inside = json.loads(given)
+        with contextlib.suppress(ValueError):
+            inside = json.loads(shallow(given))
             about = inside.get("metadata")
             if isinstance(inside.get("output"), str) and isinstance(about, dict):
                 code = about.get("exit_code")
@@ -440,8 +441,8 @@ def _error(error: object) -> str | None:
     if not error:
         return None
     text = text_of(error.get("message")) if isinstance(error, dict) else str(error)
-    with contextlib.suppress(ValueError, RecursionError, AttributeError):
-        inside = json.loads(text).get("error")
+    with contextlib.suppress(ValueError, AttributeError):
+        inside = json.loads(shallow(text)).get("error")
         text = str(inside.get("message") or text)
     return text or "the task failed"
 
@@ -554,8 +555,8 @@ def _call(payload: Mapping[str, Any], kind: str) -> Call:
         payload.get("input") if kind == "custom_tool_call" else payload.get("arguments") or payload.get("action")
     )
     if isinstance(given, str):
-        with contextlib.suppress(ValueError, RecursionError):
-            given = json.loads(given)
+        with contextlib.suppress(ValueError):
+            given = json.loads(shallow(given))
     text = given if isinstance(given, str) else json.dumps(given)
     if isinstance(given, dict):
         command = given.get("command") or given.get("cmd")

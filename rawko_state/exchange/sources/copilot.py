@@ -188,7 +188,7 @@ class Stream:
         self._looked = 0.0
 
     def step_of(self, line: str) -> Step:
-        step = self._reader.step_of(line)
+        step = self._reader.step_of(line) if line else Step("")  # nothing has come for a while
         if self._prompt is None and step.prompt is not None:
             self._prompt = text_or_none(object_of(line).get("id"))
         if self._session is None and self._prompt is not None and time.monotonic() > self._looked + _PAUSE:

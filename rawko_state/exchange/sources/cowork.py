@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from rawko_state.exchange.sources.messages import Reader
 from rawko_state.exchange.transcript import Session, Step, Trouble, safely, time_of, words
+from rawko_state.format.fair_json import shallow
 
 _MESSAGES: Final = 10**9
 """A place is the number of messages times this, plus the number of the last event."""
@@ -117,10 +118,10 @@ def _read_snapshot(session: Session, start: int, wrong: list[str]) -> Iterator[t
     try:
         if session.path.stat().st_size > _LARGEST:
             raise ValueError("Too large for a session snapshot")
-        whole = json.loads(session.path.read_text(encoding="utf-8", errors="surrogateescape"))
+        whole = json.loads(shallow(session.path.read_text(encoding="utf-8", errors="surrogateescape")))
         if not isinstance(whole, dict):
             raise ValueError("not an object")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         wrong.append(f"Not a session snapshot: {error}")
         return
     messages: Any = whole.pop("messages", None)
@@ -133,9 +134,9 @@ def _read_snapshot(session: Session, start: int, wrong: list[str]) -> Iterator[t
 
 def _parsed(text: object, wrong: list[str]) -> list[Any]:
     try:
-        found = json.loads(str(text or "[]"))
+        found = json.loads(shallow(str(text or "[]")))
         return found if isinstance(found, list) else []
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         wrong.append(f"its messages are not JSON: {error}")
         return []
 

@@ -39,6 +39,7 @@ from rawko_state.exchange.transcript import (
     uncached,
 )
 from rawko_state.format.diffs import compared, overwritten, patch_of, replacement
+from rawko_state.format.fair_json import shallow
 from rawko_state.model.entries import Diff
 from rawko_state.model.frozen import replace
 
@@ -107,8 +108,8 @@ def _project(path: Path) -> str | None:
         pass
     try:
         with open(above.parent.parent / "projects.json", "rb") as stream:
-            projects = mapping(mapping(json.loads(stream.read(1 << 22))).get("projects"))
-    except (OSError, ValueError, RecursionError):
+            projects = mapping(mapping(json.loads(shallow(stream.read(1 << 22)))).get("projects"))
+    except (OSError, ValueError):
         return None
     return next((folder for folder, name in projects.items() if name == above.name), None)
 
@@ -132,7 +133,7 @@ def _read_whole(session: Session, start: int, wrong: list[str]) -> Iterator[tupl
         if session.path.stat().st_size > _LARGEST:
             raise ValueError(f"larger than {_LARGEST >> 20} MB")
         whole = object_of(session.path.read_text(encoding="utf-8", errors="surrogateescape"))
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         wrong.append(f"not a session: {error}")
         return
     messages = objects(whole.pop("messages", None))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rawko_state.exchange.sources.messages import Reader
 from rawko_state.exchange.transcript import Session, Step, Trouble, lines, safely
+from rawko_state.format.fair_json import shallow
 
 
 def found(paths: list[Path], root: Path, wrong: list[Trouble]) -> Iterator[Session]:
@@ -31,7 +32,7 @@ def _read(session: Session, start: int, wrong: list[str]) -> Iterator[tuple[int,
 
 def _step(reader: Reader, line: str) -> Step:
     try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
+        message = json.loads(shallow(line))
+    except ValueError:
         message = None
     return reader.step_of(line, message) if isinstance(message, dict) else Step(line, unknown="not an object")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rawko_state.exchange.sources import apply_patch
 from rawko_state.exchange.transcript import Call, Output, Step, text_of, time_of, words
+from rawko_state.format.fair_json import shallow
 
 _PATHS: Final = ("file_path", "filePath", "path", "notebook_path")
 
@@ -79,8 +80,8 @@ def call_of(part: Mapping[str, Any]) -> Call:
     given: Any = inner.get("arguments", inner.get("input", inner.get("args")))
     if isinstance(given, str):
         try:
-            given = json.loads(given)
-        except (ValueError, RecursionError):
+            given = json.loads(shallow(given))
+        except ValueError:
             given = {"command": given}
     given = given if isinstance(given, dict) else {}
     path = next((given[key] for key in _PATHS if isinstance(given.get(key), str)), None)

@@ -40,6 +40,7 @@ from rawko_state.exchange.transcript import (
     time_of,
 )
 from rawko_state.format.diffs import compared, overwritten, patch_of, replacement
+from rawko_state.format.fair_json import shallow
 from rawko_state.model.entries import Diff
 from rawko_state.model.frozen import replace
 
@@ -150,7 +151,9 @@ def _copied(path: Path, log: Path) -> str:
     from multiprocessing import util  # its finalizers run in worker processes too, each in the process that made it
 
     made = _copies.get(path)
-    state = _state(path, log), log.stat().st_size
+    # A log that was taken into the database is written from its beginning again, and does not grow.
+    about = log.stat()
+    state = _state(path, log), about.st_size, about.st_mtime_ns
     if made is not None and (made[1] == state or made[0] != os.getpid()):
         return str(made[2])
     if made is not None:
@@ -250,8 +253,8 @@ def _raw(table: str, columns: Mapping[str, Any]) -> str:
     text = json.dumps({"table": table, **plain}, ensure_ascii=False)
     if data is None:
         return text
-    with contextlib.suppress(ValueError, RecursionError):
-        if isinstance(data, str) and "\n" not in data and json.loads(data) is not None:
+    with contextlib.suppress(ValueError):
+        if isinstance(data, str) and "\n" not in data and json.loads(shallow(data)) is not None:
             return f'{text[:-1]}, "data": {data}}}'
     return f'{text[:-1]}, "data": {json.dumps(data, ensure_ascii=False)}}}'
 
@@ -290,8 +293,8 @@ def _call_of_parent(database: sqlite3.Connection, session: Session) -> str | Non
 
 def _json(text: object) -> dict[str, Any]:
     try:
-        return mapping(json.loads(text)) if isinstance(text, str) else {}
-    except (ValueError, RecursionError):
+        return mapping(json.loads(shallow(text))) if isinstance(text, str) else {}
+    except ValueError:
         return {}
 
 

@@ -41,6 +41,7 @@ from rawko_state.exchange.transcript import (
     time_of,
     uncached,
 )
+from rawko_state.format.fair_json import shallow
 from rawko_state.model.frozen import replace
 
 _TOKENS: Final = {
@@ -119,8 +120,8 @@ def _apart(path: Path) -> Session:
 def _json_in(path: Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as stream:
-            return mapping(json.loads(stream.read(1 << 16)))
-    except (OSError, ValueError, RecursionError):
+            return mapping(json.loads(shallow(stream.read(1 << 16))))
+    except (OSError, ValueError):
         return {}
 
 
