@@ -58,7 +58,9 @@ def markdown_html(text: str) -> str:
 def _markdown() -> Any:
     from markdown_it import MarkdownIt
 
-    made: Any = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
+    made: Any = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True}).enable(
+        ["table", "strikethrough"]
+    )
     rules: dict[str, Callable[..., str]] = {
         "fence": _fence,
         "code_block": _fence,

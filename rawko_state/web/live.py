@@ -24,7 +24,7 @@ from rawko_state.web import wording
 from rawko_state.web.continuing import offered
 from rawko_state.web.fragments import telling_now
 from rawko_state.web.rendering import fragment
-from rawko_state.web.tasks import now_list, row_of
+from rawko_state.web.tasks import PAGE, now_list, row_of, state_of
 from rawko_state.web.timeline import Item, Timeline, shape_of
 from rawko_state.web.visits import Visit
 
@@ -154,23 +154,23 @@ def _between(visit: Visit, task_id: str, kind: str) -> dict[str, Any]:
 
 
 async def _list_events(visit: Visit, may: May) -> AsyncGenerator[str, None]:
-    server, sent, top, quiet, admitted = visit.server, "", "", 0.0, 0.0
+    server, sent, told, quiet, admitted = visit.server, "", "", 0.0, 0.0
     yield "retry: 1000\n\n"
     while not server.hub.closing.is_set():
         try:
             if admitted >= _ADMITTED:
                 await server.run(may)
                 admitted = 0.0
-            html, newest = await server.run(_now, visit)
+            html, state = await server.run(_now, visit)
         except StorageError:
             return
         except RawkoError as error:
             yield _message("stop", {"text": str(error)})
             return
         mark = sha256(html.encode()).hexdigest()
-        if mark != sent or newest != top:
-            yield _message("now", {"html": html, "top": newest})
-            sent, top, quiet = mark, newest, 0.0
+        if mark != sent or state != told:
+            yield _message("now", {"html": html, "state": state})
+            sent, told, quiet = mark, state, 0.0
         elif quiet >= _BEAT:
             yield ": \n\n"
             quiet = 0.0
@@ -181,6 +181,5 @@ async def _list_events(visit: Visit, may: May) -> AsyncGenerator[str, None]:
 
 
 def _now(visit: Visit) -> tuple[str, str]:
-    newest = visit.store.history(TaskFilter(limit=1))
-    top = f"{newest[0].id} {newest[0].updated} {newest[0].status}" if newest else ""
-    return fragment(visit, "now.html", now=now_list(visit)), top
+    state = state_of(visit.store.history(TaskFilter(limit=PAGE)))
+    return fragment(visit, "now.html", now=now_list(visit)), state

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -150,6 +151,12 @@ def is_filtered(visit: Visit) -> bool:
     return any(visit.query.get(name) for name in FILTERS)
 
 
+def state_of(tasks: Sequence[TaskSummary]) -> str:
+    """A mark that changes when a list of these tasks would. The newest task alone is not enough: many may end in one second."""
+    told = [(each.id, each.updated, each.status, each.turns, each.title, each.pinned) for each in tasks[:PAGE]]
+    return sha256(repr(told).encode()).hexdigest()[:20]
+
+
 def now_list(visit: Visit) -> Now:
     """What runs never takes the place of what waits. The order does not change while they work."""
     waiting = visit.store.history(TaskFilter(status=(words.WAITING,), limit=_WAIT + 1))
@@ -240,9 +247,10 @@ def tasks(visit: Visit) -> Reply:
     if visit.is_part:
         return Reply("tasks_rows.html", {"listed": listed(), "sort": wanted.sort})
     if not found and first and not filtered and visit.get("trashed") is None:  # undoing stays possible
-        return Reply("empty.html", {"place": "tasks"})
+        return Reply("empty.html", {"place": "tasks", "state": state_of(())})
     values |= {
         "place": "tasks",
+        "state": state_of(found if has_now else visit.store.history(TaskFilter(limit=PAGE))),
         "has_now": has_now,
         "is_first": first,
         "filtered": filtered,

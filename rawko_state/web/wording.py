@@ -53,8 +53,8 @@ def duration(milliseconds: int | None, status: str, since: datetime | None = Non
     if milliseconds is not None:
         return Said(took(milliseconds))
     if status in ("running", "waiting") and since is not None:
-        passed = int((datetime.now(timezone.utc) - since).total_seconds())
-        return Said(took(max(0, passed * 1000)), "Since it began; it has not ended")
+        passed = max(0, int((datetime.now(timezone.utc) - since).total_seconds()))
+        return Said(f"{passed} s" if passed < 60 else took(passed * 1000), "Since it began; it has not ended")
     if status in ("running", "waiting", "paused", "pending"):
         return unknown("It has not ended", "open")
     return unknown("No end is recorded")

@@ -94,6 +94,7 @@ def test_markdown_is_rendered_and_code_highlighted() -> None:
     assert '<span class="k">def</span> <span class="f">f</span>' in html
     assert '<a href="https://a.example" rel="noopener noreferrer nofollow">docs</a>' in html
     assert "style=" not in markdown_html("| a |\n|--:|\n| 1 |")
+    assert "step 1<br />\nstep 2" in markdown_html("step 1\nstep 2"), "what a program printed keeps its lines"
 
 
 def test_without_the_extra_it_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def test_the_list_says_what_runs_and_that_it_has_changed(server: Served, store: 
     task.add_turn(Turn(number=1, agent="a", status="complete"))
     task.close()
     _, _, after = next(stream)
-    assert after["top"] != before["top"]
+    assert after["state"] != before["state"]
     assert task.id in after["html"]
     assert "<i>one" not in after["html"]
     stream.close()

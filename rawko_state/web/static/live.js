@@ -13,6 +13,12 @@ function connected(state, why = "not connected, trying again") {
   mark.title = state ? "" : why;
 }
 
+// A session ends with the server that made its link, or when its token is revoked.
+async function isSignedOut() {
+  const answer = await fetch(location.href, { method: "HEAD", redirect: "manual" }).catch(() => null);
+  return answer?.type === "opaqueredirect";
+}
+
 // An EventSource that is closed by an error of the server does not come back by itself.
 function follow(address, kinds) {
   let source = null;
@@ -24,9 +30,15 @@ function follow(address, kinds) {
     if (cursor) url.searchParams.set("after", cursor);
     source = new EventSource(url);
     source.onopen = () => { wait = 2000; connected(true); };
-    source.onerror = () => {
+    source.onerror = async () => {
+      if (stopped) return;
       connected(false);
-      if (source.readyState === EventSource.CLOSED && !stopped) { setTimeout(begin, wait); wait = Math.min(2 * wait, 30000); }
+      if (source.readyState !== EventSource.CLOSED) return;
+      const signedOut = await isSignedOut();
+      if (stopped) return;
+      if (signedOut) { stopped = true; connected(false, "signed out: reload this page"); return; }
+      setTimeout(begin, wait);
+      wait = Math.min(2 * wait, 30000);
     };
     for (const [kind, work] of Object.entries(kinds)) {
       source.addEventListener(kind, (event) => {
@@ -70,31 +82,44 @@ function list() {
   show.addEventListener("click", () => refresh());
   news.append(show);
   $("#rows").before(news);
-  let top = null;
+  let state = document.body.dataset.state; // what the page shows: it may have changed before the first message
+  let asked = 0; // an answer that comes after the one to a later question says what was, not what is
   const busy = () => $("#rows:hover, #rows:focus-within");
   async function refresh() {
+    const mine = ++asked;
     const found = await part(location.href);
-    if ($("#hits")) return;
+    if (mine !== asked || $("#hits")) return;
     $("#rows")?.replaceWith(...found);
+    putKept();
     news.hidden = true;
   }
+  let kept = null; // what runs and waits now, if it can't be shown yet
+  function putKept() {
+    const place = $("#now-list");
+    if (!kept || place.matches(":hover, :focus-within")) return;
+    place.replaceChildren(...kept.childNodes);
+    kept = null;
+  }
   // What was counted comes in when nobody points at the list any more.
-  let kept = null;
   const left = () => setTimeout(() => {
     if (!news.hidden && !busy()) refresh().catch(() => {});
-    if (kept && !$("#now-list").matches(":hover, :focus-within")) { $("#now-list").replaceChildren(...kept.childNodes); kept = null; }
+    if (!busy()) putKept();
   }, 300);
   addEventListener("mouseout", left);
   addEventListener("focusout", left);
   // While somebody points at the list, nothing moves under the pointer: what is new is counted.
   async function count() {
-    const shown = new Set($$("tr[data-id]").map((row) => row.dataset.id));
+    const mine = ++asked;
     const found = await part(location.href);
-    const fresh = found.flatMap((each) => $$("tr[data-id]", each)).filter((row) => !shown.has(row.dataset.id)).length;
+    if (mine !== asked) return;
+    const shown = new Set($$("tr[data-id]").map((row) => row.dataset.id));
+    const above = new Set($$("#now-list a.t").map((link) => link.href));
+    const fresh = found.flatMap((each) => $$("tr[data-id]", each)).filter((row) => !shown.has(row.dataset.id)).length
+      + (kept ? $$("a.t", kept).filter((link) => !above.has(link.href)).length : 0);
     show.textContent = fresh ? `${fresh} new` : "Show what has changed";
     news.hidden = false;
   }
-  // While somebody points at what runs and waits, no row of it moves.
+  // While somebody points at what runs and waits, no row of it moves; nor the list below it.
   function renew(place, made) {
     const names = (lists) => lists.flatMap((each) => $$("a.t", each).map((link) => link.href)).join();
     const old = [...place.children];
@@ -102,7 +127,7 @@ function list() {
     box.append(...made);
     kept = null;
     if (names(old) !== names([...box.children])) {
-      if (place.matches(":hover, :focus-within")) kept = box;
+      if (busy() || place.matches(":hover, :focus-within")) kept = box;
       else place.replaceChildren(...box.childNodes);
       return;
     }
@@ -113,12 +138,12 @@ function list() {
     now: (data) => {
       const place = $("#now-list");
       if (place && document.body.dataset.now === "1") renew(place, parsed(data.html));
-      if (top !== null && top !== data.top && document.body.dataset.first === "1" && !$("#hits")) {
+      if (state !== data.state && document.body.dataset.first === "1" && !$("#hits")) {
         if (!$("#rows").childElementCount) location.reload(); // the first task
         else if (busy()) count().catch(() => {});
         else refresh().catch(() => {});
       }
-      top = data.top;
+      state = data.state;
     },
   });
 }

@@ -83,27 +83,62 @@ def test_a_filtered_list_stays_filtered_and_fresh(watch: Callable[..., Any], pro
 def test_what_is_new_comes_in_when_the_pointer_has_left(
     watch: Callable[..., Any], project: tuple[ProjectStore, str]
 ) -> None:
+    """Also what ended after the list was sent and before the stream began."""
     store, url = project
     old = store.start("old", detached=True)
     old.finish("success")
-    page = watch(url).ready("/")
+    visit = watch(url)
+
+    def begin(route: Any) -> None:
+        store.start("in between", detached=True).finish("success")
+        route.continue_()
+
+    visit.page.route("**/live", begin, times=1)
+    page = visit.ready("/")
     connected(page)
-    page.locator(f"tr[data-id='{old.id}']").hover()
-    for number in range(3):
+    page.locator("tr[data-id]", has_text="in between").wait_for()
+    row = page.locator(f"tr[data-id='{old.id}']")
+    row.hover()
+    at = row.bounding_box()
+    store.start("runs", detached=True).close()
+    for number in range(2):
         store.start(f"new {number}", detached=True).finish("success")
-    page.locator("#news", has_text="3 new").wait_for()
-    assert page.locator("tr[data-id]").count() == 1
+    page.locator("#news button", has_text="3 new").wait_for()
+    assert page.locator("tr[data-id]").count() == 2
+    assert row.bounding_box() == at, "nothing moves under the pointer"
     page.locator(".logo").hover()
     page.locator("tr[data-id]").nth(3).wait_for()
-    assert page.locator("#news").is_hidden()
+    page.locator("#now-list li", has_text="runs").wait_for()
+    assert page.locator("#news button").is_hidden()
 
 
-def test_a_stream_that_the_server_ends_says_why(watch: Callable[..., Any], project: tuple[ProjectStore, str]) -> None:
+ENDED = 'event: stop\ndata: {"text": "Unknown or revoked token."}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("media", "body", "said"),
+    [
+        ("text/event-stream", ENDED, "Unknown or revoked token."),
+        ("text/html", "Sign in", "signed out: reload this page"),
+    ],
+)
+def test_a_stream_that_the_server_ends_says_why(
+    watch: Callable[..., Any], project: tuple[ProjectStore, str], media: str, body: str, said: str
+) -> None:
+    """Also if it sends who follows to the page for signing in, which is no stream."""
     store, url = project
     task = store.start("followed", detached=True)
     task.close()
     visit = watch(url)
-    ended = 'event: stop\ndata: {"text": "Unknown or revoked token."}\n\n'
-    visit.page.route("**/live?*", lambda route: route.fulfill(content_type="text/event-stream", body=ended))
+
+    def asked(route: Any) -> None:
+        if route.request.method == "HEAD":
+            route.fulfill(status=303, headers={"Location": "/sign-in"})
+        else:
+            route.continue_()
+
+    visit.page.route("**/live?*", lambda route: route.fulfill(content_type=media, body=body))
+    visit.page.route(f"**/t/{task.id}", asked)
     page = visit.ready(f"/t/{task.id}")
-    page.locator("#conn.lost", has_text="Unknown or revoked token.").wait_for()
+    page.locator("#conn.lost", has_text=said).wait_for()
+    visit.wrong[:] = [each for each in visit.wrong if "MIME type" not in each]

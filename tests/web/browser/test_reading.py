@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rawko_state.model.entries import Diff, Question, ToolCall, Turn
+from rawko_state.model.entries import Diff, FileTouch, Question, ToolCall, Turn
 from rawko_state.store.contract import ProjectStore
 from tests.web.browser.payloads import PAYLOADS
 from tests.web.test_pages import every_page
@@ -43,7 +43,8 @@ def told(store: ProjectStore) -> str:
         )
     )
     task.say("部分返金のテストも追加してください。", by="健")
-    task.add_turn(Turn(number=1, agent="tester", status="complete", content="Done."))
+    deep = FileTouch("write", f"a/{'deep/' * 40}f.py")
+    task.add_turn(Turn(number=1, agent="tester", status="complete", content="Done.", files=(deep,)))
     task.ask("tester", Question("Which one?", ("left", "right"), "left"))
     task.close()
     other = store.start("Another one", agent="tester", detached=True)
