@@ -77,7 +77,9 @@ class Rewriting:
         return data
 
     def _as_text(self, reader: TaskReader, record: Record) -> bytes:
-        """A damaged record stays damaged: the next record is chained to the seal digits in the file."""
+        """A damaged record stays damaged: the next record is chained to the seal digits in the file. No note can follow an append
+        that did not finish."""
+        self.sealed = self.sealed and record.kind != "tail"
         line = reader.fetch(record.end - SEAL_LENGTH, SEAL_LENGTH)
         digits = read_seal(line.rstrip(b"\n"))
         if digits is None:

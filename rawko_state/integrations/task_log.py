@@ -195,7 +195,7 @@ class TaskLog:
                 self._end, self._seal = record.end, record.seal
                 for block in record.blocks:
                     entry = block.entry(reader.fetch)
-                    if isinstance(entry, Note) and entry.kind == self.kind:
+                    if isinstance(entry, Note) and entry.kind == self.kind and entry.data is not None:
                         yield entry.data
 
 

@@ -92,3 +92,19 @@ def test_a_task_from_which_nothing_was_popped_is_exported_as_it_is(tmp_path: Pat
         whole = reader.fetch(0, reader.size)
     assert b"".join(exported(store, task.id, "task")) == whole
     assert records_bytes(json.loads(b"".join(exported(store, task.id, "json")))) == whole
+
+
+def test_an_export_with_an_append_that_did_not_finish_can_be_imported(tmp_path: Path) -> None:
+    (tmp_path / ".rawko").mkdir()
+    task_id = kept(rawko.open(tmp_path))
+    (path,) = tmp_path.glob(".rawko/state/tasks/*.task")
+    with open(path, "ab") as file:
+        file.write(b"=== NOTE ===\nKind: " + KIND.encode() + b'\n\n[Data]\n{"add": ["emu')
+    data = b"".join(exported(rawko.open(tmp_path), task_id, "task"))
+    assert b"zebra" not in data
+    assert data.endswith(b'["emu')
+    other = rawko.open(":memory:")
+    other.add_file(path.name, data)
+    assert [verdict.faults for verdict in other.verify()] == [v.faults for v in rawko.open(tmp_path).verify()]
+    other.attach(task_id).note(kind=KIND, data={"add": ["eland"]})
+    assert [note.data for note in other.notes(task_id, KIND)][-2:] == [{"add": ["gnu"]}, {"add": ["eland"]}]

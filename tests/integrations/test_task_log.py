@@ -149,6 +149,18 @@ def test_an_append_that_depends_on_what_was_there_reads_nothing_if_nobody_else_w
     assert (values.found, looks) == ([0, 1, 2, 3, 4, 5], [])
 
 
+def test_a_value_that_was_damaged_is_left_out(root: Path) -> None:
+    log, _ = opened(root)
+    log.append(["aaa"])
+    log.append([2])
+    log.close()
+    (path,) = root.glob(".rawko/state/tasks/*.task")
+    path.write_bytes(path.read_bytes().replace(b'"aaa"', b'"aa"a'))
+    again, values = opened(root)
+    assert again.catch_up()
+    assert values == [2]
+
+
 def test_a_query_looks_at_a_log_once_after_each_append(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = rawko.open(root)
     logs = TaskLogs(store, "test:", "adapter", Values)
