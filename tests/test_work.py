@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -194,6 +195,20 @@ class TestFiles:
         assert count(lambda store: store.turn(task_id, 7)) <= 6
         assert count(resume) <= 13
         assert count(lambda store: store.search("turn")) <= 10
+
+    def test_statements_of_reading_one_task_while_others_are_written(
+        self, tmp_path: Path, statements: list[str]
+    ) -> None:
+        """A server reads one task while agents write to many."""
+        task_id = filled(tmp_path, 3)
+        with FileStore(tmp_path) as writers, FileStore(tmp_path) as store, contextlib.ExitStack() as running:
+            for number in range(10):
+                running.enter_context(writers.start(f"task {number}")).add_turn(turn())
+            store.history(TaskFilter())
+            for ask in (store.turn, lambda id, _: store.status(id), lambda id, _: store.source(id)):
+                statements.clear()
+                ask(task_id, 2)
+                assert len(statements) <= 6
 
     @pytest.mark.parametrize("tasks", [5, 60])
     def test_statements_and_files_of_looking_at_a_whole_history(

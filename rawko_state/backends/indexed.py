@@ -185,7 +185,7 @@ class IndexedStore(BaseStore):
             return names[prefix]
         name = self.find(prefix)
         if not names:
-            self.sync.fresh()
+            self.sync.fresh(name.id)
         self.sync.catch_up(name, grown=grown)
         if names is not None:
             names[prefix] = names[name.id] = name
@@ -398,7 +398,7 @@ class IndexedStore(BaseStore):
 
     def _events(self, name: TaskName, after: str | None) -> EventReader:
         def state_at(offset: int) -> TaskState | None:
-            self.sync.fresh()
+            self.sync.fresh(name.id)
             self.sync.catch_up(name)
             found = queries.status_before(self.sync.index(), name.id, offset)
             return None if found is None else tasks_events.state_from(*found, name.id)
@@ -442,7 +442,7 @@ class IndexedStore(BaseStore):
     def source(self, prefix: str) -> str | None:
         """The first session that a task records: where it was imported from, according to its header."""
         name = self.find(prefix)
-        self.sync.fresh()
+        self.sync.fresh(name.id)
         row = self.sync.index().row(name.id)
         return None if row is None or row["source"] is None else row["source"].partition("\n")[0]
 

@@ -187,7 +187,7 @@ class _KeyedSync(MemorySync):
         self._store._current()
         return self._rows
 
-    def fresh(self) -> Index:
+    def fresh(self, only: str | None = None) -> Index:
         return self.index()
 
     def guarded(self, ask: Callable[[Index], object]) -> object:

@@ -51,7 +51,8 @@ class SyncedIndex(Protocol):
 
     def index(self) -> TaskDatabase: ...
 
-    def fresh(self) -> TaskDatabase: ...
+    def fresh(self, only: str | None = None) -> TaskDatabase:
+        """The rows, up to date; with ``only``, at least those of that task."""
 
     def guarded(self, ask: Callable[[Any], object]) -> object:
         """Queries the up-to-date index. If it turns out to be broken, rebuilds it where possible and retries once."""

@@ -264,13 +264,13 @@ class Sync:
 
     # Reading
 
-    def fresh(self) -> Index:
-        """The index, brought up to date with the files."""
+    def fresh(self, only: str | None = None) -> Index:
+        """The index, brought up to date with the files. With ``only``, what others are writing to that task is enough."""
         for attempt in range(_ATTEMPTS):
             index = None
             try:
                 index = self.index()
-                self._look(index)
+                self._look(index, only)
                 return index
             except IndexNewer:
                 raise
@@ -310,8 +310,10 @@ class Sync:
             self._move_aside(error, index)
             return ask(self.fresh())
 
-    def _look(self, index: Index) -> None:
+    def _look(self, index: Index, only: str | None = None) -> None:
         for mark in self._marks():
+            if only is not None and not mark.startswith(f"{only}."):
+                continue
             if mark not in self._mine or index is not self._index:
                 self._catch_up_marked(index, mark)
         stamp = self.journal.layout.stamp()

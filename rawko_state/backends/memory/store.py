@@ -191,7 +191,7 @@ class MemorySync:
     def index(self) -> Index:
         return self._index
 
-    def fresh(self) -> Index:
+    def fresh(self, only: str | None = None) -> Index:
         return self._index
 
     def guarded(self, ask: Callable[[Index], object]) -> object:

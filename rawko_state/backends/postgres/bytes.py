@@ -173,7 +173,7 @@ class PostgresSync:
     def index(self) -> PostgresDatabase:
         return self._rows
 
-    def fresh(self) -> PostgresDatabase:
+    def fresh(self, only: str | None = None) -> PostgresDatabase:
         return self._rows
 
     def guarded(self, ask: Callable[[PostgresDatabase], object]) -> object:
