@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from rawko_state.errors import RawkoError
 from rawko_state.format.codec import FORMAT_VERSION
@@ -40,6 +40,8 @@ class Verdict:
     """Whether a warning is about something that the file once had."""
     repaired: list[str] = field(default_factory=list)
     can_repair: bool = False
+    mendable: set[str] = field(default_factory=set)
+    """The faults that can be mended where they are."""
     to_rewrite: set[str] = field(default_factory=set)
 
 
@@ -69,6 +71,9 @@ def verify(layout: Layout, name: TaskName, *, repair: bool = False) -> Verdict:
         except RawkoError as error:
             verdict.faults.append(str(error))
     return verdict
+
+
+_STALE: Final = "Status or Duration in the header differs from the records"
 
 
 class Walkable(Protocol):
@@ -118,7 +123,8 @@ def walk(chain: Walkable, verdict: Verdict, is_whole: Callable[[Blob], bool]) ->
             verdict.warnings.append(f"the header says {copied}, and no record does: the end of the file is missing")
             verdict.incomplete = True
         else:
-            verdict.faults.append("Status or Duration in the header differs from the records")
+            verdict.faults.append(_STALE)
+            verdict.mendable.add(_STALE)
     if verdict.unsealed and found.sealed and found.imported and found.header is not None and found.header.source:
         verdict.warnings.append("an earlier version imported it without Format, and with a Status that is not kept")
         verdict.to_rewrite.add(NO_FORMAT)
@@ -133,7 +139,9 @@ def _chain_faults(scan: Scan, torn: int, verdict: Verdict) -> None:
         if on_its_way or (verdict.unsealed and not tail and problem.code != "seal"):
             continue
         faults.append(str(problem))
-        verdict.can_repair |= tail
+        if tail:
+            verdict.can_repair = True
+            verdict.mendable.add(str(problem))
     verdict.faults[:0] = faults
 
 
@@ -223,5 +231,5 @@ def _repair(chain: Chain, verdict: Verdict) -> None:
     if length:
         verdict.repaired.append(f"marked an unfinished write of {length} bytes")
     # What the header says of a damaged task may be the last trace of how it ended.
-    if not verdict.faults and chain.stale_copies() and chain.repair_copies():
+    if verdict.mendable.issuperset(verdict.faults) and chain.stale_copies() and chain.repair_copies():
         verdict.repaired.append("corrected Status and Duration in the header")

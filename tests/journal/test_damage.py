@@ -164,6 +164,18 @@ class TestCutOff:
         assert not verdict.warnings
         assert "differs from the records" in verdict.faults[0]
 
+    @pytest.mark.parametrize("tail", [b"", b"--- Turn 4: dev ---\n"])
+    def test_a_header_that_was_not_written_before_the_plug_was_pulled(self, store: FileStore, tail: bytes) -> None:
+        task = some_task(store)
+        path = path_of(store, task)
+        whole = path.read_bytes()
+        path.write_bytes(whole.replace(b"Status: completed", b"Status: running  ", 1) + tail)
+        (verdict,) = store.verify(task, repair=True)
+        assert verdict.repaired[-1] == "corrected Status and Duration in the header"
+        assert path.read_bytes().startswith(whole)
+        (verdict,) = store.verify(task)
+        assert not verdict.faults
+
     def test_redaction_makes_a_file_shorter_and_loses_nothing(self, store: FileStore) -> None:
         task = some_task(store, finish=False)
         path = path_of(store, task)
