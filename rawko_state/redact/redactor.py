@@ -18,10 +18,10 @@ from rawko_state.redact.patterns import Pattern
 from rawko_state.redact.rule import FOLD, LONGEST, RUN, TEXT, Rule
 from rawko_state.redact.rules import RULES
 from rawko_state.redact.scan import LONG_RUN, REACH, Literals, Slice, ending_word, is_in_words, long_runs, slices
+from rawko_state.redact.values import TAG
 
 _SHORTEST: Final = 6
 """Shorter literals would match everywhere."""
-_TAG = re.compile(r"\[redacted:[a-z0-9-]{1,40}:[0-9a-f]{4}\]")
 _TAG_START: Final = b"[redacted:"
 _LETTER = re.compile(r"[A-Za-z0-9]")
 _ROUNDS: Final = 8
@@ -134,7 +134,7 @@ class Redactor:
         ended = -1
         for part in slices(text):
             for at in part.positions(_TAG_START):
-                match = _TAG.match(text, at)
+                match = TAG.match(text, at)
                 if match is not None:
                     tags.append(match.span())
             candidates = self._candidates(part)

@@ -11,7 +11,7 @@ from typing import Final
 from rawko_state.redact.late import Late
 from rawko_state.redact.wordlike import UNLIKELY, surprise
 
-_TAG = Late(r"\[redacted:[a-z0-9-]{1,40}:[0-9a-f]{4}\]")
+TAG = Late(r"\[redacted:[a-z0-9-]{1,40}:[0-9a-f]{4}\]")
 """Replaces a secret, also inside a longer one."""
 _PLACEHOLDER = Late(
     r"(?:x+|\*+|\.+|-+|_+|0+|(?:123456789?0?)|(?:your|my|some|the|an?|any|insert|enter|put|add)[-_ ][a-z_ -]*"
@@ -83,7 +83,7 @@ def entropy(text: str) -> float:
 
 def without_tags(value: str) -> str:
     """What is left of a value from which a secret was removed before."""
-    return _TAG.sub("", value) if "[redacted:" in value else value
+    return TAG.sub("", value) if "[redacted:" in value else value
 
 
 def repeats(value: str) -> bool:
