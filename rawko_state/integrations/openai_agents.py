@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rawko_state.store.contract import Store
 
 _AGENT: Final = "openai-agents"
+"""Exports know the notes of this agent, to withhold what was popped: rawko_state.format.taken_back."""
 _Value = TypeVar("_Value")
 
 
